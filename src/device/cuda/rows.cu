@@ -341,7 +341,90 @@ __global__ void heads(gpu_step s, gpu_heads h) {
         store_element(layer, h.kv.type, values + at + c, load_at(h.v, r, col0 + c));
 }
 
+// The same for heads of 64 N columns where q, k and v are f32: a warp has several heads of a row, so that it
+// loads norms, cosines and sines once. Blocks y < q_blocks have heads of q, the others those of k and v. The
+// order of the sum of squares is that of rotate_head.
+template <int N>
+__global__ void __launch_bounds__(128)
+    heads_of_rows(const __grid_constant__ gpu_step s, const __grid_constant__ gpu_heads h, int q_blocks) {
+    enum { E = 64 * N };
+    const int32_t r = (int32_t)blockIdx.x, lane = (int32_t)threadIdx.x % 32;
+    const bool of_q = (int)blockIdx.y < q_blocks;
+    const int32_t y = (int32_t)blockIdx.y - (of_q ? 0 : q_blocks), n = of_q ? h.n_heads : h.kv.n_kv_heads,
+                  step = (of_q ? q_blocks : (int32_t)gridDim.y - q_blocks) * 4;
+    const gpu_weight &w = of_q ? h.q_norm : h.k_norm;
+    const gpu_array &from = of_q ? h.q : h.k;
+    float norm[2 * N], co[N], sn[N];
+    let_next_begin();
+    const bool live = r < live_rows(s, h.q.rows);
+    char *layer = NULL;
+    int64_t place = 0;
+    if (live && !of_q) {
+        const int64_t pos = s.pos[r], slot = s.slot[s.seq[r]];
+        const int64_t entry =
+            (slot * s.n_blocks + pos / h.kv.page_len) * h.kv.pages_per_block + h.kv.page_in_block;
+        layer = h.kv.pool + s.pages[h.kv.window_group][entry] * h.kv.page_bytes + h.kv.layer_offset;
+        place = pos % h.kv.page_len;
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * N; i++)
+        norm[i] = w.data ? load_element(w.data, w.type, lane + 32 * i) + h.offset : 1.0f;
+    wait_for_inputs();
+    if (!live) return;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        co[i] = load_at(h.table, r, lane + 32 * i);
+        sn[i] = load_at(h.table, r, lane + 32 * i + E / 2);
+    }
+    const float *x = (const float *)from.data + r * from.pitch + lane,
+                *v = (const float *)h.v.data + r * h.v.pitch + lane;
+    for (int32_t i = y * 4 + (int32_t)threadIdx.x / 32; i < n; i += step) {
+        float a[2 * N], value[2 * N], sum = 0, scale = 1;
+#pragma unroll
+        for (int k = 0; k < 2 * N; k++) {
+            a[k] = x[i * E + 32 * k];
+            value[k] = of_q ? 0.0f : v[i * E + 32 * k];
+        }
+        if (w.data) {
+#pragma unroll
+            for (int k = 0; k < 2 * N; k++) sum = fmaf(a[k], a[k], sum);
+            scale = 1.0f / sqrtf(warp_sum(sum) / (float)E + h.eps);
+#pragma unroll
+            for (int k = 0; k < 2 * N; k++) a[k] = (a[k] * scale) * norm[k];
+        }
+        const int64_t at = ((int64_t)i * h.kv.page_len + place) * h.kv.width + lane,
+                      values = (int64_t)n * h.kv.page_len * h.kv.width;
+#pragma unroll
+        for (int k = 0; k < 2 * N; k++) {
+            const int c = k % N;
+            const float out = k < N ? a[c] * co[c] - a[c + N] * sn[c] : a[c + N] * co[c] + a[c] * sn[c];
+            if (of_q) store_at(h.y, r, (int64_t)i * E + lane + 32 * k, out);
+            else {
+                store_element(layer, h.kv.type, at + 32 * k, out);
+                store_element(layer, h.kv.type, values + at + 32 * k, value[k]);
+            }
+        }
+    }
+}
+
+// Heads of a warp: more of them with many rows, as long as all multiprocessors have several blocks.
+template <int N> static void run_heads_of_rows(const gpu_launch *l, const gpu_step *s, const gpu_heads *h) {
+    const int64_t rows = grid_rows(l, h->q.rows), blocks = rows * (h->n_heads + h->kv.n_kv_heads) / 4,
+                  many = 8 * (int64_t)l->n_multiprocessors, each = blocks / many;
+    const int per_block = 4 * (each < 1 ? 1 : each > 8 ? 8 : (int)each);
+    const unsigned of_q = blocks_of(h->n_heads, per_block), of_k = blocks_of(h->kv.n_kv_heads, per_block);
+    run(l, dim3((unsigned)rows, of_q + of_k), 128, 0, heads_of_rows<N>, *s, *h, (int)of_q);
+}
+
 int gpu_run_heads(const gpu_launch *l, const gpu_step *s, const gpu_heads *h) {
+    const int32_t n = h->kv.head_dim % 64 ? 0 : h->kv.head_dim / 64;
+    if (h->q.type == GPU_F32 && h->k.type == GPU_F32 && h->v.type == GPU_F32 &&
+        (n == 1 || n == 2 || n == 4)) {
+        if (n == 1) run_heads_of_rows<1>(l, s, h);
+        else if (n == 2) run_heads_of_rows<2>(l, s, h);
+        else run_heads_of_rows<4>(l, s, h);
+        return launched();
+    }
     const dim3 grid((unsigned)grid_rows(l, h->q.rows), blocks_of(h->n_heads + h->kv.n_kv_heads, 4));
     run(l, grid, 128, 0, heads, *s, *h);
     return launched();
