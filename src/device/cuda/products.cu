@@ -12,7 +12,7 @@
 #define NAME_OF(bits) JOIN(product_, bits, bit)
 
 // Rows up to which launch_mma is the faster one: than wgmma, and than the tiles of mma.sync.
-enum { FEW_ROWS_WGMMA = 16, FEW_ROWS = 64 };
+enum { FEW_ROWS_WGMMA = 8, FEW_ROWS = 64 };
 static inline bool try_wgmma(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
 #ifdef GPU_HOPPER
     return p->w[0].form == GPU_FRAGMENTS && grid_rows(l, p->x.rows) > FEW_ROWS_WGMMA && gpu_wgmma(l, s, p);

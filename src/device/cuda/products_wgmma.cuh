@@ -190,8 +190,7 @@ __device__ inline void load_fragment(const char *w, int k, int lane, const wg_sc
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const uint32_t word = i % 2 ? codes.word.y : codes.word.x;
-        a[i] =
-            scales.weights((word >> (4 * (i / 2 + 2 * (k % 2))) & 0x000f000fu) | 0x43004300u, k / 2, i % 2);
+        a[i] = scales.weights(codes_of(word >> (4 * (i / 2 + 2 * (k % 2)))), k / 2, i % 2);
     }
 }
 
@@ -503,20 +502,22 @@ static inline bool map_operands(const gpu_launch *l, const gpu_product *p, int b
     return true;
 }
 
-// Puts a kernel of clusters of `cluster` blocks on the stream.
+// Puts a kernel of clusters of `cluster` blocks on the stream, as `run` does.
 static inline int launch_cluster(const gpu_launch *l, unsigned cluster, unsigned blocks, unsigned threads,
                                  size_t shared, void (*kernel)(gpu_step, gpu_product, const wg_maps),
                                  const gpu_step *s, const gpu_product *p, const wg_maps &maps) {
-    cudaLaunchAttribute attribute[2] = {};
-    attribute[0].id = cudaLaunchAttributeClusterDimension;
-    attribute[0].val.clusterDim.x = cluster;
-    attribute[0].val.clusterDim.y = attribute[0].val.clusterDim.z = 1;
-    attribute[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute[1].val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attributes[3] = {};
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim.x = cluster;
+    attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+    attributes[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+    attributes[1].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+    attributes[2].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[2].val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t c = {};
     c.gridDim = dim3(blocks), c.blockDim = dim3(threads);
     c.dynamicSmemBytes = shared, c.stream = (cudaStream_t)l->stream;
-    c.attrs = attribute, c.numAttrs = l->overlap ? 2 : 1;
+    c.attrs = attributes, c.numAttrs = l->overlap ? 3 : 2;
     return (int)cudaLaunchKernelEx(&c, kernel, *s, *p, maps);
 }
 // Lets a kernel have so much shared memory, unless there was an error before.
