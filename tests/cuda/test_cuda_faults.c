@@ -5,8 +5,9 @@
 
 #define MODEL LN_ROOT "/models/tiny"
 
-/* What the driver needs to open the device once more (streams) fits, an engine of 64 sequences does not. */
-enum { LEFT = 64 << 20, N_CTX = 1024, N_PARALLEL = 64 };
+/* What the driver needs to open the device once more (streams) fits. The pool of adapters, of about 300 MiB,
+ * does not; it is fixed by the options, whereas the KV pool of an engine shrinks to what is free. */
+enum { LEFT = 64 << 20, N_CTX = 1024, N_ADAPTERS = 64, RANK = 64 };
 
 /* Takes the GPU's memory but for `left` bytes, in a process that has the device open. */
 static void *fill_memory(ln_dev *dev, uint64_t left, size_t *bytes) {
@@ -33,7 +34,8 @@ static void answer(ln_eng *e) {
 static void not_enough_memory(void **state) {
     (void)state;
     const ln_dev_options o = {.size = sizeof o, .n_threads = 1};
-    const ln_options how = {.device = LN_DEVICE_CUDA, .n_ctx = N_CTX, .n_parallel = N_PARALLEL};
+    const ln_options how = {
+        .device = LN_DEVICE_CUDA, .n_ctx = N_CTX, .n_adapters = N_ADAPTERS, .adapter_rank = RANK};
     ln_run_options r;
     ln_package *m;
     ln_eng *e = NULL;
@@ -53,7 +55,7 @@ static void not_enough_memory(void **state) {
     FAILS(LN_EMEMORY, "of the GPU's memory are free", ln_eng_open_with(&e, m, &r, err));
     assert_null(e);
     cuda_ops->describe(dev, &after);
-    assert_int_equal(before.memory_free, after.memory_free);
+    assert_true(after.memory_free >= before.memory_free); /* the driver may give back blocks of its own */
     cuda_ops->free(dev, p, bytes);
     OK(ln_eng_open(&e, m, &how, err));
     answer(e);

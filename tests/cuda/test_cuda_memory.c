@@ -2,6 +2,7 @@
  * nothing behind. With LN_CUDA_MODEL=DIR on that model instead of the bundled one, whose parts are smaller
  * than the driver's granules; with LN_LONG 10,000 requests instead of 300. Skipped where there is no GPU. */
 #include "cuda_case.h"
+#include "engine/embed.h"
 
 #include <malloc.h>
 #include <pthread.h>
@@ -51,9 +52,20 @@ static void open_request(ln_eng *e, ln_req **r, int64_t n, int64_t n_new, double
     OK(ln_req_new(r, e, &(ln_req_options){.ids = ids + seed % 16, .n_ids = n, .how = &how}, err));
 }
 
-/* What an engine takes at its peak is at most 1.05 times the plan; `bits` and `n_adapters` as in ln_options.
- */
-static void check_peak(int bits, int n_adapters) {
+static ln_status ignore_embedding(void *user, const ln_embedding *e, ln_error *error) {
+    (void)user, (void)e, (void)error;
+    return LN_OK;
+}
+/* Embeds a prompt, which runs the program without the head. */
+static void embed_prompt(ln_eng *e, int64_t n) {
+    const ln_embed_options o = {.size = sizeof o, .pooling = LN_POOLING_LAST};
+    const ln_prompt prompt = {.size = sizeof prompt, .ids = ids, .n_ids = (size_t)n};
+    OK(ln_eng_embed(e, &prompt, 1, &o, ignore_embedding, NULL, NULL, err));
+}
+
+/* What an engine takes at its peak is at most 1.05 times the plan; `bits`, `n_adapters` and `embeds` as in
+ * ln_options. */
+static void check_peak(int bits, int n_adapters, bool embeds) {
     enum { GRANULE = 2 << 20, BLOCKS = 12 /* blocks of the driver, each rounded up to its granule */ };
     ln_package *m;
     ln_eng *e;
@@ -65,7 +77,8 @@ static void check_peak(int bits, int n_adapters) {
                           .quantize_bits = bits,
                           .n_ctx = LN_MIN(m->spec.n_ctx, 2048),
                           .n_parallel = 16,
-                          .n_adapters = n_adapters};
+                          .n_adapters = n_adapters,
+                          .embeddings = embeds};
     OK(ln_eng_plan(m, &o, &plan, err));
     const uint64_t before = free_now();
     atomic_store(&least, before);
@@ -79,11 +92,12 @@ static void check_peak(int bits, int n_adapters) {
         OK(ln_req_wait(r[i], err));
         ln_req_free(&r[i]);
     }
+    if (embeds) embed_prompt(e, LN_MIN(PROMPT - 16, o.n_ctx / 2));
     atomic_store(&stop, true);
     pthread_join(thread, NULL);
     const uint64_t peak = before - atomic_load(&least);
-    print_message("%d bits, %d adapters: planned %.1f MiB, peak %.1f MiB (%.3f)\n", bits, n_adapters,
-                  (double)plan.device_bytes / 0x1p20, (double)peak / 0x1p20,
+    print_message("%d bits, %d adapters%s: planned %.1f MiB, peak %.1f MiB (%.3f)\n", bits, n_adapters,
+                  embeds ? ", embeddings" : "", (double)plan.device_bytes / 0x1p20, (double)peak / 0x1p20,
                   (double)peak / (double)plan.device_bytes);
     const bool large = plan.device_bytes > (uint64_t)GRANULE * BLOCKS * 20;
     assert_true(peak <=
@@ -97,7 +111,8 @@ static void check_peak(int bits, int n_adapters) {
 static void peak_is_planned(void **state) {
     (void)state;
     for (int bits = 0; bits <= 4; bits += 4)
-        for (int n = 0; n <= 4; n += 4) check_peak(bits, n);
+        for (int n = 0; n <= 4; n += 4) check_peak(bits, n, false);
+    check_peak(0, 0, true);
 }
 
 /* Steps of prompts and of single tokens, and reading their logits, allocate neither here nor on the GPU. */
