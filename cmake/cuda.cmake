@@ -106,7 +106,7 @@ foreach(source ${LN_CUDA_KERNELS})
     endforeach()
   elseif(name STREQUAL "products_wgmma") # one object for each stored form
     if(90 IN_LIST archs)
-      foreach(form 0 1 2)
+      foreach(form 0 1 2 3)
         ln_cuda_object(products_wgmma_${form} ${source} -DGPU_WGMMA_FORM=${form})
       endforeach()
     endif()

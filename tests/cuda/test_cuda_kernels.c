@@ -168,7 +168,10 @@ static void tiled_products(void **state) {
         {.dtype = LN_F16, .enc = {4, 128}, .D = 384, .C = 384, .residual = true},
         {.dtype = LN_F16, .enc = {4, 32}, .D = 65, .C = 576, .gated = true},
         {.dtype = LN_F32, .enc = {4, 64}, .D = 70, .C = 128},
-        {.dtype = LN_BF16, .enc = {8, 64}, .D = 70, .C = 128},
+        {.dtype = LN_BF16, .enc = {8, 64}, .D = 257, .C = 1024, .bias = true},
+        {.dtype = LN_BF16, .enc = {8, 32}, .D = 100, .C = 320, .gated = true},
+        {.dtype = LN_BF16, .enc = {8, 128}, .D = 384, .C = 384, .residual = true},
+        {.dtype = LN_F16, .enc = {8, 64}, .D = 70, .C = 128},
     };
     /* on 132 multiprocessors these take tiles of 192, 176 and 128 rows */
     static const int large[] = {370, 300, 193, 1};
@@ -177,6 +180,8 @@ static void tiled_products(void **state) {
         {.dtype = LN_BF16, .D = 4200, .C = 64, .gated = true},
         {.dtype = LN_BF16, .enc = {4, 64}, .D = 8400, .C = 64, .bias = true},
         {.dtype = LN_F16, .enc = {4, 32}, .D = 4200, .C = 64, .gated = true},
+        {.dtype = LN_BF16, .enc = {8, 64}, .D = 8400, .C = 64},
+        {.dtype = LN_BF16, .enc = {8, 32}, .D = 4200, .C = 64, .gated = true},
     };
     /* on 132 multiprocessors these take tiles of 64 rows, 4 parts of the columns, and 8 */
     static const int few[] = {64, 1, 17, 33};

@@ -37,9 +37,9 @@ typedef struct gpu_array {
 
 /* A weight [D, C] or a vector [C] (D = 1). GPU_ROWS: dense elements of `type`, row by row; in affine groups
  * (bits > 0) codes as quant/affine.h describes them, scales and biases [D, C / group] of `type`.
- * GPU_FRAGMENTS: packed as fragments.cuh describes, a dense bf16 matrix or codes of 4 bits with pairs of a
- * scale and a bias at `scales` (biases is NULL); C is a multiple of 32. large_scales: these are bf16, and one
- * has a magnitude of 0.5 or more, or is NaN. */
+ * GPU_FRAGMENTS: packed as fragments.cuh describes, a dense bf16 matrix or codes of 4 or 8 bits with pairs of
+ * a scale and a bias at `scales` (biases is NULL); C is a multiple of 32. large_scales: these are bf16, and
+ * one has a magnitude of 0.5 or more, or is NaN. */
 enum { GPU_ROWS, GPU_FRAGMENTS };
 typedef struct gpu_weight {
     const void *data, *scales, *biases;
@@ -51,14 +51,15 @@ typedef struct gpu_weight {
 /* Rows [row0, row0 + n) of a part of a packed weight (GPU_FRAGMENTS): `from`, in pinned host memory, has
  * their elements or codes row by row; `to` is the part in device memory. n_zero: rows after them that are set
  * to zeros, those that complete the last 16. cols: columns of the weight, of scales and biases the groups of
- * a row, whose elements have `element` bytes. Scales and biases are one part. large_scales: of bf16 scales,
- * pinned host memory where 1 is stored if one of them is large (gpu_weight); else NULL. */
+ * a row, whose elements have `element` bytes; bits: of a code, 4 or 8. Scales and biases are one part.
+ * large_scales: of bf16 scales, pinned host memory where 1 is stored if one of them is large (gpu_weight);
+ * else NULL. */
 enum { GPU_PACK_DENSE, GPU_PACK_CODES, GPU_PACK_SCALES, GPU_PACK_BIASES };
 typedef struct gpu_packing {
     void *to;
     const void *from;
     int64_t row0, n, n_zero, cols;
-    int32_t part, element;
+    int32_t part, element, bits;
     int32_t *large_scales;
 } gpu_packing;
 int gpu_pack_rows(void *stream, const gpu_packing *p);

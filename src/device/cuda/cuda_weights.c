@@ -1,4 +1,4 @@
-/* Weights in device memory. Matrices of bf16 and of codes of 4 bits are packed for the tensor cores
+/* Weights in device memory. Matrices of bf16 and of codes of 4 and 8 bits are packed for the tensor cores
  * (fragments.cuh); the others are stored row by row, as files have them.
  *
  *     rows      dense    elements [D][C]
@@ -25,7 +25,8 @@ typedef struct parts {
     bool packed;
 } parts;
 static bool is_packed(int n_dims, int64_t C, ln_dtype dtype, int bits, size_t row) {
-    return n_dims == 2 && C % 32 == 0 && (bits == 4 || (bits == 0 && dtype == LN_BF16)) && row <= GPU_STAGING;
+    const bool has_form = bits == 4 || bits == 8 || (bits == 0 && dtype == LN_BF16);
+    return n_dims == 2 && C % 32 == 0 && has_form && row <= GPU_STAGING;
 }
 static parts parts_of(const ln_weight_desc *w) {
     const int64_t C = w->n_dims == 2 ? w->dims[1] : 1;
@@ -152,7 +153,7 @@ static ln_status pack_all(ln_dev *d, const ln_weight_desc *w, const ln_host_weig
                           ln_error *err) {
     const parts p = parts_of(w);
     const int64_t D = w->dims[0], C = w->dims[1];
-    gpu_packing g = {.to = room, .row0 = h->row0, .n = h->n_rows, .cols = C};
+    gpu_packing g = {.to = room, .row0 = h->row0, .n = h->n_rows, .cols = C, .bits = w->bits};
     if (h->row0 + h->n_rows == D) g.n_zero = (D + 15) / 16 * 16 - D;
     g.part = w->bits ? GPU_PACK_CODES : GPU_PACK_DENSE;
     LN_TRY(send_packed(d, &g, h->data, p.row, h->pitch, turn, err));

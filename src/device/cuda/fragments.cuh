@@ -9,6 +9,8 @@
 //                  of row g + 8 (r % 2), columns 8 (r / 2) + 2 t + {0, 1} of the 16
 //     4-bit codes  [tiles][C / 32][32 lanes][2 words]: word h has the 8 codes of row g + 8 h: nibbles i and
 //                  i + 4 are columns 8 i + 2 t + {0, 1} of the 32
+//     8-bit codes  [tiles][C / 16][32 lanes][2 words]: word h has the 4 codes of row g + 8 h: bytes i and
+//                  i + 2 are columns 8 i + 2 t + {0, 1} of the 16
 //     scales       [tiles][C / group][8 g][2 h][2]: scale and bias of row g + 8 h
 //
 // A word belongs to one row, so that an upload may write any range of rows.
@@ -27,12 +29,15 @@ __host__ __device__ inline int64_t dense_index(int64_t C, int64_t d, int64_t k) 
     const int64_t tile = d / TILE_ROWS * (C / MMA_K) + k / MMA_K;
     return (tile * 32 + lane_of(d, k)) * 8 + (k % MMA_K / 8 * 2 + half_of(d)) * 2 + k % 2;
 }
+// Columns whose codes of 4 or 8 bits are in one word of each of four lanes.
+__host__ __device__ constexpr int32_t word_columns(int32_t bits) { return 128 / bits; }
 // Index of the word that has the code (d, k), and the position of the code's lowest bit in it.
-__host__ __device__ inline int64_t code_word(int64_t C, int64_t d, int64_t k) {
-    return ((d / TILE_ROWS * (C / CHUNK) + k / CHUNK) * 32 + lane_of(d, k)) * 2 + half_of(d);
+__host__ __device__ inline int64_t code_word(int32_t bits, int64_t C, int64_t d, int64_t k) {
+    const int32_t n = word_columns(bits);
+    return ((d / TILE_ROWS * (C / n) + k / n) * 32 + lane_of(d, k)) * 2 + half_of(d);
 }
-__host__ __device__ inline uint32_t code_shift(int64_t k) {
-    return (uint32_t)(k % CHUNK / 8 * 4 + k % 2 * 16);
+__host__ __device__ inline uint32_t code_shift(int32_t bits, int64_t k) {
+    return (uint32_t)(k % word_columns(bits) / 8 * bits + k % 2 * 16);
 }
 // Index of the pair of scale and bias of row d and group g, of `groups` groups.
 __host__ __device__ inline int64_t scale_index(int64_t groups, int64_t d, int64_t g) {
@@ -45,7 +50,8 @@ __device__ inline float weight_element(const gpu_weight &w, int64_t d, int64_t k
     if (!w.bits) return load_element(w.data, w.type, packed ? dense_index(w.C, d, k) : d * w.C + k);
     const int64_t groups = w.C / w.group, g = k / w.group;
     if (packed) {
-        const uint32_t q = ((const uint32_t *)w.data)[code_word(w.C, d, k)] >> code_shift(k) & 15u;
+        const uint32_t word = ((const uint32_t *)w.data)[code_word(w.bits, w.C, d, k)],
+                       q = word >> code_shift(w.bits, k) & ((1u << w.bits) - 1u);
         const int64_t i = 2 * scale_index(groups, d, g);
         return fmaf(load_element(w.scales, w.type, i), (float)q, load_element(w.scales, w.type, i + 1));
     }
@@ -83,6 +89,12 @@ __device__ inline uint32_t subnormal_codes(uint32_t word) { return word & 0x00f0
 __device__ inline uint32_t times_2_129(uint32_t s) {
     const uint32_t power_127 = 0x7f007f00u, four = 0x40804080u, minus_zero = 0x80008000u;
     return fma_bf16x2(fma_bf16x2(s, power_127, minus_zero), four, minus_zero);
+}
+// Codes in bytes i and i + 2 of a word, i 0 or 1, each as q in bf16: q 2^-133 times 2^127 and 64.
+__device__ inline uint32_t bytes_of(uint32_t word, int i) {
+    const uint32_t power_127 = 0x7f007f00u, power_6 = 0x42804280u;
+    const uint32_t q = __byte_perm(word, 0, i ? 0x4341 : 0x4240);
+    return fma_bf16x2(fma_bf16x2(q, power_127, 0), power_6, 0);
 }
 __device__ inline float low_float(uint32_t pair) { return __uint_as_float(pair << 16); }
 __device__ inline float high_float(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }

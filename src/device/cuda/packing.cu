@@ -15,7 +15,8 @@ __global__ void pack_dense(gpu_packing p) {
     }
 }
 
-// A thread brings a chunk of 32 codes of a row: byte t of each of its four words belongs to lane t.
+// Of 4 bits: a thread brings a chunk of 32 codes of a row: byte t of each of its four words belongs to lane
+// t.
 __global__ void pack_codes(gpu_packing p) {
     const int64_t chunks = p.cols / CHUNK, n = (p.n + p.n_zero) * chunks;
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n;
@@ -24,7 +25,7 @@ __global__ void pack_codes(gpu_packing p) {
         uint4 v = make_uint4(0, 0, 0, 0);
         if (r < p.n) v = ((const uint4 *)p.from)[i];
         const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-        uint32_t *to = (uint32_t *)p.to + code_word(p.cols, p.row0 + r, k);
+        uint32_t *to = (uint32_t *)p.to + code_word(4, p.cols, p.row0 + r, k);
 #pragma unroll
         for (int t = 0; t < 4; t++) {
             uint32_t word = 0;
@@ -34,6 +35,20 @@ __global__ void pack_codes(gpu_packing p) {
                                                                      << (16 + 4 * j);
             to[2 * t] = word;
         }
+    }
+}
+
+// Of 8 bits: a thread brings 16 codes of a row: bytes 2 t and 2 t + 1 of each half belong to lane t.
+__global__ void pack_bytes(gpu_packing p) {
+    const int64_t pieces = p.cols / 16, n = (p.n + p.n_zero) * pieces;
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * blockDim.x) {
+        const int64_t r = i / pieces, k = i % pieces * 16;
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (r < p.n) v = ((const uint4 *)p.from)[i];
+        uint32_t *to = (uint32_t *)p.to + code_word(8, p.cols, p.row0 + r, k);
+        to[0] = __byte_perm(v.x, v.z, 0x5140), to[2] = __byte_perm(v.x, v.z, 0x7362);
+        to[4] = __byte_perm(v.y, v.w, 0x5140), to[6] = __byte_perm(v.y, v.w, 0x7362);
     }
 }
 
@@ -54,7 +69,10 @@ int gpu_pack_rows(void *stream, const gpu_packing *p) {
     const cudaStream_t st = (cudaStream_t)stream;
     switch (p->part) {
     case GPU_PACK_DENSE: pack_dense<<<BLOCKS, THREADS, 0, st>>>(*p); break;
-    case GPU_PACK_CODES: pack_codes<<<BLOCKS, THREADS, 0, st>>>(*p); break;
+    case GPU_PACK_CODES:
+        if (p->bits == 8) pack_bytes<<<BLOCKS, THREADS, 0, st>>>(*p);
+        else pack_codes<<<BLOCKS, THREADS, 0, st>>>(*p);
+        break;
     default:
         if (p->element == 4)
             pack_scales<uint32_t><<<BLOCKS, THREADS, 0, st>>>(*p, p->part == GPU_PACK_BIASES);

@@ -17,22 +17,22 @@ template <int BITS> struct column_walk {
     uint32_t shift;
 
     __device__ inline column_walk(const gpu_weight &weight, int64_t row, int64_t first)
-        : w(weight), d(row), k(first), at(BITS ? code_word(w.C, d, k) : dense_index(w.C, d, k)),
-          shift(code_shift(k)) {}
+        : w(weight), d(row), k(first), at(BITS ? code_word(BITS, w.C, d, k) : dense_index(w.C, d, k)),
+          shift(code_shift(BITS, k)) {}
     __device__ inline float next(void) {
         float v;
         if (w.form == GPU_FRAGMENTS && BITS == 0) v = load_element(w.data, w.type, at);
-        else if (w.form == GPU_FRAGMENTS && BITS == 4) {
+        else if (w.form == GPU_FRAGMENTS && (BITS == 4 || BITS == 8)) {
             const int64_t i = 2 * scale_index(w.C / w.group, d, k / w.group);
             v = fmaf(load_element(w.scales, w.type, i),
-                     (float)(((const uint32_t *)w.data)[at] >> shift & 15u),
+                     (float)(((const uint32_t *)w.data)[at] >> shift & ((1u << BITS) - 1u)),
                      load_element(w.scales, w.type, i + 1));
         } else if (BITS) {
             const int64_t g = d * (w.C / w.group) + k / w.group;
             v = fmaf(load_element(w.scales, w.type, g), (float)affine_code(affine_row(w, d), BITS, k),
                      load_element(w.biases, w.type, g));
         } else v = load_element(w.data, w.type, d * w.C + k);
-        k += 32, at += BITS ? 64 : 512;
+        k += 32, at += BITS ? 16 * BITS : 512;
         return v;
     }
 };

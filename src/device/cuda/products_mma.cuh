@@ -3,7 +3,7 @@
 //
 // The weight is operand A: a warp computes 16 outputs of 8 * TILES rows of x. Packed weights (fragments.cuh)
 // come from memory as the registers of the instruction, 512 contiguous bytes of a dense weight at a time;
-// codes of other widths than 4 bits are extracted from their rows.
+// codes of other widths than 4 and 8 bits are extracted from their rows.
 //
 // Order of a sum, whatever the kernel (products_gemm.cuh has the same): the columns are cut into 8 segments
 // of whole units (64 columns where C is a multiple of 64, else 32), one for each warp of a block. A segment's
@@ -67,36 +67,39 @@ template <int COLUMNS> struct dense_form {
     }
 };
 
-// Codes of 4 bits. GROUPS: groups that a unit has columns of. BF16: the scales are bf16, none of them large;
-// else they are of any type.
-template <int COLUMNS, int GROUPS, bool BF16> struct words_form {
+// Codes of 4 or 8 bits. GROUPS: groups that a unit has columns of. BF16: the scales are bf16, of codes of 4
+// bits none of them large; else they are of any type.
+template <int BITS, int COLUMNS, int GROUPS, bool BF16> struct words_form {
     enum {
         TILES_K = COLUMNS / MMA_K,
-        DEPTH = 256 / COLUMNS,
-        DEPTH_OF_8_ROWS = (BF16 && COLUMNS == 64 ? 512 : 256) / COLUMNS
+        WORDS = COLUMNS / word_columns(BITS), // of a row, in a unit
+        WORD_TILES = TILES_K / WORDS,
+        DEPTH = 1024 / BITS / COLUMNS,
+        DEPTH_OF_8_ROWS = BF16 && COLUMNS == 64 ? 2 * DEPTH : DEPTH
     };
     struct unit {
-        uint2 w[TILES_K / 2];
+        uint2 w[WORDS];
         uint4 scales[GROUPS]; // pairs of rows g and g + 8; of 16 bits: two words
     };
     const uint2 *from;
     const char *scales;
-    int32_t type, pair_bytes, first, shift; // of a scale and a bias; unit of k0; 1 with groups of two units
+    int32_t type, pair_bytes, first, shift; // of a scale and a bias; unit of k0; log2 of the units of a group
 
     __device__ inline void open(const gpu_weight &w, int32_t tile, int32_t k0) {
         const uint32_t C = (uint32_t)w.C, groups = w.group == 32 ? C / 32 : w.group == 64 ? C / 64 : C / 128;
         type = w.type;
         pair_bytes = !BF16 && type == GPU_F32 ? 8 : 4;
-        shift = w.group == 128;
+        shift = w.group / COLUMNS / 2; // of 1, 2, 4 units
         first = (int32_t)((uint32_t)k0 / COLUMNS);
-        from = (const uint2 *)w.data + ((int64_t)tile * (C / CHUNK) + (uint32_t)k0 / CHUNK) * 32 +
+        from = (const uint2 *)w.data +
+               ((int64_t)tile * (C / word_columns(BITS)) + (uint32_t)k0 / word_columns(BITS)) * 32 +
                threadIdx.x % 32;
         scales =
             (const char *)w.scales + ((int64_t)tile * groups * 8 + threadIdx.x % 32 / 4) * 2 * pair_bytes;
     }
     __device__ inline void load(unit &u, int32_t c) const {
 #pragma unroll
-        for (int j = 0; j < TILES_K / 2; j++) u.w[j] = load_weights(from + (c * (TILES_K / 2) + j) * 32);
+        for (int j = 0; j < WORDS; j++) u.w[j] = load_weights(from + (c * WORDS + j) * 32);
         const int32_t group = GROUPS > 1 ? (first + c) * GROUPS : (first + c) >> shift;
 #pragma unroll
         for (int i = 0; i < GROUPS; i++) {
@@ -105,12 +108,14 @@ template <int COLUMNS, int GROUPS, bool BF16> struct words_form {
             else *(uint2 *)&u.scales[i] = load_weights((const uint2 *)at);
         }
     }
-    // Scale and bias of row g + 8 h in a group of the unit; of BF16, the scale times 2^129.
+    // Scale and bias of row g + 8 h in a group of the unit; of BF16 with codes of 4 bits, the scale times
+    // 2^129.
     __device__ inline affine_pair<BF16> scale(const unit &u, int i, int h) const {
         affine_pair<BF16> p;
         const uint32_t word = h ? u.scales[i].y : u.scales[i].x;
         if constexpr (BF16) {
-            p.s = times_2_129(__byte_perm(word, 0, 0x1010)), p.b = __byte_perm(word, 0, 0x3232);
+            p.s = __byte_perm(word, 0, 0x1010), p.b = __byte_perm(word, 0, 0x3232);
+            if (BITS == 4) p.s = times_2_129(p.s);
         } else if (pair_bytes == 8) {
             p.s = __uint_as_float(h ? u.scales[i].z : u.scales[i].x);
             p.b = __uint_as_float(h ? u.scales[i].w : u.scales[i].y);
@@ -123,12 +128,13 @@ template <int COLUMNS, int GROUPS, bool BF16> struct words_form {
     __device__ inline void fragment(const unit &u, int j, uint32_t a[4]) const {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const uint32_t word = h ? u.w[j / 2].y : u.w[j / 2].x;
+            const uint32_t word = h ? u.w[j / WORD_TILES].y : u.w[j / WORD_TILES].x;
             const affine_pair<BF16> p = scale(u, j * GROUPS / TILES_K, h);
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 const int nibble = j % 2 * 2 + i;
-                if constexpr (BF16)
+                if constexpr (BITS == 8) a[h + 2 * i] = p.of_numbers(bytes_of(word, i));
+                else if constexpr (BF16)
                     a[h + 2 * i] =
                         p.of_numbers(subnormal_codes(nibble ? word >> (4 * nibble - 4) : word << 4));
                 else a[h + 2 * i] = p.of(codes_of(word >> (4 * nibble)));
@@ -558,15 +564,19 @@ static void launch_mma(const gpu_launch *l, const gpu_step *s, const gpu_product
     if (p->w[0].C % 64 == 0) launch_form<dense_form<64>>(l, s, p);
     else launch_form<dense_form<32>>(l, s, p);
 }
-#elif GPU_CODE_BITS == 4
+#elif GPU_CODE_BITS == 4 || GPU_CODE_BITS == 8
 template <bool BF16> static void launch_words(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
-    if (p->w[0].C % 64) launch_form<words_form<32, 1, BF16>>(l, s, p);
-    else if (p->w[0].group == 32) launch_form<words_form<64, 2, BF16>>(l, s, p);
-    else launch_form<words_form<64, 1, BF16>>(l, s, p);
+    enum { BITS = GPU_CODE_BITS };
+    const bool small_groups = p->w[0].group == 32;
+    if (p->w[0].C % 64 || (small_groups && BITS == 8)) launch_form<words_form<BITS, 32, 1, BF16>>(l, s, p);
+#if GPU_CODE_BITS == 4
+    else if (small_groups) launch_form<words_form<BITS, 64, 2, BF16>>(l, s, p);
+#endif
+    else launch_form<words_form<BITS, 64, 1, BF16>>(l, s, p);
 }
 static void launch_mma(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
     bool large = false;
-    for (int i = 0; i < GPU_PRODUCTS; i++) large |= p->w[i].large_scales;
+    for (int i = 0; i < GPU_PRODUCTS && GPU_CODE_BITS == 4; i++) large |= p->w[i].large_scales;
     if (p->w[0].type == GPU_BF16 && !large) launch_words<true>(l, s, p);
     else launch_words<false>(l, s, p);
 }

@@ -23,7 +23,7 @@ template <int FORM, int PARTS> struct split_shape {
         SEGMENTS = WG_SEGMENTS / PARTS,
         BLOCKS = SEGMENTS > 1 ? 1 : 2, // on a multiprocessor
         THREADS = BLOCKS == 1 ? 384 : 288,
-        PANEL = FORM == WG_DENSE ? 2048 : 512,
+        PANEL = wg_panel(FORM),
         X_BYTES = SPLIT_ROWS * WG_COLUMNS * 2,
         W_BYTES = OUTPUTS / 16 * PANEL,
         S_BYTES = FORM == WG_DENSE ? 0 : OUTPUTS / 16 * 128,

@@ -23,7 +23,8 @@ int gpu_wgmma_open(void) {
     gpu_encode_map = (gpu_map_encoder)f;
     int r = wgmma_open_dense();
     if (r == 0) r = wgmma_open_bf16();
-    return r == 0 ? wgmma_open_f16() : r;
+    if (r == 0) r = wgmma_open_f16();
+    return r == 0 ? wgmma_open_bytes() : r;
 }
 
 // Whether the copies can read the operands, and the stores write pairs of bf16.
@@ -31,12 +32,14 @@ static bool fits(const gpu_product *p) {
     if (p->w[0].C % WG_COLUMNS || p->x.pitch % 8 || (uintptr_t)p->x.data % 16) return false;
     for (int i = 0; i < p->n; i++)
         if (p->y[i].type != GPU_F32 && (p->y[i].pitch % 2 || (uintptr_t)p->y[i].data % 4)) return false;
-    return p->w[0].bits == 0 || p->w[0].type != GPU_F32;
+    const gpu_weight *w = &p->w[0];
+    return w->bits == 0 || w->type == GPU_BF16 || (w->bits == 4 && w->type == GPU_F16);
 }
 
 bool gpu_wgmma(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
     if (!l->hopper || !fits(p)) return false;
     const int e = p->w[0].bits == 0          ? wgmma_dense(l, s, p)
+                  : p->w[0].bits == 8        ? wgmma_bytes(l, s, p)
                   : p->w[0].type == GPU_BF16 ? wgmma_bf16(l, s, p)
                                              : wgmma_f16(l, s, p);
     return e == 0;
@@ -50,6 +53,11 @@ int wgmma_dense(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
 int wgmma_open_bf16(void) { return open_form<WG_CODES_BF16>(); }
 int wgmma_bf16(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
     return launch_form<WG_CODES_BF16>(l, s, p);
+}
+#elif GPU_WGMMA_FORM == 3
+int wgmma_open_bytes(void) { return open_form<WG_BYTES_BF16>(); }
+int wgmma_bytes(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+    return launch_form<WG_BYTES_BF16>(l, s, p);
 }
 #else
 int wgmma_open_f16(void) { return open_form<WG_CODES_F16>(); }

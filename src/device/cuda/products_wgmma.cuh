@@ -17,14 +17,21 @@
 #include "products.cuh"
 #include "products_output.cuh"
 
-// Stored forms of the weight: bf16, or codes of 4 bits with scales of a type. One object each.
-enum { WG_DENSE, WG_CODES_BF16, WG_CODES_F16 };
+// Stored forms of the weight: bf16, codes of 4 bits with scales of bf16 or f16, codes of 8 bits with scales
+// of bf16. One object each.
+enum { WG_DENSE, WG_CODES_BF16, WG_CODES_F16, WG_BYTES_BF16 };
+// Bytes of a panel, 16 outputs and 64 columns.
+__host__ __device__ constexpr int wg_panel(int form) {
+    return form == WG_DENSE ? 2048 : form == WG_BYTES_BF16 ? 1024 : 512;
+}
 int wgmma_open_dense(void);
 int wgmma_open_bf16(void);
 int wgmma_open_f16(void);
+int wgmma_open_bytes(void);
 int wgmma_dense(const gpu_launch *l, const gpu_step *s, const gpu_product *p);
 int wgmma_bf16(const gpu_launch *l, const gpu_step *s, const gpu_product *p);
 int wgmma_f16(const gpu_launch *l, const gpu_step *s, const gpu_product *p);
+int wgmma_bytes(const gpu_launch *l, const gpu_step *s, const gpu_product *p);
 
 // cuTensorMapEncodeTiled of the driver, which gpu_wgmma_open finds.
 typedef CUresult (*gpu_map_encoder)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
@@ -42,8 +49,8 @@ template <int ROWS, int FORM, bool GATED, int N_OUTPUTS = 128> struct wg_shape {
     enum {
         OUTPUTS = N_OUTPUTS,
         THREADS = 128 + 2 * OUTPUTS,
-        MOST = ROWS <= 64 ? 12 : 6,            // stages: those of few rows are small
-        PANEL = FORM == WG_DENSE ? 2048 : 512, // bytes of 16 outputs and 64 columns
+        MOST = ROWS <= 64 ? 12 : 6, // stages: those of few rows are small
+        PANEL = wg_panel(FORM),
         X_BYTES = ROWS * WG_COLUMNS * 2,
         W_BYTES = OUTPUTS / 16 * PANEL,
         S_BYTES = FORM == WG_DENSE ? 0 : OUTPUTS / 16 * 128, // at most: with groups of 32
@@ -157,12 +164,12 @@ template <int FORM> struct wg_scales {
             raw[1] = *(const uint2 *)(pairs + each - 64 + g * 8);
         }
     }
-    // Two weights of codes (0x4300 + q) each. row: 0 or 1, of outputs g and g + 8.
+    // Two weights of codes, which codes_of or bytes_of made. row: 0 or 1, of outputs g and g + 8.
     __device__ uint32_t weights(uint32_t codes, int half, int row) const {
         const uint32_t word = row ? raw[half].y : raw[half].x;
-        affine_pair<FORM == WG_CODES_BF16> pair;
+        affine_pair<FORM != WG_CODES_F16> pair;
         set(pair, word);
-        return pair.of(codes);
+        return FORM == WG_BYTES_BF16 ? pair.of_numbers(codes) : pair.of(codes);
     }
     static __device__ void set(affine_pair<true> &pair, uint32_t word) {
         pair.s = __byte_perm(word, word, 0x1010), pair.b = __byte_perm(word, word, 0x3232);
@@ -184,6 +191,12 @@ __device__ inline void load_fragment(const char *w, int k, int lane, const wg_sc
     if (FORM == WG_DENSE) {
         const uint4 v = *(const uint4 *)(w + k * 512 + lane * 16);
         a[0] = v.x, a[1] = v.y, a[2] = v.z, a[3] = v.w;
+        return;
+    }
+    if (FORM == WG_BYTES_BF16) {
+        const uint2 v = *(const uint2 *)(w + k * 256 + lane * 8);
+#pragma unroll
+        for (int i = 0; i < 4; i++) a[i] = scales.weights(bytes_of(i % 2 ? v.y : v.x, i / 2), k / 2, i % 2);
         return;
     }
     if (k % 2 == 0) codes.word = *(const uint2 *)(w + k / 2 * 256 + lane * 8);
