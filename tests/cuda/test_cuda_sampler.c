@@ -1,6 +1,6 @@
 /* Tokens that the CUDA device draws against those of the sampler of the host, for the same logits: all
- * combinations of filters, excluded tokens, ties, rows that are left to the host. Skipped where there is no
- * GPU. */
+ * combinations of filters, excluded tokens, ties, rows that are left to the host; and in steps that follow
+ * each other, where the device draws ahead. Skipped where there is no GPU. */
 #include "cuda_case.h"
 #include "engine/sampler.h"
 
@@ -35,6 +35,47 @@ static int32_t on_host(ln_sampler *s, const float *logits, const ln_sampling *ho
     return id;
 }
 
+static void run_step(side *s) {
+    uint64_t fence;
+    OK(s->ops->submit(s->exec, s->step, NULL, &fence, err));
+    OK(s->ops->wait(s->queue, fence, err));
+}
+
+/* Steps of four rows, each drawn at the next position, so that each step draws ahead of the next. What the
+ * device has drawn must not show where the parameters of a row, the rows, or the logits are others. */
+static void check_steps(side *s, ln_sampler *sampler, const float *table) {
+    enum { STEPS = 7, N = 4, OTHER_HOW = 2, OTHER_SEED = 3, OTHER_ROWS = 4, OTHER_LOGITS = 5 };
+    for (int t = 0; t < STEPS; t++) {
+        const int first = t == OTHER_ROWS, n = N - first;
+        const ln_sampling how = {
+            .temperature = t >= OTHER_HOW ? 1.5 : 0.7, .top_p = 0.9, .top_k = 20, .repeat_penalty = 1};
+        ln_row_sampling rows[N];
+        int32_t ids[N], of[N];
+        set_rows(s, 1, &(int){N}, &(int){t * N}, ROWS);
+        run_step(s);
+        for (int r = 0; r < N; r++) of[r] = ln_step_ids(s->step)[r];
+        for (int r = 0; r < N; r++)
+            rows[r] = (ln_row_sampling){.temperature = (float)how.temperature,
+                                        .top_k = how.top_k,
+                                        .top_p = how.top_p,
+                                        .seed = r == 1 && t >= OTHER_SEED ? 8 : 7,
+                                        .position = (uint64_t)(5 + t),
+                                        .excluded = stops};
+        if (t == OTHER_LOGITS) {
+            of[0] = (of[0] + 1) % ROWS;
+            OK(s->ops->value(s->exec, s->p.outputs[0], 0, 1,
+                             (float *)(uintptr_t)(table + (int64_t)of[0] * VOCAB), true, err));
+        }
+        OK(s->ops->sample(s->exec, s->p.outputs[0], first, rows + first, n, ids, err));
+        for (int i = 0; i < n; i++) {
+            const int r = first + i;
+            const int32_t want = on_host(sampler, table + (int64_t)of[r] * VOCAB, &how, rows[r].seed, 5 + t);
+            if (ids[i] != want && (ids[i] >= 0 || of[r] != TIED))
+                fail_msg("step %d, row %d: %d, expected %d", t, r, ids[i], want);
+        }
+    }
+}
+
 /* How many tokens top-p and min-p keep is not known here. A row may be left to the host only where they are
  * the filters, or where the last token of top-k is one of thousands with the same logit. */
 static void draws_are_the_hosts(void **state) {
@@ -47,7 +88,7 @@ static void draws_are_the_hosts(void **state) {
                 {0.7, 0.8, 0, 20, false},  {1, 0.95, 0, 0, true},    {1, 1, 0.05, 0, false},
                 {0.3, 0.9, 0.1, 50, true}, {1, 1, 0, 1000, false},   {1, 0.5, 0, 0, false},
                 {2, 1, 0.02, 40, false},   {0.01, 0.9, 0, 0, false}, {1, 0, 0, 0, false}};
-    uint64_t seed = 11, fence;
+    uint64_t seed = 11;
     case_weight w[] = {random_weight("table", LN_F32, (ln_enc){0}, ROWS, 8, &seed)};
     float *table = malloc((size_t)ROWS * VOCAB * sizeof *table);
     fill_rows(table, &seed);
@@ -67,8 +108,7 @@ static void draws_are_the_hosts(void **state) {
     open_side(&s, cuda_ops, NULL, &c);
     OK(ln_sampler_open(&sampler, VOCAB, err));
     set_rows(&s, 1, &(int){ROWS}, &(int){0}, ROWS);
-    OK(s.ops->submit(s.exec, s.step, NULL, &fence, err));
-    OK(s.ops->wait(s.queue, fence, err));
+    run_step(&s);
     for (size_t h = 0; h < LN_COUNT(hows); h++) {
         ln_row_sampling rows[ROWS];
         int32_t ids[ROWS];
@@ -102,6 +142,7 @@ static void draws_are_the_hosts(void **state) {
     }
     print_message("%d drawn, %d left to the host\n", drawn, left);
     assert_true(left < drawn / 5);
+    check_steps(&s, sampler, table);
     ln_sampler_close(&sampler);
     close_side(&s);
     free_weight(&w[0]);

@@ -72,6 +72,13 @@ typedef struct gpu_node {
     gpu_lora lora;
 } gpu_node;
 
+/* Draws that a step makes behind its kernels, of rows first .. end - 1: how[row], ids[row]. */
+typedef struct gpu_draws_ahead {
+    int32_t first, end;
+    gpu_draw *how; /* [GPU_SAMPLE_ROWS], n_excluded -1: none; of the last step in pinned memory */
+    int32_t *ids;  /* [GPU_SAMPLE_ROWS] in pinned memory; of the next step NULL */
+} gpu_draws_ahead;
+
 struct ln_exec {
     ln_queue *queue;
     const ln_program *program;
@@ -99,7 +106,8 @@ struct ln_exec {
      * parameters and then ids */
     gpu_draw *draws, *host_draws;
     int32_t *drawn;
-    ln_bounds live; /* counts of the last step */
+    gpu_draws_ahead next, made; /* draws that the next step makes, that the last step has made */
+    ln_bounds live;             /* counts of the last step */
 };
 
 /* ---- cuda_device.c ---- */
@@ -155,8 +163,13 @@ ln_status gpu_argmax_rows(ln_exec *e, int v, int64_t row, int64_t n, int32_t *id
 /* ---- cuda_sample.c ---- */
 /* Bytes of ln_exec.draws for a program of these bounds. */
 size_t gpu_sample_bytes(const ln_bounds *b);
+/* Puts the draws that are expected after this step behind its kernels. LN_EDEVICE. */
+ln_status gpu_draw_ahead(ln_exec *e, ln_error *err);
 ln_status gpu_sample_rows(ln_exec *e, int v, int64_t row, const ln_row_sampling *how, int64_t n, int32_t *ids,
                           ln_error *err);
+
+/* ---- cuda_measure.c ---- */
+ln_status gpu_measure(ln_dev *d, size_t bytes, ln_dev_limits *out, ln_error *err);
 
 extern const ln_device_ops ln_device_cuda;
 

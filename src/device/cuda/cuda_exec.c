@@ -126,11 +126,12 @@ static cudaGraphExec_t graph_of(const ln_exec *e, const ln_step_block *s) {
 static ln_status run_step(ln_exec *e, const gpu_launch *l, const ln_step_block *block, const ln_trace *trace,
                           ln_error *err) {
     e->ids_hold = !trace && e->argmax >= 0 && block->n_out > 0;
+    e->made.first = e->made.end = 0;
     if (trace) return run_traced(e, l, trace, err);
     cudaGraphExec_t graph = graph_of(e, block);
-    if (!graph) return run_fused(e, l, err);
-    GPU_TRY(cudaGraphLaunch(graph, e->queue->stream), "running a step");
-    return LN_OK;
+    if (graph) GPU_TRY(cudaGraphLaunch(graph, e->queue->stream), "running a step");
+    else LN_TRY(run_fused(e, l, err));
+    return gpu_draw_ahead(e, err);
 }
 
 /* ---- the step block ---- */
@@ -238,7 +239,7 @@ ln_status gpu_value(ln_exec *e, int i, int64_t row, int64_t n, float *rows, bool
                 ln_num_store(here, dtype, c, ln_bf16_f32(ln_f32_bf16(*x)));
             else ln_num_store(here, dtype, c, *x);
         }
-    if (write) e->ids_hold = false;
+    if (write) e->ids_hold = false, e->made.first = e->made.end = 0;
     if (st == LN_OK && write) st = gpu_copy(e->queue, at, copy, bytes, LN_COPY_IN, err);
     ln_free(copy);
     return st;

@@ -4,7 +4,7 @@
  *     device memory   step block | counters, scratch and outputs of attention | frequencies |
  *                     scratch and ids of argmax | parameters and scratch of sampling | ids of sampling
  *     pinned memory   the step block as it is sent, the ids of argmax as they come back,
- *                     parameters and ids of sampling
+ *                     parameters and ids of sampling, and those of draws ahead
  *
  * Attention nodes run one after the other, so they share the scratch of the largest. */
 #include "cuda_device.h"
@@ -245,9 +245,13 @@ static ln_status take_memory(ln_exec *e, ln_error *err) {
     GPU_TRY(cudaMallocHost(&ids, LN_MAX((size_t)e->program->bounds.N, (size_t)1) * sizeof(int32_t)),
             "preparing a program");
     e->host_ids = ids;
-    GPU_TRY(cudaMallocHost(&draws, GPU_SAMPLE_ROWS * (sizeof(gpu_draw) + sizeof(int32_t))), "preparing "
-                                                                                            "a program");
+    const size_t some = GPU_SAMPLE_ROWS * (sizeof(gpu_draw) + sizeof(int32_t));
+    GPU_TRY(cudaMallocHost(&draws, 2 * some), "preparing a program");
     e->host_draws = draws;
+    e->made.how = (gpu_draw *)(void *)((char *)draws + some);
+    e->made.ids = (int32_t *)(void *)(e->made.how + GPU_SAMPLE_ROWS);
+    e->next.how = ln_zalloc(GPU_SAMPLE_ROWS, sizeof *e->next.how);
+    if (!e->next.how) return LN_OOM(err, "a prepared program");
     memset(e->staging, 0, e->block_bytes);
     ln_step_init(e->staging, &e->program->bounds, GPU_MAX_CHANGES);
     LN_TRY(gpu_copy(e->queue, e->counters, NULL, r.counters_bytes, LN_COPY_WITHIN, err));
@@ -267,6 +271,7 @@ void gpu_release(ln_exec **exec) {
     if (e->staging) (void)cudaFreeHost(e->staging);
     if (e->host_ids) (void)cudaFreeHost(e->host_ids);
     if (e->host_draws) (void)cudaFreeHost(e->host_draws);
+    ln_free(e->next.how);
     ln_free(e->fused);
     ln_free(e->nodes);
     ln_free(e);
