@@ -37,18 +37,6 @@ uint16_t ln_f32_f16(float f) {
 
 /* ---- elementary functions in double ---- */
 
-static double bits_f64(uint64_t u) {
-    double v;
-    memcpy(&v, &u, sizeof v);
-    return v;
-}
-
-static uint64_t f64_bits(double v) {
-    uint64_t u;
-    memcpy(&u, &v, sizeof u);
-    return u;
-}
-
 /* On x86-64 compiled twice, with and without the FMA instruction; the dynamic loader selects a version. fma()
  * is correctly rounded in both, so the bits are the same; the instruction is ten times faster than the
  * library call. Not with the sanitizers: the selecting function (an ifunc resolver) runs before their runtime
@@ -64,10 +52,6 @@ static uint64_t f64_bits(double v) {
 #endif
 
 static const double inf = (double)INFINITY;
-/* ln 2 = hi + lo; hi has 21 trailing zero bits, so that k * hi is exact for |k| < 2^21. */
-static const double ln2_hi = 0x1.62e42feep-1, ln2_lo = 0x1.a39ef35793c76p-33;
-static const double round_magic = 0x1.8p52; /* adding and subtracting it rounds to the nearest integer */
-
 /* 1/k!, the Taylor coefficients of the polynomials below. */
 static const double inverse_factorial[] = {1.0,
                                            1.0,
@@ -98,20 +82,7 @@ INSIDE double exp_tail(double r, int last) {
     return p;
 }
 
-INSIDE double exp64(double x) {
-    if (x != x) return x;
-    if (x > 709.782712893384) return inf;
-    if (x < -745.2) return 0;
-    double n = x * 0x1.71547652b82fep0 + round_magic - round_magic;
-    double a = fma(n, -ln2_hi, x), b = n * ln2_lo; /* a is exact */
-    double r = a - b, lost = (a - r) - b;
-    /* 1 + (r + (lost + r^2 * tail)): added from the smallest term to the largest */
-    double p = 1.0 + (r + fma(r * r, exp_tail(r, 14), lost));
-    int k = (int)n, k1 = k / 2, k2 = k - k1;
-    return p * bits_f64((uint64_t)(k1 + 1023) << 52) * bits_f64((uint64_t)(k2 + 1023) << 52);
-}
-
-WITH_FMA double ln_exp64(double x) { return exp64(x); }
+WITH_FMA double ln_exp64(double x) { return ln_exp64_core(x); }
 
 INSIDE double log64(double x) {
     if (x != x || x == inf) return x;
@@ -122,18 +93,7 @@ INSIDE double log64(double x) {
         x *= 0x1p54;
         k = -54;
     }
-    uint64_t u = f64_bits(x);
-    k += (int)(u >> 52) - 1023;
-    double m = bits_f64((u & 0xfffffffffffffULL) | 0x3ff0000000000000ULL);
-    if (m > 0x1.6a09e667f3bcdp0) { /* sqrt 2: reduces m to (0.707, 1.414] */
-        m *= 0.5;
-        k++;
-    }
-    /* log m = 2 atanh s, s = f / (2 + f); written as f - f^2/2 + s (f^2/2 + R) the first term is exact. */
-    double f = m - 1, s = f / (2 + f), z = s * s, half = 0.5 * f * f, tail = 2.0 / 25;
-    for (int d = 23; d >= 3; d -= 2) tail = fma(tail, z, 2.0 / d);
-    double small = fma(s, fma(z, tail, half), (double)k * ln2_lo);
-    return (double)k * ln2_hi - ((half - small) - f);
+    return ln_log64_core(x, k);
 }
 
 WITH_FMA double ln_log64(double x) { return log64(x); }
@@ -145,7 +105,7 @@ WITH_FMA double ln_tanh64(double x) {
         double y = 2 * a, e = fma(y * y, exp_tail(y, 20), y); /* exp(y) - 1 without cancellation */
         t = e / (e + 2);
     } else {
-        t = a > 22 ? 1.0 : 1 - 2 / (exp64(2 * a) + 1);
+        t = a > 22 ? 1.0 : 1 - 2 / (ln_exp64_core(2 * a) + 1);
     }
     return x < 0 ? -t : t;
 }
@@ -157,7 +117,7 @@ static const double pio2_1 = 0x1.921fb54442d18p0, pio2_2 = 0x1.1a62633145c07p-54
 
 /* x = n * pi / 2 + r + lost; returns n modulo 4. */
 INSIDE int reduce(double x, double *r, double *lost) {
-    double n = x * 0x1.45f306dc9c883p-1 + round_magic - round_magic;
+    double n = x * 0x1.45f306dc9c883p-1 + ln_round_f64 - ln_round_f64;
     double a = fma(n, -pio2_1, x);
     double w = n * pio2_2, w_error = fma(n, pio2_2, -w);
     double b = a - w, back = b - a; /* two-sum: b + b_error = a - w */
@@ -198,35 +158,8 @@ WITH_FMA void ln_sincos64(double x, double *s, double *c) {
 
 /* ---- random generator ---- */
 
-INSIDE void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
-    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
-    for (int round = 0; round < 10; round++) {
-        uint64_t a = (uint64_t)0xd2511f53u * c0, b = (uint64_t)0xcd9e8d57u * c2;
-        uint32_t n0 = (uint32_t)(b >> 32) ^ c1 ^ k0, n2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
-        c1 = (uint32_t)b;
-        c3 = (uint32_t)a;
-        c0 = n0;
-        c2 = n2;
-        k0 += 0x9e3779b9u;
-        k1 += 0xbb67ae85u;
-    }
-    out[0] = c0;
-    out[1] = c1;
-    out[2] = c2;
-    out[3] = c3;
-}
-
 void ln_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
-    philox(counter, key, out);
-}
-
-/* A uniform number of 52 random bits plus a half: neither 0 nor 1. */
-INSIDE double uniform(uint64_t seed, uint64_t position, uint32_t id) {
-    uint32_t counter[4] = {(uint32_t)position, (uint32_t)(position >> 32), id, 0},
-             key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    uint32_t r[4];
-    philox(counter, key, r);
-    return ((double)((uint64_t)r[0] << 20 | r[1] >> 12) + 0.5) * 0x1p-52;
+    ln_philox_core(counter, key, out);
 }
 
 enum { SOME = 64 };
@@ -250,8 +183,8 @@ int64_t ln_argmax(const float *x, int64_t n) {
     return best;
 }
 
-double ln_gumbel(uint64_t seed, uint64_t position, uint32_t id) {
-    return -ln_log64(-ln_log64(uniform(seed, position, id)));
+WITH_FMA double ln_gumbel(uint64_t seed, uint64_t position, uint32_t id) {
+    return ln_gumbel_of(ln_random_bits(seed, position, id));
 }
 
 WITH_FMA size_t ln_gumbel_argmax(const float *logits, const int32_t *ids, size_t n, uint64_t seed,
@@ -261,10 +194,10 @@ WITH_FMA size_t ln_gumbel_argmax(const float *logits, const int32_t *ids, size_t
     for (size_t i = 0; i < n; i++) {
         double l = (double)logits[ids[i]];
         if (l == -inf) continue;
-        double u = uniform(seed, position, (uint32_t)ids[i]);
+        double u = ln_uniform_of(ln_random_bits(seed, position, (uint32_t)ids[i]));
         /* -log u >= 1 - u, so noise exceeds x only where 1 - u < exp(-x); a margin of 1e-9 covers exp's
          * rounding */
-        if (top > -inf && l + 45 > top && l < top && 1 - u > exp64(l - top) * (1 + 1e-9)) continue;
+        if (top > -inf && l + 45 > top && l < top && 1 - u > ln_exp64_core(l - top) * (1 + 1e-9)) continue;
         double x = l - log64(-log64(u));
         if (x > top || (x == top && ids[i] < ids[best])) top = x, best = i;
     }
@@ -275,15 +208,15 @@ WITH_FMA size_t ln_gumbel_argmax(const float *logits, const int32_t *ids, size_t
  * The low bits of `at` hold k, so that -k is a difference of bits. */
 INSIDE double exp64_down(double x) {
     const double *c = inverse_factorial;
-    double y = x < -745.2 ? -745.2 : x, at = y * 0x1.71547652b82fep0 + round_magic, n = at - round_magic;
-    double a = fma(n, -ln2_hi, y), b = n * ln2_lo;
+    double y = x < -745.2 ? -745.2 : x, at = y * 0x1.71547652b82fep0 + ln_round_f64, n = at - ln_round_f64;
+    double a = fma(n, -ln_ln2_hi, y), b = n * ln_ln2_lo;
     double r = a - b, lost = (a - r) - b;
     double p = fma(fma(fma(fma(c[14], r, c[13]), r, c[12]), r, c[11]), r, c[10]);
     p = fma(fma(fma(fma(p, r, c[9]), r, c[8]), r, c[7]), r, c[6]);
     p = fma(fma(fma(fma(p, r, c[5]), r, c[4]), r, c[3]), r, c[2]);
     p = 1.0 + (r + fma(r * r, p, lost));
-    uint64_t k = f64_bits(round_magic) - f64_bits(at), k1 = k / 2, k2 = k - k1;
-    p = p * bits_f64((1023 - k1) << 52) * bits_f64((1023 - k2) << 52);
+    uint64_t k = ln_f64_bits(ln_round_f64) - ln_f64_bits(at), k1 = k / 2, k2 = k - k1;
+    p = p * ln_bits_f64((1023 - k1) << 52) * ln_bits_f64((1023 - k2) << 52);
     return x < -745.2 ? 0 : p;
 }
 
@@ -319,6 +252,6 @@ double ln_exp_down_sum(const float *x, size_t n, double most) {
 
 WITH_FMA double ln_exp_sum(const float *x, size_t n) {
     double sum[4] = {0, 0, 0, 0};
-    for (size_t i = 0; i < n; i++) sum[i % 4] += exp64((double)x[i]);
+    for (size_t i = 0; i < n; i++) sum[i % 4] += ln_exp64_core((double)x[i]);
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }

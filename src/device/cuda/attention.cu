@@ -97,7 +97,7 @@ template <typename T, int HEADS> struct block {
         for (int32_t j = lane; j < SPLIT; j += 32) most = fmaxf(most, s[h * SPLIT + j]);
         for (int b = 16; b > 0; b /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, b));
         for (int32_t j = lane; j < SPLIT; j += 32) {
-            float w = j >= lo && j < hi ? exp_f32(s[h * SPLIT + j] - most) : 0.0f;
+            float w = j >= lo && j < hi ? ln_expf(s[h * SPLIT + j] - most) : 0.0f;
             if (sizeof(T) == 2) w = bf16_to_f32(f32_to_bf16(w));
             s[h * SPLIT + j] = w;
             sum = sum + w;
@@ -158,8 +158,8 @@ template <typename T, int HEADS> struct block {
                     const float sm = in[h], sl = in[HEADS + h];
                     const bool is_first = from + i == 0;
                     const float most = is_first || !(sm <= top) ? sm : top;
-                    const float a = is_first ? 0.0f : exp_f32(top - most),
-                                b = is_first ? 1.0f : exp_f32(sm - most);
+                    const float a = is_first ? 0.0f : ln_expf(top - most),
+                                b = is_first ? 1.0f : ln_expf(sm - most);
                     sum = is_first ? sl : sum * a + sl * b;
                     top = most;
                     factors[h * SPLIT + 2 * i] = a, factors[h * SPLIT + 2 * i + 1] = b;
@@ -188,14 +188,14 @@ template <typename T, int HEADS> struct block {
                 continue;
             }
             const float top = sm[h] <= M[h] ? M[h] : sm[h];
-            O[i] = fmaf(of[i], exp_f32(sm[h] - top), O[i] * exp_f32(M[h] - top));
+            O[i] = fmaf(of[i], ln_expf(sm[h] - top), O[i] * ln_expf(M[h] - top));
         }
         __syncthreads();
         const int32_t h = (int32_t)threadIdx.x;
         if (h < HEADS && is_first) M[h] = sm[h], L[h] = sl[h];
         else if (h < HEADS) {
             const float top = sm[h] <= M[h] ? M[h] : sm[h];
-            L[h] = L[h] * exp_f32(M[h] - top) + sl[h] * exp_f32(sm[h] - top);
+            L[h] = L[h] * ln_expf(M[h] - top) + sl[h] * ln_expf(sm[h] - top);
             M[h] = top;
         }
         __syncthreads();

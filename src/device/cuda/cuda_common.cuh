@@ -1,9 +1,11 @@
-// Device functions that the kernels share: access to elements, elementary functions, reductions.
+// Device functions that the kernels share: access to elements and reductions. The elementary functions are
+// those of the CPU (base/elementary_inline.h).
 //
 // The files are compiled with -fmad=false, so that a multiplication and an addition are fused only where the
 // source says fmaf: then the pointwise ops have the bits of the reference kernels.
 #pragma once
 
+#include "../../base/elementary_inline.h"
 #include "cuda_kernels.h"
 
 #include <cuda_bf16.h>
@@ -59,13 +61,8 @@ inline int32_t grid_rows(const gpu_launch *l, int32_t rows) {
     return rows >= 0 ? rows : rows == GPU_ROWS_T ? l->T : rows == GPU_ROWS_N ? l->N : l->B;
 }
 
-__device__ inline float bf16_to_f32(uint16_t h) { return __uint_as_float((uint32_t)h << 16); }
-// Rounds to nearest even; NaN stays NaN, with the bits that ln_f32_bf16 gives it.
-__device__ inline uint16_t f32_to_bf16(float f) {
-    const uint32_t u = __float_as_uint(f);
-    return (uint16_t)(((u & 0x7fffffffu) > 0x7f800000u ? u | 0x400000u : u + 0x7fffu + ((u >> 16) & 1u)) >>
-                      16);
-}
+__device__ inline float bf16_to_f32(uint16_t h) { return ln_bf16_f32(h); }
+__device__ inline uint16_t f32_to_bf16(float f) { return ln_f32_bf16(f); }
 __device__ inline float load_element(const void *p, int32_t type, int64_t i) {
     if (type == GPU_F32) return ((const float *)p)[i];
     const uint16_t h = ((const uint16_t *)p)[i];
@@ -94,32 +91,8 @@ __device__ inline const uint32_t *affine_row(const gpu_weight &w, int64_t d) {
     return (const uint32_t *)w.data + d * (w.C / 32 * w.bits);
 }
 
-// ln_expf of base/elementary.h: the same operations, hence the same bits.
-__device__ inline float exp_f32(float x) {
-    const float least = -87.33f, magic = 12582912.0f;
-    float c = x < least ? least : x;
-    c = c > 88.72f ? 88.72f : c;
-    const float n = fmaf(c, 1.44269504088896341f, magic) - magic;
-    const float r = fmaf(n, -1.42860682030941723e-6f, fmaf(n, -0.693145751953125f, c));
-    float p = 0x1.6a236ep-10f;
-    p = fmaf(p, r, 0x1.123a1ep-7f);
-    p = fmaf(p, r, 0x1.5558f4p-5f);
-    p = fmaf(p, r, 0x1.555492p-3f);
-    p = fmaf(p, r, 0x1.fffffcp-2f);
-    p = fmaf(p, r, 1.0f);
-    p = fmaf(p, r, 1.0f);
-    const int32_t k = (int32_t)n, k1 = k >> 1, k2 = k - k1;
-    p = p * __uint_as_float((uint32_t)(k1 + 127) << 23) * __uint_as_float((uint32_t)(k2 + 127) << 23);
-    p = x < least ? 0.0f : p;
-    p = x > 88.72f ? __uint_as_float(0x7f800000u) : p;
-    return x != x ? x : p;
-}
-__device__ inline float silu(float x) { return x / (1.0f + exp_f32(-x)); }
-__device__ inline float gelu_tanh(float x) {
-    return x / (1.0f + exp_f32(-(x * fmaf(0.0713548162726f * x, x, 1.5957691216057308f))));
-}
 __device__ inline float activation(int gate, float x) {
-    return gate == GPU_GATE_SILU ? silu(x) : gelu_tanh(x);
+    return gate == GPU_GATE_SILU ? ln_siluf(x) : ln_gelu_tanhf(x);
 }
 
 // The sum of a warp's values in a tree of fixed order; all lanes get it.

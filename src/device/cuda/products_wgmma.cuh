@@ -402,7 +402,7 @@ __device__ inline void exchange_gated(const gpu_product &p, float *memory, int w
 #pragma unroll
     for (int i = 0; i < N; i++) {
         const float other = theirs[i * 32], gate = half ? other : total[i], up = half ? total[N + i] : other;
-        total[i] = (p.gate == GPU_GATE_SILU ? silu(gate) : gelu_tanh(gate)) * up;
+        total[i] = (p.gate == GPU_GATE_SILU ? ln_siluf(gate) : ln_gelu_tanhf(gate)) * up;
     }
 }
 

@@ -3,7 +3,6 @@
 #include "heads.cuh"
 
 static inline int launched(void) { return (int)cudaGetLastError(); }
-static inline cudaStream_t stream_of(const gpu_launch *l) { return (cudaStream_t)l->stream; }
 static inline unsigned blocks_of(int64_t n, int64_t per_block) {
     return (unsigned)((n + per_block - 1) / per_block);
 }
@@ -71,10 +70,10 @@ template <int OP> __device__ float pointwise_of(float a, float b) {
     switch (OP) {
     case GPU_ADD: return a + b;
     case GPU_MUL: return a * b;
-    case GPU_SILU: return silu(a);
-    case GPU_GELU_TANH: return gelu_tanh(a);
-    case GPU_GATED_SILU: return silu(a) * b;
-    case GPU_GATED_GELU: return gelu_tanh(a) * b;
+    case GPU_SILU: return ln_siluf(a);
+    case GPU_GELU_TANH: return ln_gelu_tanhf(a);
+    case GPU_GATED_SILU: return ln_siluf(a) * b;
+    case GPU_GATED_GELU: return ln_gelu_tanhf(a) * b;
     default: return bf16_to_f32(f32_to_bf16(a));
     }
 }
@@ -91,7 +90,6 @@ int gpu_pointwise(const gpu_launch *l, const gpu_step *s, int op, const gpu_arra
                   const gpu_array *y) {
     const dim3 grid((unsigned)grid_rows(l, y->rows), blocks_of(y->cols, 256));
     const gpu_array second = b ? *b : *a;
-    const cudaStream_t st = stream_of(l);
     switch (op) {
     case GPU_ADD: run(l, grid, 256, 0, pointwise<GPU_ADD>, *s, *a, second, *y); break;
     case GPU_MUL: run(l, grid, 256, 0, pointwise<GPU_MUL>, *s, *a, second, *y); break;

@@ -16,7 +16,8 @@
 // keeps, is never drawn. The histogram ends at (BINS - 1) / STEPS = 42.6, and the tokens beyond need not be
 // candidates.
 #include "cuda_common.cuh"
-#include "elementary.cuh"
+
+#include <math_constants.h>
 
 enum { PARTS = 32, THREADS = 256, ROW_THREADS = 1024, BINS = 2048, STEPS = 48, CANDIDATES = 2048 };
 
@@ -105,15 +106,15 @@ __device__ inline bool largest(const sample_state &s, float *most, int32_t *id) 
 // reaches).
 __device__ best_of draw_part(const gpu_array &x, const float *logits, const gpu_draw &d, float most,
                              int32_t most_id) {
-    best_of best = {gumbel_of(random_bits(d.seed, d.position, (uint32_t)most_id)), most_id};
+    best_of best = {ln_gumbel_of(ln_random_bits(d.seed, d.position, (uint32_t)most_id)), most_id};
     for (int32_t c = (int32_t)(blockIdx.y * THREADS + threadIdx.x); c < x.cols; c += PARTS * THREADS) {
         const float l = (logits[c] - most) / d.temperature;
         if (l == -CUDART_INF_F) continue;
-        const uint64_t bits = random_bits(d.seed, d.position, (uint32_t)c);
+        const uint64_t bits = ln_random_bits(d.seed, d.position, (uint32_t)c);
         const float left = (float)(bits ^ 0xfffffffffffffULL) * 0x1p-52f;
         if (left > exp2f((l - (float)best.value) * 1.44269504f) * 1.0001f) continue;
         if (is_excluded(d, c)) continue;
-        best = better(best, {(double)l + gumbel_of(bits), c});
+        best = better(best, {(double)l + ln_gumbel_of(bits), c});
     }
     return best;
 }
@@ -144,7 +145,7 @@ __global__ void sample_sum(gpu_array x, int64_t row0, const gpu_draw *draws, sam
     for (int32_t c = (int32_t)(blockIdx.y * THREADS + threadIdx.x); c < x.cols; c += PARTS * THREADS) {
         const float l = (logits[c] - most) / d.temperature;
         if (l == -CUDART_INF_F || is_excluded(d, c)) continue;
-        total = total + exp_f64((double)l);
+        total = total + ln_exp64_core((double)l);
         atomicAdd(&bins[l > -(float)(BINS - 1) / STEPS ? (int32_t)(-l * STEPS) : BINS - 1], 1u);
     }
     for (int m = 16; m > 0; m /= 2) total = total + __shfl_xor_sync(0xffffffffu, total, m);
@@ -248,13 +249,14 @@ __global__ void __launch_bounds__(ROW_THREADS)
     for (int32_t i = t; i < size; i += ROW_THREADS) keys[i] = i < n ? s.candidates[i] : ~0ULL;
     __syncthreads();
     sort(keys, size);
-    for (int32_t i = t; i < n; i += ROW_THREADS) p[i] = exp_f64((double)logit_of(keys[i])) / total;
+    for (int32_t i = t; i < n; i += ROW_THREADS) p[i] = ln_exp64_core((double)logit_of(keys[i])) / total;
     __syncthreads();
     if (t == 0) kept = kept_of(d, p, n, s.complete != 0, total);
     __syncthreads();
     for (int32_t i = t; i < kept; i += ROW_THREADS) {
         const int32_t id = (int32_t)(uint32_t)keys[i];
-        b = better(b, {(double)logit_of(keys[i]) + gumbel_of(random_bits(d.seed, d.position, (uint32_t)id)),
+        b = better(b, {(double)logit_of(keys[i]) +
+                           ln_gumbel_of(ln_random_bits(d.seed, d.position, (uint32_t)id)),
                        id});
     }
     b = best_of_warp(b);
