@@ -58,12 +58,6 @@ __device__ inline float4 load_of_cluster(const float4 *p, uint32_t rank) {
 
 // ---- bulk copies to shared memory; `b` gets the bytes ----
 
-__device__ inline void copy_bulk(void *to, const void *from, uint32_t bytes, uint64_t *b) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-                     "r"(shared_address(to)),
-                 "l"(from), "r"(bytes), "r"(shared_address(b))
-                 : "memory");
-}
 // The box at column c of row r.
 __device__ inline void copy_box(void *to, const CUtensorMap *map, int32_t c, int32_t r, uint64_t *b) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
