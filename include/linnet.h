@@ -951,16 +951,16 @@ typedef struct ln_machine {
     int n_cores;        /* physical cores within affinity mask and cgroup quota: the default of n_threads */
     int n_logical;      /* logical processors */
     uint64_t memory_bytes, available_bytes;
-    /* Measured memory bandwidth, 10^9 bytes a second: the larger of the two below; 0 unless measured. */
-    double read_gb_s;
-    double vector_read_gb_s, tile_read_gb_s; /* by vector loads, by AMX tile loads (0 without tiles) */
-    /* Measured peak of multiply-adds, two operations each, a second: bf16 with AMX tiles, else f32; 0 unless
-     * measured. */
-    double peak_flop_s;
+    /* Measured, else 0. Memory bandwidth in 10^9 bytes a second, the larger of vector and AMX tile loads (0
+     * without tiles); multiply-adds, two operations each, a second: bf16 with AMX tiles, else f32. */
+    double read_gb_s, vector_read_gb_s, tile_read_gb_s, peak_flop_s;
     char devices[256]; /* names of the devices that can be opened here */
     char gpu[1024];    /* the GPU: name, compute capability, memory; or why there is none */
     /* Memory that measuring would take now: 1 GiB, or less where less is available; 0: too little is. */
     uint64_t measure_bytes;
+    /* Measured of the GPU, else 0: a copy within its memory, 10^9 bytes read or written a second; a product
+     * of bf16 matrices by cuBLAS, operations a second (0, too, where that library is not found). */
+    double gpu_copy_gb_s, gpu_flop_s;
 } ln_machine;
 
 /* Writes the facts of this machine to *out. With `measure` it also measures the machine's ceilings on

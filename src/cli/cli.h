@@ -290,7 +290,9 @@ void note_cut(const ln_result *r, int64_t most);
 bool wants_colour(const args *a, int fd);
 
 void put_tile_reads(ln_str *s, const ln_machine *m); /* nothing on machines without tile instructions */
-void add_ceilings(ln_str *s, const ln_machine *m);   /* the measured ceilings as a phrase */
+/* The measured ceilings of the CPU and of the GPU as a phrase. */
+void add_ceilings(ln_str *s, const ln_machine *m);
+void add_gpu_ceilings(ln_str *s, const ln_machine *m);
 void put_metrics(ln_str *s, const ln_metrics *m);
 const char *miss_text(const ln_metrics *m); /* cache_miss_reason; "" where there is none */
 void stats_print(const ln_metrics *m);

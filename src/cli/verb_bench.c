@@ -3,7 +3,10 @@
  * The roofline is measured in the same run with the same number of threads, after the model is closed: a
  * token cannot take less time than reading its bytes or computing its operations. A roofline that is
  * measured too low makes shares look too good; --ceiling therefore takes the result of bench/ceiling on
- * this machine and refuses a run whose own roofline is below 90 % of it. */
+ * this machine and refuses a run whose own roofline is below 90 % of it.
+ *
+ * The roofline of a run on a GPU is that of the GPU: a copy within its memory, and a product of bf16 matrices
+ * by cuBLAS. Without that library the rows of prompts, which arithmetic bounds, have no roofline. */
 #include "cli.h"
 
 #include "../base/c_locale.h"
@@ -49,7 +52,7 @@ static double read_seconds(const ln_bench_row *r, const ln_machine *m) {
     return r->bytes_token / (m->read_gb_s * 1e9);
 }
 static double compute_seconds(const ln_bench_row *r, const ln_machine *m) {
-    return r->flops_token / m->peak_flop_s;
+    return m->peak_flop_s > 0 ? r->flops_token / m->peak_flop_s : 0;
 }
 static bool memory_bound(const ln_bench_row *r, const ln_machine *m) {
     return read_seconds(r, m) > compute_seconds(r, m);
@@ -88,31 +91,37 @@ static bool is_cached(const ln_bench_row *r) {
 /* Whether the run was on a GPU: the level of its kernels is none of the CPU's. */
 static bool on_gpu(const ln_bench_report *b, const ln_machine *m) { return strstr(m->isas, b->isa) == NULL; }
 
-/* Whether the roofline was measured: not on a GPU, nor where --memory leaves too little for that. */
+/* Whether the roofline was measured: not where --memory leaves too little for that. */
 static bool measured(const ln_machine *m) { return m->read_gb_s > 0; }
+/* Whether the roofline of a row is known. */
+static bool has_roofline(const ln_bench_row *r, const ln_machine *m) {
+    return measured(m) && (m->peak_flop_s > 0 || r->work != LN_WORK_PREFILL);
+}
 
 /* "84.4 %", "202.0 % (cached)", or "-" for a share above 100 % with another reason or an unknown one. */
 static const char *share_text(char buf[48], const ln_bench_row *r, const ln_machine *m) {
     double share = share_of(r, m);
     bool cached = is_cached(r);
-    if (!measured(m) || (share > 1 && !cached)) (void)snprintf(buf, 48, "-");
+    if (!has_roofline(r, m) || (share > 1 && !cached)) (void)snprintf(buf, 48, "-");
     else (void)ln_snprintf(buf, 48, "%.1f %%%s", 100 * share, cached ? " (cached)" : "");
     return buf;
 }
 
 /* Explains why shares are omitted, one line for each reason that occurs. */
-static void add_reasons(ln_str *s, const results *r, const ln_machine *m) {
+static void add_reasons(ln_str *s, const results *r, const ln_machine *m, bool gpu) {
     bool compute = false, memory = false;
     for (size_t i = 0; i < r->n; i++) {
-        bool above = share_of(&r->rows[i], m) > 1 && !is_cached(&r->rows[i]);
+        bool above = has_roofline(&r->rows[i], m) && share_of(&r->rows[i], m) > 1 && !is_cached(&r->rows[i]);
         compute = compute || (above && !memory_bound(&r->rows[i], m));
         memory = memory || (above && memory_bound(&r->rows[i], m));
     }
-    if (compute)
+    if (gpu && (compute || memory))
+        ln_str_adds(s, "-: faster than the roofline: another program used the GPU; measure again\n");
+    if (compute && !gpu)
         ln_str_addf(s, "-: faster than the roofline's %s multiply-adds, as products of integers%s can be\n",
                     m->tile_read_gb_s > 0 ? "bf16" : "f32",
                     m->tile_read_gb_s > 0 ? "" : " and of pairs of bf16 numbers");
-    if (memory)
+    if (memory && !gpu)
         ln_str_adds(s, "-: faster than the roofline, whose reading was slow: another program used the "
                        "memory; measure again\n");
 }
@@ -180,13 +189,13 @@ static ln_status print_json(const results *r, const ln_bench_report *b, const ln
         put_int(&s, "depth", row->depth);
         put_int(&s, "streams", row->streams);
         put_real(&s, "tok_s", row->tok_s);
-        put_if(&s, "ceiling_tok_s", measured(m), ceiling_of(row, m));
-        put_if(&s, "share", measured(m), share_of(row, m));
+        put_if(&s, "ceiling_tok_s", has_roofline(row, m), ceiling_of(row, m));
+        put_if(&s, "share", has_roofline(row, m), share_of(row, m));
         ln_str_add(&s, "}", 1);
     }
     ln_str_add(&s, "]", 1);
     put_if(&s, "read_gb_s", measured(m), m->read_gb_s);
-    put_if(&s, "peak_flop_s", measured(m), m->peak_flop_s);
+    put_if(&s, "peak_flop_s", m->peak_flop_s > 0, m->peak_flop_s);
     put_uint(&s, "peak_bytes", b->peak_bytes);
     put_real(&s, "load_seconds", b->load_seconds);
     put_real(&s, "first_token_seconds", b->first_token_seconds);
@@ -202,21 +211,22 @@ static ln_status print_json(const results *r, const ln_bench_report *b, const ln
 static ln_status print_text(const results *r, const ln_bench_report *b, const ln_machine *m,
                             const ln_info *info, ln_error *err) {
     ln_str s = {0};
-    char peak[32], name[64], share[48], ceiling[40] = "-";
+    char peak[32], name[64], share[48], ceiling[40];
     ln_str_addf(&s, "%-24s %10s %10s  %s\n", "test", "tok/s", "roofline", "share");
     for (size_t i = 0; i < r->n; i++) {
         const ln_bench_row *row = &r->rows[i];
-        if (measured(m)) (void)ln_snprintf(ceiling, sizeof ceiling, "%.1f", ceiling_of(row, m));
+        (void)ln_snprintf(ceiling, sizeof ceiling, has_roofline(row, m) ? "%.1f" : "-", ceiling_of(row, m));
         ln_str_addf(&s, "%-24s %10.1f %10s  %s\n", test_name(name, row), row->tok_s, ceiling,
                     share_text(share, row, m));
     }
     ln_str_adds(&s, "pp: prompt processing, tg: token generation, @ d: after so many tokens\n");
-    if (measured(m)) add_reasons(&s, r, m);
+    if (measured(m)) add_reasons(&s, r, m, on_gpu(b, m));
     ln_str_addf(&s, "\nload %.3f s, first token %.3f s, peak memory %s\n", b->load_seconds,
                 b->first_token_seconds, bytes_text(peak, b->peak_bytes));
     ln_str_adds(&s, "roofline: ");
-    if (measured(m)) add_ceilings(&s, m);
-    else ln_str_adds(&s, on_gpu(b, m) ? "not measured for a GPU; bench/cuda.sh does" : "not measured");
+    if (!measured(m)) ln_str_adds(&s, "not measured");
+    else if (on_gpu(b, m)) add_gpu_ceilings(&s, m);
+    else add_ceilings(&s, m);
     ln_str_adds(&s, "\n");
     ln_str_addf(&s, "%s", info->dtype);
     if (info->bits) ln_str_addf(&s, ", %d bits in groups of %d", info->bits, info->group);
@@ -246,21 +256,20 @@ static ln_status measure_roofline(ln_machine *m, uint64_t memory_bytes, int n_th
     if (st == LN_OK) return LN_OK;
     if (st != LN_EMEMORY || memory_bytes == 0 || needed) return ln_fail(err, st, "%s", why.message);
     note("the roofline is not measured: %s", why.message);
-    m->read_gb_s = m->peak_flop_s = 0;
+    m->read_gb_s = m->peak_flop_s = m->gpu_copy_gb_s = m->gpu_flop_s = 0;
     return LN_OK;
 }
 
-/* The roofline of the CPU after a run on the CPU; a GPU has another, which is not measured here. */
+/* Sets the roofline in *m to that of the device on which the model ran. */
 static ln_status roofline_of(const ln_bench_report *b, const ln_options *opt, const found *known,
                              ln_machine *m, ln_error *err) {
-    if (on_gpu(b, m)) {
-        m->read_gb_s = m->peak_flop_s = 0;
-        return known ? ln_fail(err, LN_EUSAGE,
-                               "--ceiling has the roofline of a CPU, and this ran on a GPU; "
-                               "leave it out, or use --device cpu")
-                     : LN_OK;
-    }
+    const bool gpu = on_gpu(b, m);
+    if (gpu && known)
+        return ln_fail(err, LN_EUSAGE,
+                       "--ceiling has the roofline of a CPU, and this ran on a GPU; leave it out, or use "
+                       "--device cpu");
     LN_TRY(measure_roofline(m, opt->memory_bytes, b->n_threads, known != NULL, err));
+    if (gpu) m->read_gb_s = m->gpu_copy_gb_s, m->peak_flop_s = m->gpu_flop_s, m->tile_read_gb_s = 0;
     return known ? check_ceiling(known, m, err) : LN_OK;
 }
 

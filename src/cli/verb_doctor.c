@@ -25,6 +25,12 @@ static void put_advice(ln_str *s, const char *key, const char *message) {
     ln_str_free(&text);
 }
 
+void add_gpu_ceilings(ln_str *s, const ln_machine *m) {
+    ln_str_addf(s, "%.1f GB/s copied, ", m->gpu_copy_gb_s);
+    if (m->gpu_flop_s > 0) ln_str_addf(s, "%.1f TFLOP/s of bf16 products by cuBLAS", 1e-12 * m->gpu_flop_s);
+    else ln_str_adds(s, "products not measured, because cuBLAS (libcublas.so.13) is not found");
+}
+
 static ln_status print_json(const args *a, const ln_machine *m, bool measured, ln_error *err) {
     ln_str s = {0};
     ln_str_add(&s, "{", 1);
@@ -44,6 +50,8 @@ static ln_status print_json(const args *a, const ln_machine *m, bool measured, l
     }
     put_text(&s, "devices", m->devices);
     put_advice(&s, "gpu", m->gpu);
+    if (m->gpu_copy_gb_s > 0) put_real(&s, "gpu_copy_gb_s", m->gpu_copy_gb_s);
+    if (m->gpu_flop_s > 0) put_real(&s, "gpu_flop_s", m->gpu_flop_s);
     const ln_status st = backends_add(&s, a, err);
     if (st != LN_OK) ln_str_free(&s);
     LN_TRY(st);
@@ -69,6 +77,11 @@ static ln_status print_text(const args *a, const ln_machine *m, bool measured, l
     ln_str_addf(&s, "devices     %s\ngpu         ", m->devices);
     advice_add(&s, m->gpu);
     ln_str_adds(&s, "\n");
+    if (m->gpu_copy_gb_s > 0) {
+        ln_str_adds(&s, "            ");
+        add_gpu_ceilings(&s, m);
+        ln_str_adds(&s, "\n");
+    }
     const ln_status st = backends_add(&s, a, err);
     if (st != LN_OK) ln_str_free(&s);
     LN_TRY(st);

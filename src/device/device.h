@@ -197,7 +197,8 @@ typedef struct ln_device_ops {
      * minus infinity. LN_EINTERNAL, LN_EDEVICE as for `value`. NULL: the host searches. */
     ln_status (*argmax)(ln_exec *exec, int v, int64_t row, int64_t n, int32_t *ids, ln_error *err);
     /* Measures the ceilings with the device's threads and a buffer of so many bytes (LN_MEASURE_LEAST ..
-     * LN_MEASURE_MOST), in about two seconds. LN_EMEMORY. NULL: the device's speed is of no interest. */
+     * LN_MEASURE_MOST), in about two seconds: reading memory, of a GPU a copy within its memory (bytes read
+     * and written), and multiply-adds. LN_EMEMORY, LN_EDEVICE. NULL: the device's speed is of no interest. */
     ln_status (*measure)(ln_dev *dev, size_t bytes, ln_dev_limits *out, ln_error *err);
     /* Draws tokens from rows row .. row + n - 1 of the f32 graph output v, after `wait`: row + i as how[i]
      * says. ids[n]: the tokens; -1 where the device leaves the row to the host (a NaN, an infinity, nothing

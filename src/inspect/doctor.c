@@ -1,5 +1,5 @@
 /* Gathers the facts of this machine for `linnet doctor`: cores, ISA level, memory, and on request the
- * ceilings of its roofline (memory bandwidth, peak arithmetic), which the device measures. */
+ * ceilings of its roofline (memory bandwidth, peak arithmetic), which the devices measure. */
 #include "doctor.h"
 #include "../run/run.h"
 
@@ -64,6 +64,22 @@ static void list_devices(ln_machine *out) {
     }
 }
 
+/* Measures the ceilings of the GPU, where there is one that can be opened; list_devices says why not. */
+static void measure_gpu(size_t bytes, ln_machine *out) {
+    const ln_device_ops *ops;
+    const ln_dev_options o = {.size = sizeof o, .n_threads = 1};
+    ln_dev *dev = NULL;
+    ln_dev_limits limits = {0};
+    ln_error why;
+    if (ln_device_find("cuda", &ops, &why) != LN_OK || !ops->measure) return;
+    if (ops->open(&dev, &o, &why) != LN_OK) return;
+    if (ops->measure(dev, bytes, &limits, &why) != LN_OK)
+        ln_log(LN_LOG_WARN, "the ceilings of the GPU are not measured: %s", why.message);
+    ops->close(&dev);
+    out->gpu_copy_gb_s = limits.read_bytes_s * 1e-9;
+    out->gpu_flop_s = limits.flop_s;
+}
+
 ln_status ln_run_doctor(bool measure, uint64_t memory_bytes, int n_threads, ln_machine *out, ln_error *err) {
     const ln_device_ops *ops;
     ln_dev *dev = NULL;
@@ -96,5 +112,6 @@ ln_status ln_run_doctor(bool measure, uint64_t memory_bytes, int n_threads, ln_m
     memcpy(out->isas, info.isas, sizeof out->isas);
     memcpy(out->quantised, info.quantised, sizeof out->quantised);
     list_devices(out);
+    if (measure) measure_gpu(bytes, out);
     return LN_OK;
 }

@@ -1,5 +1,5 @@
-/* Every node of every golden model on the GPU against the reference device, exact and fast, and what happens
- * where the GPU's memory is not enough. Skipped where there is no GPU. */
+/* Every node of every golden model on the GPU against the reference device, exact and fast, what happens
+ * where the GPU's memory is not enough, and the GPU's ceilings. Skipped where there is no GPU. */
 #include "cuda_case.h"
 #include "inspect/inspect.h"
 
@@ -114,10 +114,23 @@ static void planned_memory(void **state) {
     ln_package_close(&m);
 }
 
+/* No GPU that has kernels here copies less than 50 GB/s, or more than 100 TB/s. Without cuBLAS the rate of
+ * products is 0; with it, it lies between 1 and 100,000 TFLOP/s. Nothing is measured without being asked. */
+static void ceilings(void **state) {
+    ln_machine m = {.size = sizeof m};
+    (void)state;
+    OK(ln_doctor(false, 1, &m, err));
+    assert_true(m.gpu_copy_gb_s == 0 && m.gpu_flop_s == 0);
+    OK(ln_doctor(true, 1, &m, err));
+    print_message("copy %.0f GB/s, products %.0f TFLOP/s\n", m.gpu_copy_gb_s, m.gpu_flop_s * 1e-12);
+    assert_true(m.gpu_copy_gb_s > 50 && m.gpu_copy_gb_s < 1e5);
+    assert_true(m.gpu_flop_s == 0 || (m.gpu_flop_s > 1e12 && m.gpu_flop_s < 1e17));
+}
+
 int main(void) {
     if (!cuda_here()) return 0;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(golden_models_node_by_node),
-                                       cmocka_unit_test(adapters_node_by_node),
-                                       cmocka_unit_test(too_little_memory), cmocka_unit_test(planned_memory)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_models_node_by_node), cmocka_unit_test(adapters_node_by_node),
+        cmocka_unit_test(too_little_memory), cmocka_unit_test(planned_memory), cmocka_unit_test(ceilings)};
     return cmocka_run_group_tests_name("cuda_diff", tests, NULL, NULL);
 }

@@ -202,6 +202,6 @@ const ln_device_ops ln_device_cuda = {
     .wait = gpu_wait,
     .value = gpu_value,
     .argmax = gpu_argmax_rows,
-    .measure = NULL,
+    .measure = gpu_measure,
     .sample = gpu_sample_rows,
 };
