@@ -31,7 +31,7 @@ static gpu_draw draw_of(const ln_row_sampling *h) {
 
 static ln_status sample_some(ln_exec *e, int64_t row, const ln_row_sampling *how, int64_t n, int32_t *ids,
                              ln_error *err) {
-    const gpu_launch l = {.stream = e->queue->stream};
+    const gpu_launch l = {.stream = e->queue->stream, .overlap = e->queue->dev->major >= 9};
     const int64_t room = LN_MIN(e->program->bounds.N, (int64_t)GPU_SAMPLE_ROWS);
     gpu_draw *host = e->host_draws, *draws = e->draws;
     int32_t *host_ids = (int32_t *)(void *)(host + room);
@@ -68,7 +68,7 @@ static void expect_draw(gpu_draws_ahead *next, int64_t row, const ln_row_samplin
 }
 
 ln_status gpu_draw_ahead(ln_exec *e, ln_error *err) {
-    const gpu_launch l = {.stream = e->queue->stream};
+    const gpu_launch l = {.stream = e->queue->stream, .overlap = e->queue->dev->major >= 9};
     const int64_t room = LN_MIN(e->program->bounds.N, (int64_t)GPU_SAMPLE_ROWS);
     const int32_t first = e->next.first, end = (int32_t)LN_MIN(e->next.end, LN_MIN(room, e->live.N));
     e->next.first = e->next.end = 0;

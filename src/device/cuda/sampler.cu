@@ -19,7 +19,7 @@
 
 #include <math_constants.h>
 
-enum { PARTS = 32, THREADS = 256, ROW_THREADS = 1024, BINS = 2048, STEPS = 48, CANDIDATES = 2048 };
+enum { PARTS = 64, THREADS = 256, ROW_THREADS = 1024, BINS = 2048, STEPS = 48, CANDIDATES = 2048 };
 
 struct best_of {
     double value; // of logit and noise
@@ -56,26 +56,44 @@ __device__ inline const float *row_of(const gpu_array &x, int64_t row) {
     return (const float *)x.data + row * x.pitch;
 }
 
+// The largest of a warp's logits and its id, the lower one on ties; id -1 (a NaN) stays.
+__device__ inline void largest_of_warp(float *best, int32_t *id) {
+    for (int m = 16; m > 0; m /= 2) {
+        const float v = __shfl_xor_sync(0xffffffffu, *best, m);
+        const int32_t k = __shfl_xor_sync(0xffffffffu, *id, m);
+        if (k < 0 || *id < 0) *id = -1;
+        else if (v > *best || (v == *best && k < *id)) *best = v, *id = k;
+    }
+}
+
+// Calls f(id, logit) for the tokens of this thread, in ascending order. Several loads are on their way before
+// the first logit is used.
+template <typename F> __device__ inline void for_logits(const gpu_array &x, const float *logits, F f) {
+    enum { AT_ONCE = 5, STEP = PARTS * THREADS };
+    for (int32_t c = (int32_t)(blockIdx.y * THREADS + threadIdx.x); c < x.cols; c += AT_ONCE * STEP) {
+        float v[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) v[i] = c + i * STEP < x.cols ? logits[c + i * STEP] : 0.0f;
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            if (c + i * STEP < x.cols) f(c + i * STEP, v[i]);
+    }
+}
+
 __global__ void sample_max(gpu_array x, int64_t row0, const gpu_draw *draws, sample_state *states) {
     __shared__ float most[THREADS / 32];
     __shared__ int32_t most_id[THREADS / 32];
+    begin();
     const gpu_draw &d = draws[blockIdx.x];
     sample_state &s = states[blockIdx.x];
     const float *logits = row_of(x, row0 + blockIdx.x);
     float best = -CUDART_INF_F;
     int32_t id = 0;
-    for (int32_t c = (int32_t)(blockIdx.y * THREADS + threadIdx.x); c < x.cols; c += PARTS * THREADS) {
-        const float v = logits[c];
+    for_logits(x, logits, [&](int32_t c, float v) {
         if (v != v) id = -1;
-        if (id < 0 || !(v > best) || is_excluded(d, c)) continue;
-        best = v, id = c;
-    }
-    for (int m = 16; m > 0; m /= 2) {
-        const float v = __shfl_xor_sync(0xffffffffu, best, m);
-        const int32_t k = __shfl_xor_sync(0xffffffffu, id, m);
-        if (k < 0 || id < 0) id = -1;
-        else if (v > best) best = v, id = k;
-    }
+        if (id >= 0 && v > best && !is_excluded(d, c)) best = v, id = c;
+    });
+    largest_of_warp(&best, &id);
     if (threadIdx.x % 32 == 0) most[threadIdx.x / 32] = best, most_id[threadIdx.x / 32] = id;
     for (int i = (int)threadIdx.x; i < BINS / PARTS; i += THREADS)
         s.bins[blockIdx.y * (BINS / PARTS) + i] = 0;
@@ -89,15 +107,31 @@ __global__ void sample_max(gpu_array x, int64_t row0, const gpu_draw *draws, sam
     s.most[blockIdx.y] = best, s.most_id[blockIdx.y] = id;
 }
 
-// The largest logit of the row and its id; false: there is a NaN, an infinity, or nothing that is not
-// excluded, which the host reports.
+// The largest logit of the row and its id, for all threads of a block; false: there is a NaN, an infinity, or
+// nothing that is not excluded, which the host reports.
 __device__ inline bool largest(const sample_state &s, float *most, int32_t *id) {
-    *most = -CUDART_INF_F;
-    for (int i = 0; i < PARTS; i++) {
-        if (s.most_id[i] < 0) return false;
-        if (s.most[i] > *most) *most = s.most[i], *id = s.most_id[i];
+    const int lane = (int)threadIdx.x % 32;
+    float best = s.most[lane];
+    int32_t k = s.most_id[lane];
+#pragma unroll
+    for (int i = lane + 32; i < PARTS; i += 32) {
+        const float v = s.most[i];
+        const int32_t other = s.most_id[i];
+        if (other < 0 || k < 0) k = -1;
+        else if (v > best) best = v, k = other;
     }
-    return *most > -CUDART_INF_F && *most < CUDART_INF_F;
+    largest_of_warp(&best, &k);
+    *most = best, *id = k;
+    return k >= 0 && best > -CUDART_INF_F && best < CUDART_INF_F;
+}
+
+// The sum of the exponentials of the row, for all threads of a block.
+__device__ inline double total_of(const sample_state &s) {
+    double total = s.total[threadIdx.x % 32];
+#pragma unroll
+    for (int i = (int)threadIdx.x % 32 + 32; i < PARTS; i += 32) total = total + s.total[i];
+    for (int m = 16; m > 0; m /= 2) total = total + __shfl_xor_sync(0xffffffffu, total, m);
+    return total;
 }
 
 // The best of this thread's tokens with their noise. A token whose noise cannot lift it above the best so far
@@ -107,15 +141,14 @@ __device__ inline bool largest(const sample_state &s, float *most, int32_t *id) 
 __device__ best_of draw_part(const gpu_array &x, const float *logits, const gpu_draw &d, float most,
                              int32_t most_id) {
     best_of best = {ln_gumbel_of(ln_random_bits(d.seed, d.position, (uint32_t)most_id)), most_id};
-    for (int32_t c = (int32_t)(blockIdx.y * THREADS + threadIdx.x); c < x.cols; c += PARTS * THREADS) {
-        const float l = (logits[c] - most) / d.temperature;
-        if (l == -CUDART_INF_F) continue;
+    for_logits(x, logits, [&](int32_t c, float logit) {
+        const float l = (logit - most) / d.temperature;
+        if (l == -CUDART_INF_F) return;
         const uint64_t bits = ln_random_bits(d.seed, d.position, (uint32_t)c);
         const float left = (float)(bits ^ 0xfffffffffffffULL) * 0x1p-52f;
-        if (left > exp2f((l - (float)best.value) * 1.44269504f) * 1.0001f) continue;
-        if (is_excluded(d, c)) continue;
+        if (left > exp2f((l - (float)best.value) * 1.44269504f) * 1.0001f || is_excluded(d, c)) return;
         best = better(best, {(double)l + ln_gumbel_of(bits), c});
-    }
+    });
     return best;
 }
 
@@ -123,6 +156,7 @@ __global__ void sample_sum(gpu_array x, int64_t row0, const gpu_draw *draws, sam
     __shared__ uint32_t bins[BINS];
     __shared__ best_of best[THREADS / 32];
     __shared__ double totals[THREADS / 32];
+    begin();
     const gpu_draw &d = draws[blockIdx.x];
     sample_state &s = states[blockIdx.x];
     const float *logits = row_of(x, row0 + blockIdx.x);
@@ -142,12 +176,12 @@ __global__ void sample_sum(gpu_array x, int64_t row0, const gpu_draw *draws, sam
     for (int i = (int)threadIdx.x; i < BINS; i += THREADS) bins[i] = 0;
     __syncthreads();
     double total = 0;
-    for (int32_t c = (int32_t)(blockIdx.y * THREADS + threadIdx.x); c < x.cols; c += PARTS * THREADS) {
-        const float l = (logits[c] - most) / d.temperature;
-        if (l == -CUDART_INF_F || is_excluded(d, c)) continue;
+    for_logits(x, logits, [&](int32_t c, float logit) {
+        const float l = (logit - most) / d.temperature;
+        if (l == -CUDART_INF_F || is_excluded(d, c)) return;
         total = total + ln_exp64_core((double)l);
         atomicAdd(&bins[l > -(float)(BINS - 1) / STEPS ? (int32_t)(-l * STEPS) : BINS - 1], 1u);
-    }
+    });
     for (int m = 16; m > 0; m /= 2) total = total + __shfl_xor_sync(0xffffffffu, total, m);
     if (threadIdx.x % 32 == 0) totals[threadIdx.x / 32] = total;
     __syncthreads();
@@ -158,39 +192,53 @@ __global__ void sample_sum(gpu_array x, int64_t row0, const gpu_draw *draws, sam
     s.total[blockIdx.y] = total;
 }
 
-__global__ void sample_collect(gpu_array x, int64_t row0, const gpu_draw *draws, sample_state *states) {
+// The last of the bins whose tokens are candidates, for all threads of a block: as many bins as hold
+// CANDIDATES tokens at most; none is added once there are `enough`, but for groups of EACH bins. The last bin
+// of all, of tokens that are never drawn, is not among them.
+__device__ int32_t last_bin(const sample_state &s, uint32_t enough) {
     enum { EACH = BINS / THREADS };
-    __shared__ uint32_t sums[THREADS];
-    __shared__ int32_t last; // of the bins whose tokens are candidates
+    __shared__ uint32_t sums[THREADS / 32];
+    __shared__ int32_t last;
+    const int t = (int)threadIdx.x;
+    uint32_t mine = 0;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) mine += s.bins[t * EACH + i];
+    uint32_t upto = mine; // the sum of the bins up to the last of this thread
+#pragma unroll
+    for (int m = 1; m < 32; m *= 2) {
+        const uint32_t before = __shfl_up_sync(0xffffffffu, upto, m);
+        if (t % 32 >= m) upto += before;
+    }
+    if (t % 32 == 31) sums[t / 32] = upto;
+    __syncthreads();
+    for (int i = 0; i < t / 32; i++) upto += sums[i];
+    uint32_t n = upto - mine;
+    const int whole = __syncthreads_count(upto <= CANDIDATES && n < enough); // threads all of whose bins are
+    if (t == (whole < THREADS ? whole : THREADS - 1)) {
+        int32_t i = whole * EACH, end = (whole < THREADS ? whole + 1 : whole) * EACH;
+        for (; i < end && n < enough && n + s.bins[i] <= CANDIDATES; i++) n += s.bins[i];
+        last = i - 1 < BINS - 2 ? i - 1 : BINS - 2;
+    }
+    __syncthreads();
+    return last;
+}
+
+__global__ void sample_collect(gpu_array x, int64_t row0, const gpu_draw *draws, sample_state *states) {
+    begin();
     const gpu_draw &d = draws[blockIdx.x];
     sample_state &s = states[blockIdx.x];
     const float *logits = row_of(x, row0 + blockIdx.x);
     float most;
     int32_t most_id = 0;
     if (!has_filters(d) || !largest(s, &most, &most_id)) return;
-    uint32_t mine = 0;
-    for (int i = 0; i < EACH; i++) mine += s.bins[threadIdx.x * EACH + i];
-    sums[threadIdx.x] = mine;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        const uint32_t enough = d.top_k > 0 ? (uint32_t)d.top_k : 0xffffffffu;
-        uint32_t n = 0;
-        int32_t t = 0;
-        while (t < THREADS && n + sums[t] <= CANDIDATES && n < enough) n += sums[t++];
-        last = t * EACH - 1;
-        for (int32_t i = t * EACH;
-             t < THREADS && i < (t + 1) * EACH && n < enough && n + s.bins[i] <= CANDIDATES; i++)
-            n += s.bins[i], last = i;
-        if (last > BINS - 2) last = BINS - 2; // the last bin has the tokens that are never drawn
-        if (blockIdx.y == 0) s.complete = last == BINS - 2;
-    }
-    __syncthreads();
-    for (int32_t c = (int32_t)(blockIdx.y * THREADS + threadIdx.x); c < x.cols; c += PARTS * THREADS) {
-        const float l = (logits[c] - most) / d.temperature;
-        if (!(l > -(float)(BINS - 1) / STEPS) || (int32_t)(-l * STEPS) > last || is_excluded(d, c)) continue;
+    const int32_t last = last_bin(s, d.top_k > 0 ? (uint32_t)d.top_k : 0xffffffffu);
+    if (blockIdx.y == 0 && threadIdx.x == 0) s.complete = last == BINS - 2;
+    for_logits(x, logits, [&](int32_t c, float logit) {
+        const float l = (logit - most) / d.temperature;
+        if (!(l > -(float)(BINS - 1) / STEPS) || (int32_t)(-l * STEPS) > last || is_excluded(d, c)) return;
         const uint32_t at = atomicAdd(&s.n_candidates, 1u);
         s.candidates[at] = (uint64_t)__float_as_uint(fabsf(l)) << 32 | (uint32_t)c;
-    }
+    });
 }
 
 // Sorts keys[n] in ascending order; n is a power of two.
@@ -228,6 +276,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     __shared__ double p[CANDIDATES];
     __shared__ best_of best[ROW_THREADS / 32];
     __shared__ int32_t kept;
+    begin();
     const gpu_draw &d = draws[blockIdx.x];
     sample_state &s = states[blockIdx.x];
     float most;
@@ -238,13 +287,15 @@ __global__ void __launch_bounds__(ROW_THREADS)
         return;
     }
     if (!has_filters(d)) {
-        if (threadIdx.x < PARTS) b = best_of_warp(s.best[threadIdx.x]);
+        if (threadIdx.x < 32) {
+            for (int i = (int)threadIdx.x; i < PARTS; i += 32) b = better(b, s.best[i]);
+            b = best_of_warp(b);
+        }
         if (threadIdx.x == 0) ids[blockIdx.x] = b.id;
         return;
     }
     const int32_t n = (int32_t)s.n_candidates, t = (int32_t)threadIdx.x;
-    double total = 0;
-    for (int i = 0; i < PARTS; i++) total = total + s.total[i];
+    const double total = total_of(s);
     while (size < n) size *= 2;
     for (int32_t i = t; i < size; i += ROW_THREADS) keys[i] = i < n ? s.candidates[i] : ~0ULL;
     __syncthreads();
@@ -271,12 +322,13 @@ size_t gpu_sample_scratch(int64_t rows) { return (size_t)rows * sizeof(sample_st
 
 int gpu_sample(const gpu_launch *l, const gpu_array *x, int64_t row, int32_t n, const gpu_draw *draws,
                void *scratch, int32_t *ids) {
-    const cudaStream_t stream = (cudaStream_t)l->stream;
     sample_state *states = (sample_state *)scratch;
     const dim3 grid((unsigned)n, PARTS);
-    sample_max<<<grid, THREADS, 0, stream>>>(*x, row, draws, states);
-    sample_sum<<<grid, THREADS, 0, stream>>>(*x, row, draws, states);
-    sample_collect<<<grid, THREADS, 0, stream>>>(*x, row, draws, states);
-    sample_row<<<(unsigned)n, ROW_THREADS, 0, stream>>>(draws, states, ids);
+    gpu_launch next = *l;
+    next.overlap = false; // what comes before may be a copy
+    run(&next, grid, THREADS, 0, sample_max, *x, row, draws, states);
+    run(l, grid, THREADS, 0, sample_sum, *x, row, draws, states);
+    run(l, grid, THREADS, 0, sample_collect, *x, row, draws, states);
+    run(l, dim3((unsigned)n), ROW_THREADS, 0, sample_row, draws, states, ids);
     return (int)cudaGetLastError();
 }
