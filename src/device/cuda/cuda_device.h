@@ -102,10 +102,9 @@ struct ln_exec {
     void *parts;
     int32_t *ids, *host_ids;
     bool ids_hold; /* host_ids are those of the last step */
-    /* of sampling, for up to GPU_SAMPLE_ROWS rows: parameters and then working memory, ids; in pinned memory
+    /* of sampling, for up to GPU_SAMPLE_ROWS rows: parameters and then working memory; in pinned memory
      * parameters and then ids */
     gpu_draw *draws, *host_draws;
-    int32_t *drawn;
     gpu_draws_ahead next, made; /* draws that the next step makes, that the last step has made */
     ln_bounds live;             /* counts of the last step */
 };
@@ -163,7 +162,9 @@ ln_status gpu_argmax_rows(ln_exec *e, int v, int64_t row, int64_t n, int32_t *id
 /* ---- cuda_sample.c ---- */
 /* Bytes of ln_exec.draws for a program of these bounds. */
 size_t gpu_sample_bytes(const ln_bounds *b);
-/* Puts the draws that are expected after this step behind its kernels. LN_EDEVICE. */
+/* The draws that are expected after a step: sends their parameters, before its kernels; puts them behind its
+ * kernels. LN_EDEVICE. */
+ln_status gpu_send_draws(ln_exec *e, ln_error *err);
 ln_status gpu_draw_ahead(ln_exec *e, ln_error *err);
 ln_status gpu_sample_rows(ln_exec *e, int v, int64_t row, const ln_row_sampling *how, int64_t n, int32_t *ids,
                           ln_error *err);

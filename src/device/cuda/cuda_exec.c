@@ -126,8 +126,11 @@ static cudaGraphExec_t graph_of(const ln_exec *e, const ln_step_block *s) {
 static ln_status run_step(ln_exec *e, const gpu_launch *l, const ln_step_block *block, const ln_trace *trace,
                           ln_error *err) {
     e->ids_hold = !trace && e->argmax >= 0 && block->n_out > 0;
-    e->made.first = e->made.end = 0;
-    if (trace) return run_traced(e, l, trace, err);
+    LN_TRY(gpu_send_draws(e, err));
+    if (trace) {
+        e->made.first = e->made.end = 0;
+        return run_traced(e, l, trace, err);
+    }
     cudaGraphExec_t graph = graph_of(e, block);
     if (graph) GPU_TRY(cudaGraphLaunch(graph, e->queue->stream), "running a step");
     else LN_TRY(run_fused(e, l, err));

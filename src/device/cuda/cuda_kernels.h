@@ -175,8 +175,8 @@ typedef struct gpu_draw {
     float temperature;
     int32_t top_k, n_excluded, excluded[GPU_EXCLUDED];
 } gpu_draw;
-/* Draws the tokens of rows row .. row + n - 1 of the logits x, f32; see ln_device_ops.sample. draws [n], ids
- * [n] and the scratch, gpu_sample_scratch bytes for n rows, are in device memory. */
+/* Draws the tokens of rows row .. row + n - 1 of the logits x, f32; see ln_device_ops.sample. draws [n] and
+ * the scratch, gpu_sample_scratch bytes for n rows, are in device memory, ids [n] in pinned memory. */
 size_t gpu_sample_scratch(int64_t rows);
 int gpu_sample(const gpu_launch *l, const gpu_array *x, int64_t row, int32_t n, const gpu_draw *draws,
                void *scratch, int32_t *ids);

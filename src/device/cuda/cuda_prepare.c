@@ -2,7 +2,7 @@
  * that steps need beside the block of temporary values.
  *
  *     device memory   step block | counters, scratch and outputs of attention | frequencies |
- *                     scratch and ids of argmax | parameters and scratch of sampling | ids of sampling
+ *                     scratch and ids of argmax | parameters and scratch of sampling
  *     pinned memory   the step block as it is sent, the ids of argmax as they come back,
  *                     parameters and ids of sampling, and those of draws ahead
  *
@@ -69,7 +69,7 @@ static gpu_lora lora_of(const ln_p_lora *p, const void *pool) {
 
 /* Device memory of a program, as offsets from the start of one block. */
 typedef struct room {
-    size_t block, counters, scratch, attended, freqs, parts, ids, draws, drawn, bytes;
+    size_t block, counters, scratch, attended, freqs, parts, ids, draws, bytes;
     size_t counters_bytes;
 } room;
 static size_t append(room *r, size_t bytes) {
@@ -99,7 +99,6 @@ static room room_of(const ln_program *p) {
     r.parts = append(&r, gpu_argmax_scratch(p->bounds.N));
     r.ids = append(&r, (size_t)p->bounds.N * sizeof(int32_t));
     r.draws = append(&r, gpu_sample_bytes(&p->bounds));
-    r.drawn = append(&r, GPU_SAMPLE_ROWS * sizeof(int32_t));
     return r;
 }
 
@@ -238,7 +237,6 @@ static ln_status take_memory(ln_exec *e, ln_error *err) {
     e->parts = (char *)all + r.parts;
     e->ids = (int32_t *)(void *)((char *)all + r.ids);
     e->draws = (gpu_draw *)(void *)((char *)all + r.draws);
-    e->drawn = (int32_t *)(void *)((char *)all + r.drawn);
     e->block_bytes = r.counters;
     GPU_TRY(cudaMallocHost(&staging, e->block_bytes), "preparing a program");
     e->staging = staging;

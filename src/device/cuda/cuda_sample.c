@@ -1,5 +1,5 @@
 /* Draws tokens on the GPU from the logits of the last step (contract: ln_device_ops.sample). The parameters
- * of the rows go to device memory and the ids come back by way of pinned memory, GPU_SAMPLE_ROWS rows at a
+ * of the rows go to device memory, and the kernels write the ids to pinned memory, GPU_SAMPLE_ROWS rows at a
  * time.
  *
  * Such a trip after a step takes longer than the draw itself. A row that was drawn is expected to be drawn
@@ -38,9 +38,7 @@ static ln_status sample_some(ln_exec *e, int64_t row, const ln_row_sampling *how
     for (int64_t i = 0; i < n; i++) host[i] = draw_of(&how[i]);
     GPU_TRY(cudaMemcpyAsync(draws, host, (size_t)n * sizeof *host, cudaMemcpyHostToDevice, l.stream),
             "drawing tokens");
-    GPU_TRY(gpu_sample(&l, &e->logits, row, (int32_t)n, draws, draws + room, e->drawn), "drawing tokens");
-    GPU_TRY(cudaMemcpyAsync(host_ids, e->drawn, (size_t)n * sizeof *ids, cudaMemcpyDeviceToHost, l.stream),
-            "drawing tokens");
+    GPU_TRY(gpu_sample(&l, &e->logits, row, (int32_t)n, draws, draws + room, host_ids), "drawing tokens");
     GPU_TRY(cudaStreamSynchronize(l.stream), "drawing tokens");
     memcpy(ids, host_ids, (size_t)n * sizeof *ids);
     return LN_OK;
@@ -67,23 +65,27 @@ static void expect_draw(gpu_draws_ahead *next, int64_t row, const ln_row_samplin
     next->how[r].position++;
 }
 
-ln_status gpu_draw_ahead(ln_exec *e, ln_error *err) {
-    const gpu_launch l = {.stream = e->queue->stream, .overlap = e->queue->dev->major >= 9};
+ln_status gpu_send_draws(ln_exec *e, ln_error *err) {
     const int64_t room = LN_MIN(e->program->bounds.N, (int64_t)GPU_SAMPLE_ROWS);
     const int32_t first = e->next.first, end = (int32_t)LN_MIN(e->next.end, LN_MIN(room, e->live.N));
     e->next.first = e->next.end = 0;
+    e->made.first = e->made.end = 0;
     if (first >= end) return LN_OK;
-    const size_t n = (size_t)(end - first);
-    memcpy(e->made.how + first, e->next.how + first, n * sizeof *e->made.how);
-    GPU_TRY(cudaMemcpyAsync(e->draws, e->made.how + first, n * sizeof *e->draws, cudaMemcpyHostToDevice,
-                            l.stream),
-            "drawing tokens");
-    GPU_TRY(gpu_sample(&l, &e->logits, first, (int32_t)n, e->draws, e->draws + room, e->drawn), "drawing "
-                                                                                                "tokens");
-    GPU_TRY(cudaMemcpyAsync(e->made.ids + first, e->drawn, n * sizeof *e->drawn, cudaMemcpyDeviceToHost,
-                            l.stream),
+    const size_t bytes = (size_t)(end - first) * sizeof *e->draws;
+    memcpy(e->made.how + first, e->next.how + first, bytes);
+    GPU_TRY(cudaMemcpyAsync(e->draws, e->made.how + first, bytes, cudaMemcpyHostToDevice, e->queue->stream),
             "drawing tokens");
     e->made.first = first, e->made.end = end;
+    return LN_OK;
+}
+
+ln_status gpu_draw_ahead(ln_exec *e, ln_error *err) {
+    const gpu_launch l = {.stream = e->queue->stream, .overlap = e->queue->dev->major >= 9};
+    const int64_t room = LN_MIN(e->program->bounds.N, (int64_t)GPU_SAMPLE_ROWS);
+    const int32_t first = e->made.first, n = e->made.end - first;
+    if (n == 0) return LN_OK;
+    GPU_TRY(gpu_sample(&l, &e->logits, first, n, e->draws, e->draws + room, e->made.ids + first), "drawing "
+                                                                                                  "tokens");
     return LN_OK;
 }
 
