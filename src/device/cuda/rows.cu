@@ -133,25 +133,25 @@ __global__ void rmsnorm(gpu_step s, gpu_array x, gpu_weight w, gpu_array y, floa
                  (load_at(x, r, col0 + c) * scale) * (load_element(w.data, w.type, c) + offset));
 }
 
-// The same for groups of up to 256 PER columns, a block for each: with every load on its way before the first
-// is used, and the weights before the kernel before has finished.
+// The same for f32 rows of one group of up to 256 PER columns and bf16 weights, a block for each: with every
+// load on its way before the first is used, and the weights before the kernel before has finished.
 template <int PER>
 __global__ void rmsnorm_wide(gpu_step s, gpu_array x, gpu_weight w, gpu_array y, float eps, float offset) {
     __shared__ float sums[8];
     let_next_begin();
-    const int32_t C = (int32_t)w.C, groups = x.cols / C, t = (int32_t)threadIdx.x;
-    const int64_t r = blockIdx.x / groups, col0 = blockIdx.x % groups * C;
+    const int32_t C = (int32_t)w.C, t = (int32_t)threadIdx.x;
+    const int64_t r = blockIdx.x;
     const bool live = r < live_rows(s, y.rows);
-    uint32_t raw_w[PER], raw_x[PER];
-#pragma unroll
-    for (int i = 0; i < PER; i++) raw_w[i] = t + 256 * i < C ? load_raw(w.data, w.type, t + 256 * i) : 0;
-    wait_for_inputs();
+    const float *row = (const float *)x.data + r * x.pitch;
+    float weight[PER], v[PER], sum = 0;
 #pragma unroll
     for (int i = 0; i < PER; i++)
-        raw_x[i] = live && t + 256 * i < C ? load_raw(x.data, x.type, r * x.pitch + col0 + t + 256 * i) : 0;
-    float v[PER], sum = 0;
+        weight[i] = t + 256 * i < C ? bf16_to_f32(((const uint16_t *)w.data)[t + 256 * i]) + offset : 0;
+    wait_for_inputs();
 #pragma unroll
-    for (int i = 0; i < PER; i++) v[i] = value_of(raw_x[i], x.type), sum = fmaf(v[i], v[i], sum);
+    for (int i = 0; i < PER; i++) v[i] = live && t + 256 * i < C ? row[t + 256 * i] : 0;
+#pragma unroll
+    for (int i = 0; i < PER; i++) sum = fmaf(v[i], v[i], sum);
     sum = warp_sum(sum);
     if (t % 32 == 0) sums[t / 32] = sum;
     __syncthreads();
@@ -160,15 +160,16 @@ __global__ void rmsnorm_wide(gpu_step s, gpu_array x, gpu_weight w, gpu_array y,
     const float scale = 1.0f / sqrtf(sum / (float)C + eps);
 #pragma unroll
     for (int i = 0; i < PER; i++)
-        if (live && t + 256 * i < C)
-            store_at(y, r, col0 + t + 256 * i, (v[i] * scale) * (value_of(raw_w[i], w.type) + offset));
+        if (live && t + 256 * i < C) store_at(y, r, t + 256 * i, (v[i] * scale) * weight[i]);
 }
 
 int gpu_rmsnorm(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_weight *w,
                 const gpu_array *y, float eps, float offset) {
     const int64_t groups = grid_rows(l, y->rows) * (x->cols / w->C);
     const unsigned n = (unsigned)groups;
+    const bool wide = x->type == GPU_F32 && w->type == GPU_BF16 && x->cols == w->C;
     if (w->C <= 256) run(l, blocks_of(groups, 8), 256, 0, rmsnorm<32>, *s, *x, *w, *y, eps, offset);
+    else if (!wide) run(l, n, 256, 0, rmsnorm<256>, *s, *x, *w, *y, eps, offset);
     else if (w->C <= 1024) run(l, n, 256, 0, rmsnorm_wide<4>, *s, *x, *w, *y, eps, offset);
     else if (w->C <= 2048) run(l, n, 256, 0, rmsnorm_wide<8>, *s, *x, *w, *y, eps, offset);
     else if (w->C <= 4096) run(l, n, 256, 0, rmsnorm_wide<16>, *s, *x, *w, *y, eps, offset);
