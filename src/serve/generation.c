@@ -3,6 +3,7 @@
  * A choice is one ln_request. Its states: opened by the worker (deferred: checked, not queued), started by
  * the queue, done once its last event was read. A started choice is never closed before it is done, because
  * closing a running request waits for a step; it is cancelled, and closed when its last event comes. */
+#include "../base/json_write.h"
 #include "../wire/body.h"
 #include "dialect.h"
 
@@ -66,7 +67,7 @@ static ln_status translate(exchange *x, ln_str *out) {
         st = wire_refuse(&x->why, "", "expected the body to be an object, found %s",
                          ln_json_text(body, found));
     else if (st == LN_OK) st = x->form->translate(x, body, to);
-    if (st == LN_OK) body_dump(out, to);
+    if (st == LN_OK) ln_str_json_value(out, to);
     if (st == LN_OK && out->failed) st = wire_fail(&x->why, LN_OOM(&x->why.error, "a request"));
     json_decref(body);
     json_decref(to);

@@ -1,4 +1,5 @@
 /* One line of training data to token ids and a mask. */
+#include "../base/json_write.h"
 #include "dataset.h"
 
 #include <stdio.h>
@@ -28,7 +29,8 @@ typedef struct line_reader {
     const ln_package *m;
     ln_json j;
     unsigned seen;
-    ln_str text[N_MEMBERS];      /* PROMPT, COMPLETION, TEXT; MESSAGES, as JSON in which contents are texts */
+    ln_str text[N_MEMBERS]; /* PROMPT, COMPLETION, TEXT; MESSAGES, as JSON in the form that templates expect
+                             */
     const char *part[N_MEMBERS]; /* the others but IDS and MASK: as written, borrowed from the line */
     size_t part_bytes[N_MEMBERS];
     ln_ids *ids;
@@ -133,6 +135,45 @@ out:
     return st;
 }
 
+/* Reads the function of a call. Arguments that are a text of JSON are appended as the object, as in requests.
+ */
+static ln_status read_function(line_reader *r, size_t *at, ln_error *err) {
+    ln_str *out = &r->text[MESSAGES];
+    for (bool more;;) {
+        LN_TRY(ln_json_key(&r->j, &more, err));
+        if (!more) return LN_OK;
+        const bool arguments = ln_json_is(&r->j, "arguments");
+        LN_TRY(ln_json_next(&r->j, err));
+        if (arguments && r->j.type == LN_J_STRING) {
+            const size_t from = out->len;
+            ln_str_add(out, r->j.data + *at, r->j.offset - *at);
+            if (ln_str_call_arguments(out, r->j.text, r->j.text_bytes)) *at = r->j.at;
+            else out->len = from;
+        } else LN_TRY(ln_json_skip(&r->j, err));
+    }
+}
+
+static ln_status read_call(line_reader *r, size_t *at, ln_error *err) {
+    for (bool more;;) {
+        LN_TRY(ln_json_key(&r->j, &more, err));
+        if (!more) return LN_OK;
+        const bool function = ln_json_is(&r->j, "function");
+        LN_TRY(ln_json_next(&r->j, err));
+        if (function && r->j.type == LN_J_OBJECT) LN_TRY(read_function(r, at, err));
+        else LN_TRY(ln_json_skip(&r->j, err));
+    }
+}
+
+/* Copies the calls of a message, a list that has begun, up to the last arguments that were a text of JSON. */
+static ln_status read_calls(line_reader *r, size_t *at, ln_error *err) {
+    for (bool more;;) {
+        LN_TRY(ln_json_item(&r->j, &more, err));
+        if (!more) return LN_OK;
+        if (r->j.type == LN_J_OBJECT) LN_TRY(read_call(r, at, err));
+        else LN_TRY(ln_json_skip(&r->j, err));
+    }
+}
+
 /* What a message has. */
 typedef struct seen_members {
     bool role, content, calls, sharegpt;
@@ -170,7 +211,8 @@ static ln_status check_message(const seen_members *seen, size_t i, ln_error *err
                    hint);
 }
 
-/* Copies message i up to its end, from byte *at of the line on; lists of parts become texts. */
+/* Copies message i up to its end, from byte *at of the line on; lists of parts become texts, and
+ * the arguments of calls objects. */
 static ln_status read_message(line_reader *r, size_t i, size_t *at, ln_error *err) {
     seen_members seen = {0};
     for (bool more;;) {
@@ -182,7 +224,9 @@ static ln_status read_message(line_reader *r, size_t i, size_t *at, ln_error *er
         LN_TRY(ln_json_next(&r->j, err));
         seen.role |= role && r->j.type == LN_J_STRING;
         seen.calls |= calls && r->j.type == LN_J_ARRAY;
-        LN_TRY(content ? read_content(r, i, at, &seen, err) : ln_json_skip(&r->j, err));
+        if (content) LN_TRY(read_content(r, i, at, &seen, err));
+        else if (calls && r->j.type == LN_J_ARRAY) LN_TRY(read_calls(r, at, err));
+        else LN_TRY(ln_json_skip(&r->j, err));
     }
 }
 

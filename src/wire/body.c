@@ -1,5 +1,6 @@
 /* Reads the body of a request: each field by its row in body_fields.def, then what fields mean together. */
 #include "body.h"
+#include "../base/json_write.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -289,7 +290,7 @@ void body_unknown(const char *where, const char *name) {
 /* Whether `value` is among the texts of `list`, separated by bars. */
 static ln_status is_listed(body_reader *b, const char *list, const json_t *value, bool *is) {
     ln_str text = {0};
-    body_dump(&text, value);
+    ln_str_json_value(&text, value);
     *is = false;
     for (const char *at = list; !text.failed && *at && !*is; at += strcspn(at, "|"), at += *at == '|') {
         size_t n = strcspn(at, "|");

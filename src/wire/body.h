@@ -52,7 +52,5 @@ ln_status body_tools(body_reader *b, const char *name, const json_t *v);
 ln_status body_conversation(body_reader *b);
 /* Logs a name that nothing reads, once per process. `where` is a prefix, as in "messages[].". */
 void body_unknown(const char *where, const char *name);
-/* Appends a value as compact JSON. */
-void body_dump(ln_str *out, const json_t *v);
 
 #endif

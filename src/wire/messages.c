@@ -11,42 +11,6 @@
 
 static ln_status no_room(body_reader *b) { return wire_fail(b->why, LN_OOM(&b->why->error, "a request")); }
 
-void body_dump(ln_str *out, const json_t *v) {
-    const char *key, *before = "";
-    json_t *item, *all = (json_t *)(uintptr_t)v;
-    size_t i, from = out->len;
-    switch (json_typeof(v)) {
-    case JSON_OBJECT:
-        ln_str_adds(out, "{");
-        json_object_foreach(all, key, item) {
-            ln_str_adds(out, before);
-            ln_str_json(out, key, strlen(key));
-            ln_str_adds(out, ":");
-            body_dump(out, item); /* at most LN_JSON_MAX_DEPTH levels */
-            before = ",";
-        }
-        ln_str_adds(out, "}");
-        break;
-    case JSON_ARRAY:
-        ln_str_adds(out, "[");
-        json_array_foreach(all, i, item) {
-            ln_str_adds(out, i ? "," : "");
-            body_dump(out, item);
-        }
-        ln_str_adds(out, "]");
-        break;
-    case JSON_STRING: ln_str_json(out, json_string_value(v), json_string_length(v)); break;
-    case JSON_INTEGER: ln_str_addf(out, "%lld", (long long)json_integer_value(v)); break;
-    case JSON_REAL:
-        ln_str_double(out, json_real_value(v));
-        if (out->data && !strpbrk(out->data + from, ".eE")) ln_str_adds(out, ".0"); /* it stays a real */
-        break;
-    case JSON_TRUE: ln_str_adds(out, "true"); break;
-    case JSON_FALSE: ln_str_adds(out, "false"); break;
-    default: ln_str_adds(out, "null"); break;
-    }
-}
-
 /* ---- one message ---- */
 
 typedef struct turn {
@@ -179,53 +143,30 @@ static ln_status read_turn(body_reader *b, size_t i, turn *t) {
 
 /* ---- the request in JSON ---- */
 
-/* Parses the arguments of a call, which the API sends as a text of JSON; templates expect the object. NULL:
- * they are none. */
-static json_t *parse_arguments(const json_t *args, ln_str *out) {
-    json_t *parsed = NULL;
-    if (!json_is_string(args)) return NULL;
-    if (ln_json_load(&parsed, "arguments", json_string_value(args), json_string_length(args),
-                     &(ln_error){0}) == LN_EMEMORY)
-        out->failed = true;
-    if (json_is_object(parsed)) return parsed;
-    json_decref(parsed);
-    return NULL;
-}
-
-/* Appends the members of an object, with `instead` for the member `which`. */
-static void put_members(ln_str *out, const json_t *object, const json_t *which, const json_t *instead) {
-    const char *key, *before = "";
+/* Appends the function of a call, its arguments as the object that templates expect. */
+static void put_function(ln_str *out, const json_t *function) {
+    const char *key;
     json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)object, key, v) {
-        ln_str_adds(out, before);
-        ln_str_json(out, key, strlen(key));
-        ln_str_adds(out, ":");
-        body_dump(out, v == which ? instead : v);
-        before = ",";
+    ln_str_adds(out, "{");
+    json_object_foreach((json_t *)(uintptr_t)function, key, v) {
+        put_key(out, key);
+        if (strcmp(key, "arguments") != 0 || !json_is_string(v) ||
+            !ln_str_call_arguments(out, json_string_value(v), json_string_length(v)))
+            ln_str_json_value(out, v);
     }
+    ln_str_adds(out, "}");
 }
 
 static void put_call(ln_str *out, const json_t *call) {
-    const json_t *f = json_object_get(call, "function"), *args = json_object_get(f, "arguments");
-    json_t *parsed = parse_arguments(args, out);
-    const char *key, *before = "";
+    const char *key;
     json_t *v;
-    if (!parsed) {
-        body_dump(out, call);
-        return;
-    }
     ln_str_adds(out, "{");
     json_object_foreach((json_t *)(uintptr_t)call, key, v) {
-        ln_str_adds(out, before);
-        ln_str_json(out, key, strlen(key));
-        ln_str_adds(out, v == f ? ":{" : ":");
-        if (v == f) put_members(out, f, args, parsed);
-        else body_dump(out, v);
-        if (v == f) ln_str_adds(out, "}");
-        before = ",";
+        put_key(out, key);
+        if (strcmp(key, "function") == 0) put_function(out, v);
+        else ln_str_json_value(out, v);
     }
     ln_str_adds(out, "}");
-    json_decref(parsed);
 }
 
 static void put_turn(ln_str *out, const turn *t) {
@@ -237,7 +178,7 @@ static void put_turn(ln_str *out, const turn *t) {
         const json_t *v = json_object_get(t->object, kept[k]);
         if (!json_is_string(v)) continue;
         put_key(out, kept[k]);
-        body_dump(out, v);
+        ln_str_json_value(out, v);
     }
     const json_t *calls = json_object_get(t->object, "tool_calls");
     if (json_array_size(calls) > 0) {
@@ -253,7 +194,7 @@ static void put_turn(ln_str *out, const turn *t) {
 static void put_member(ln_str *out, const char *name, const json_t *v) {
     if (!v) return;
     put_key(out, name);
-    body_dump(out, v);
+    ln_str_json_value(out, v);
 }
 
 static ln_status make_request(body_reader *b, const turn *turns, size_t n, ln_prompt *p) {
@@ -288,7 +229,7 @@ static void put_argument(ln_str *out, const char *name, const json_t *v) {
     if (out->len > 1) ln_str_adds(out, ",");
     ln_str_json(out, name, strlen(name));
     ln_str_adds(out, ":");
-    body_dump(out, v);
+    ln_str_json_value(out, v);
 }
 
 /* The arguments of the template: chat_template_kwargs, and fields that are arguments by another name. A

@@ -103,6 +103,36 @@ static void contents_in_parts(void **state) {
     train_data_close(&a);
 }
 
+/* Arguments of calls that are a string holding a JSON object reach the template as that object, as in
+ * requests; other strings, objects, and members of other names stay what they are. */
+static void arguments_of_calls(void **state) {
+    (void)state;
+    static const char source[] =
+        "{% for m in messages %}<|im_start|>{{ m.role }} {% for c in m.tool_calls or [] %}"
+        "{{ c.function.arguments | tojson }}{{ c.arguments | tojson }} {% endfor %}{{ m.content }}"
+        "<|im_end|>{% endfor %}";
+    static const char line[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"tool_calls\" : [{\"type\":\"function\","
+        "\"function\":{\"arguments\": \"{\\\"b\\\": 1e1, \\\"a\\\":[\\\"\\\\u0041\\\"]}\" , \"name\":\"f\"},"
+        "\"arguments\":\"{}\"},{\"function\":{\"arguments\":\"{\"},\"arguments\":1},"
+        "{\"arguments\":0,\"function\":{\"arguments\":\"[1]\"}},"
+        "{\"arguments\":0,\"function\":{\"arguments\":{\"a\":\"{}\"}}}],"
+        "\"role\":\"assistant\",\"content\":\"x\"}]}\n";
+    ln_options o = ln_options_default();
+    ln_package *plain = tiny;
+    write_text(source);
+    o.chat_template = file;
+    OK(ln_package_open(&tiny, LN_ROOT "/models/tiny", &o, err));
+    train_data d = load(line, 1024);
+    char *got = text_of(&d, 0, true);
+    ln_package_close(&tiny);
+    tiny = plain;
+    train_data_close(&d);
+    assert_non_null(strstr(got, "assistant {\"b\": 10.0, \"a\": [\"A\"]}\"{}\" \"{\"1 \"[1]\"0 "
+                                "{\"a\": \"{}\"}0 x<"));
+    ln_free(got);
+}
+
 static void prompt_and_completion(void **state) {
     (void)state;
     train_data d = load("{\"prompt\":\"Who?\",\"completion\":\"Tom\"}\n", 1024);
@@ -305,6 +335,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conversations),
         cmocka_unit_test(contents_in_parts),
+        cmocka_unit_test(arguments_of_calls),
         cmocka_unit_test(prompt_and_completion),
         cmocka_unit_test(conversation_with_prompt),
         cmocka_unit_test(texts),
