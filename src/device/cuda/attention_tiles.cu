@@ -52,6 +52,57 @@ struct query {
     int32_t row, head, pos, first;
 };
 
+// What a block computes: `per` heads of each of up to `tokens` tokens. Row i of mma is head i % per of token
+// i / per of the tile.
+struct tile_work {
+    const head_range heads;
+    const int32_t per, tokens, window; // window 0: all positions are seen
+    const tile_rows tile;
+    int32_t pos0; // of the tile's first token
+
+    __device__ inline tile_work(const gpu_attention &a, const gpu_step &step)
+        : heads(a, (int32_t)blockIdx.x), per(mma_heads(a)), tokens(TILE_ROWS / per),
+          window((int32_t)min(a.window, (int64_t)INT32_MAX)),
+          tile(find_tile(step, (int32_t)blockIdx.y, tokens)), pos0(0) {}
+    // The first position that a token at position pos sees.
+    __device__ inline int32_t first_of(int32_t pos) const {
+        return window > 0 && pos >= window ? pos - window + 1 : 0;
+    }
+    __device__ inline int32_t last(void) const { return pos0 + tile.n - 1; }
+    __device__ inline bool has(int32_t token, int32_t head) const {
+        return token < tile.n && token < tokens && head < heads.count;
+    }
+};
+
+// The copies of keys and values of the splits that a block sees, to one or two stages in shared memory.
+template <int WIDTH> struct tile_copies {
+    enum { BYTES = split_tile<WIDTH>::BYTES };
+    split_source source;
+    uint32_t memory;
+    int32_t first, last, stages;
+
+    __device__ inline uint32_t stage_at(int32_t stage) const {
+        return memory + (stages == 2 ? stage : 0) * 2 * BYTES;
+    }
+    // The page of this thread of the split at `base`.
+    __device__ inline const char *find_page(int32_t base) const {
+        return threadIdx.x < MMA_PAGES && base <= last
+                   ? source.page(base, (int32_t)threadIdx.x, first, last + 1)
+                   : NULL;
+    }
+    __device__ inline void start(const char *const *pages, int32_t base, int32_t stage) const {
+        if (base <= last) {
+            const int32_t lo = max(first - base, 0), hi = min(last + 1 - base, (int32_t)MMA_SPLIT);
+            const int32_t begin = lo / 16 * 16, end = (hi + 15) / 16 * 16;
+            const uint32_t to = stage_at(stage);
+            copy_tile<WIDTH, TILE_THREADS>(to, source, pages, source.keys, base, begin, end, lo, hi);
+            copy_tile<WIDTH, TILE_THREADS>(to + BYTES, source, pages, source.values, base, begin, end, lo,
+                                           hi);
+        }
+        end_copies();
+    }
+};
+
 template <int WIDTH> struct tile_warp {
     enum { STEPS = WIDTH / 16, QUADS = WIDTH / 32, KEEPS_Q = WIDTH <= 128, SCORES = MMA_SPLIT / 8 };
     float s[SCORES][4], O[QUADS][4][4];
@@ -153,6 +204,54 @@ template <int WIDTH> struct tile_warp {
         weights(w, m, c);
         values<WHOLE>(tile, w, m, base, c);
     }
+    // Takes rows r0 .. r0 + 15 of mma.
+    __device__ void open(const tile_work &b, int32_t r0) {
+        const int32_t g = (int32_t)threadIdx.x % 32 / 4;
+#pragma unroll
+        for (int i = 0; i < 4 * QUADS * 4; i++) O[i / 16][i / 4 % 4][i % 4] = 0;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int32_t i = r0 + g + 8 * h, token = i / b.per, head = i % b.per, pos = b.pos0 + token;
+            const bool exists = b.has(token, head);
+            rows[h] = {b.tile.row + token, b.heads.first + head, exists ? pos : -1,
+                       exists ? b.first_of(pos) : INT32_MAX};
+            state[h] = {minus_infinity(), 0, 0, 0};
+        }
+        const int32_t token0 = r0 / b.per, token1 = min((r0 + MMA_TILE - 1) / b.per, b.tile.n - 1);
+        const bool idle = token0 >= b.tile.n,
+                   whole = r0 + MMA_TILE <= b.tile.n * b.per && b.heads.count == b.per;
+        first = idle ? INT32_MAX : b.first_of(b.pos0 + token0), last = idle ? -1 : b.pos0 + token1;
+        all_first = whole ? b.first_of(b.pos0 + token1) : INT32_MAX;
+        all_last = whole ? b.pos0 + token0 : -1;
+    }
+    // The queries of the warp's rows: as fragments, or of wide heads to shared memory at `to`, the place of
+    // the block's row 0, by asynchronous copies.
+    __device__ void load_queries(const tile_work &b, const gpu_array &q, int32_t E, int32_t r0, uint32_t to,
+                                 uint32_t fragments[KEEPS_Q ? STEPS : 1][4]) const {
+        const int32_t lane = (int32_t)threadIdx.x % 32, t = lane % 4;
+        if constexpr (KEEPS_Q) {
+#pragma unroll
+            for (int i = 0; i < 4 * STEPS; i++) {
+                const query &row = rows[i % 2];
+                const int32_t col = i / 4 * 16 + i % 4 / 2 * 8 + 2 * t;
+                fragments[KEEPS_Q ? i / 4 : 0][i % 4] =
+                    row.pos >= 0 && col < E
+                        ? *(const uint32_t *)((const uint16_t *)q.data + row.row * q.pitch +
+                                              (int64_t)row.head * E + col)
+                        : 0;
+            }
+        } else {
+            for (int32_t i = lane; i < MMA_TILE * (WIDTH / 8); i += 32) {
+                const int32_t at = r0 + i / (WIDTH / 8), token = at / b.per, head = at % b.per,
+                              v = i % (WIDTH / 8);
+                const bool exists = b.has(token, head) && 8 * v < E;
+                const int64_t from =
+                    exists ? (b.tile.row + token) * q.pitch + (int64_t)(b.heads.first + head) * E + 8 * v : 0;
+                copy_vector(to + at * split_tile<WIDTH>::PITCH + v * 16, (const uint16_t *)q.data + from,
+                            exists);
+            }
+        }
+    }
     __device__ void split(uint32_t keys, uint32_t tile, const uint32_t q[KEEPS_Q ? STEPS : 1][4],
                           uint32_t q_at, int32_t base, float c) {
         if (base > last || base + MMA_SPLIT <= first) return;
@@ -187,99 +286,42 @@ __global__ void __launch_bounds__(TILE_THREADS, 1)
     typedef tile_warp<WIDTH> warp_type;
     enum { BYTES = split_tile<WIDTH>::BYTES, STEPS = WIDTH / 16 };
     let_next_begin();
-    const head_range heads(a, (int32_t)blockIdx.x);
-    const int32_t per = mma_heads(a), tokens = TILE_ROWS / per;
-    const tile_rows tile = find_tile(step, (int32_t)blockIdx.y, tokens);
-    if (tile.n == 0) {
+    tile_work b(a, step);
+    if (b.tile.n == 0) {
         wait_for_inputs(); // a kernel does not end before the one before it
         return;
     }
-    const int32_t lane = (int32_t)threadIdx.x % 32, g = lane / 4, t = lane % 4, E = a.kv.head_dim;
-    const int32_t pos0 = step.pos[tile.row], window = (int32_t)min(a.window, (int64_t)INT32_MAX);
+    b.pos0 = step.pos[b.tile.row];
+    const int32_t lane = (int32_t)threadIdx.x % 32, r0 = (int32_t)threadIdx.x / 32 * MMA_TILE;
     warp_type w;
-#pragma unroll
-    for (int i = 0; i < 4 * warp_type::QUADS * 4; i++) w.O[i / 16][i / 4 % 4][i % 4] = 0;
-    const auto first_of = [&](int32_t pos) { return window > 0 && pos >= window ? pos - window + 1 : 0; };
-    const int32_t r0 = (int32_t)threadIdx.x / 32 * MMA_TILE;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const int32_t i = r0 + g + 8 * h, token = i / per, head = i % per;
-        const bool exists = token < tile.n && token < tokens && head < heads.count;
-        w.rows[h] = {tile.row + token, heads.first + head, exists ? pos0 + token : -1,
-                     exists ? first_of(pos0 + token) : INT32_MAX};
-        w.state[h] = {minus_infinity(), 0, 0, 0};
-    }
-    // tokens of the warp
-    const int32_t token0 = r0 / per, token1 = min((r0 + MMA_TILE - 1) / per, tile.n - 1);
-    const bool idle = token0 >= tile.n;
-    w.first = idle ? INT32_MAX : first_of(pos0 + token0), w.last = idle ? -1 : pos0 + token1;
-    const bool whole = r0 + MMA_TILE <= tile.n * per && heads.count == per;
-    w.all_first = whole ? first_of(pos0 + token1) : INT32_MAX, w.all_last = whole ? pos0 + token0 : -1;
-
-    const int32_t first = first_of(pos0), last = pos0 + tile.n - 1;
-    split_source source;
-    source.open(a.kv, step, step.slot[tile.seq], heads.kv);
-    const uint32_t base_address = shared_address(memory);
-    const auto find_page = [&](int32_t base) { // of this thread
-        return threadIdx.x < MMA_PAGES && base <= last
-                   ? source.page(base, (int32_t)threadIdx.x, first, last + 1)
-                   : NULL;
-    };
-    const auto copy = [&](int32_t base, int32_t stage) {
-        if (base <= last) {
-            const int32_t lo = max(first - base, 0), hi = min(last + 1 - base, (int32_t)MMA_SPLIT);
-            const int32_t begin = lo / 16 * 16, end = (hi + 15) / 16 * 16;
-            const uint32_t to = base_address + (stages == 2 ? stage : 0) * 2 * BYTES;
-            copy_tile<WIDTH, TILE_THREADS>(to, source, pages[stage], source.keys, base, begin, end, lo, hi);
-            copy_tile<WIDTH, TILE_THREADS>(to + BYTES, source, pages[stage], source.values, base, begin, end,
-                                           lo, hi);
-        }
-        end_copies();
-    };
-    int32_t base = first / MMA_SPLIT * MMA_SPLIT;
+    w.open(b, r0);
+    tile_copies<WIDTH> copies = {{}, shared_address(memory), b.first_of(b.pos0), b.last(), stages};
+    copies.source.open(a.kv, step, step.slot[b.tile.seq], b.heads.kv);
+    int32_t base = copies.first / MMA_SPLIT * MMA_SPLIT;
     if (threadIdx.x < MMA_PAGES) {
-        const char *page0 = find_page(base), *page1 = find_page(base + MMA_SPLIT);
+        const char *page0 = copies.find_page(base), *page1 = copies.find_page(base + MMA_SPLIT);
         pages[0][threadIdx.x] = page0, pages[1][threadIdx.x] = page1;
     }
     __syncthreads();
     wait_for_inputs();
     uint32_t fragments[warp_type::KEEPS_Q ? STEPS : 1][4];
-    const uint32_t q_at =
-        base_address + stages * 2 * BYTES + (r0 + lane % 16) * split_tile<WIDTH>::PITCH + lane / 16 * 16;
-    if (warp_type::KEEPS_Q) {
-#pragma unroll
-        for (int i = 0; i < 4 * STEPS; i++) {
-            const query &row = w.rows[i % 2];
-            const int32_t col = i / 4 * 16 + i % 4 / 2 * 8 + 2 * t;
-            fragments[warp_type::KEEPS_Q ? i / 4 : 0][i % 4] =
-                row.pos >= 0 && col < E ? *(const uint32_t *)((const uint16_t *)q.data + row.row * q.pitch +
-                                                              (int64_t)row.head * E + col)
-                                        : 0;
-        }
-    } else {
-        for (int32_t i = lane; i < MMA_TILE * (WIDTH / 8); i += 32) {
-            const int32_t at = r0 + i / (WIDTH / 8), token = at / per, head = at % per, v = i % (WIDTH / 8);
-            const bool exists = token < tile.n && token < tokens && head < heads.count && 8 * v < E;
-            const int64_t from =
-                exists ? (tile.row + token) * q.pitch + (int64_t)(heads.first + head) * E + 8 * v : 0;
-            copy_vector(base_address + stages * 2 * BYTES + at * split_tile<WIDTH>::PITCH + v * 16,
-                        (const uint16_t *)q.data + from, exists);
-        }
-    }
-    copy(base, 0);
-    for (int32_t i = 0; base <= last; i++, base += MMA_SPLIT) {
+    const uint32_t queries = copies.memory + stages * 2 * BYTES,
+                   q_at = queries + (r0 + lane % 16) * split_tile<WIDTH>::PITCH + lane / 16 * 16;
+    w.load_queries(b, q, a.kv.head_dim, r0, queries, fragments);
+    copies.start(pages[0], base, 0);
+    for (int32_t i = 0; base <= copies.last; i++, base += MMA_SPLIT) {
         wait_copies<0>();
         __syncthreads();
-        const uint32_t keys = base_address + (stages == 2 ? i % 2 : 0) * 2 * BYTES;
-        if (stages == 2) copy(base + MMA_SPLIT, (i + 1) % 2);
-        const char *page = find_page(base + 2 * MMA_SPLIT);
+        const uint32_t keys = copies.stage_at(i % 2);
+        if (stages == 2) copies.start(pages[(i + 1) % 2], base + MMA_SPLIT, (i + 1) % 2);
+        const char *page = copies.find_page(base + 2 * MMA_SPLIT);
         w.split(keys, keys + BYTES, fragments, q_at, base, a.scale * 1.44269504088896341f);
         if (threadIdx.x < MMA_PAGES) pages[i % 2][threadIdx.x] = page;
         if (stages == 2) continue;
         __syncthreads();
-        copy(base + MMA_SPLIT, (i + 1) % 2);
+        copies.start(pages[(i + 1) % 2], base + MMA_SPLIT, (i + 1) % 2);
     }
-    w.store(y, E);
+    w.store(y, a.kv.head_dim);
 }
 
 template <int WIDTH>
