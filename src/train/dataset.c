@@ -132,16 +132,16 @@ static ln_status check_form(const loading *l, const char *line, size_t bytes, ln
 
 static bool is_of_line(ln_status st) { return st == LN_EINVALID || st == LN_EUNSUPPORTED; }
 
-/* Reports a bad line; later lines are read on, so that all can be mended at once. */
+/* Reports a bad line; later lines are read on, so that all can be mended at once. The first one is the error
+ * that the call returns (check_all), and is not logged as well. */
 static void note_bad(loading *l, uint64_t line, const ln_error *why) {
     char shown[LN_PATH_TEXT];
     ln_path_text(shown, l->d->path);
-    if (l->n_bad == 0) l->first_bad = *why;
-    if (l->n_bad < MOST_REPORTED)
-        ln_log(LN_LOG_ERROR, "%s:%llu: %s", shown, (unsigned long long)line, why->message);
     if (l->n_bad++ == 0) {
+        l->first_bad = *why;
         (void)ln_prefix(&l->first_bad, l->first_bad.code, "%s:%llu", shown, (unsigned long long)line);
-    }
+    } else if (l->n_bad <= MOST_REPORTED)
+        ln_log(LN_LOG_ERROR, "%s:%llu: %s", shown, (unsigned long long)line, why->message);
 }
 
 static ln_status load_line(loading *l, char *text, size_t bytes, uint64_t number, ln_error *err) {
