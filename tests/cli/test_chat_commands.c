@@ -372,7 +372,7 @@ static void mistakes_in_a_pipe_end_it(void **state) {
     for (int i = 0; i < 4000; i++) ln_str_adds(&longer, "many words ");
     expect(RUN_IN("/hlep\n" HI "\n", S("chat"), S(TINY)), 2, "/help");
     assert_int_equal(last->out_bytes, 0);
-    expect(RUN_IN(HI "\nab\xff\n", S("chat"), S(TINY)), 3, "UTF-8");
+    expect(RUN_IN(HI "\nab\xff\n", S("chat"), S(TINY)), 3, "byte 2 of the line: expected UTF-8"); /* from 0 */
     assert_string_equal(last->out, HI_ANSWER "\n");
     expect(RUN_IN(longer.data, S("chat"), S(TINY)), 3, "the context holds 1024");
     expect(RUN_IN("/save /nowhere/x\n", S("chat"), S(TINY)), 5, "/nowhere");

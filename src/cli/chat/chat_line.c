@@ -412,7 +412,7 @@ heard reader_line(reader *r, const char *prompt, ln_str *out, ln_error *err) {
         if (good < out->len) {
             char found_text[80];
             return heard_error(ln_fail(err, LN_EINVALID,
-                                       "stdin: byte %zu of the line: expected UTF-8, found '%s'", good + 1,
+                                       "stdin: byte %zu of the line: expected UTF-8, found '%s'", good,
                                        ln_excerpt(found_text, out->data + good,
                                                   LN_MIN(out->len - good, (size_t)4))));
         }
