@@ -256,6 +256,25 @@ static void finds(const char *model, ln_status want, const char *word) {
     if (st == LN_OK) assert_int_equal(path[0], '/');
 }
 
+/* References whose content is a name of at most 96 bytes, or is not taken: a longer name (whose snapshot
+ * exists), a file of more than 256 bytes (a good name and spaces), an empty file, a directory. */
+static void put_odd_refs(void) {
+    char name[98], file[160], padded[300];
+    for (size_t n = 96; n <= 97; n++) {
+        memset(name, 'c', n);
+        name[n] = '\0';
+        put_text(n == 96 ? "find/hub/models--org--name/refs/longest"
+                         : "find/hub/models--org--name/refs/longer",
+                 name);
+        (void)snprintf(file, sizeof file, "find/hub/models--org--name/snapshots/%s/config.json", name);
+        put_text(file, "{}");
+    }
+    (void)snprintf(padded, sizeof padded, "abc123%270s", "");
+    put_text("find/hub/models--org--name/refs/padded", padded);
+    put_text("find/hub/models--org--name/refs/empty", "");
+    make_dirs("find/hub/models--org--name/refs/folder/x");
+}
+
 static void test_find(void **state) {
     (void)state;
     put_text("find/m/config.json", "{}");
@@ -278,12 +297,18 @@ static void test_find(void **state) {
     put_text("find/hub/models--org--name/snapshots/abc123/config.json", "{}");
     put_text("find/hub/models--org--name/snapshots/def456/config.json", "{}");
     put_text("find/hub/models--org--part/refs/main", "abc");
+    put_odd_refs();
     make_dirs("find/hub/models--org--part/snapshots/abc/x");
     finds("org/name", LN_OK, "snapshots/abc123");
     finds("org/name@main", LN_OK, "snapshots/abc123");
     finds("org/name@v1", LN_OK, "snapshots/def456");
     finds("org/name@def456", LN_OK, "snapshots/def456");
     finds("org/name@evil", LN_EIO, "hf download org/name --revision evil");
+    finds("org/name@longest", LN_OK, "snapshots/cccc");
+    finds("org/name@longer", LN_EIO, "hf download org/name --revision longer");
+    finds("org/name@padded", LN_EIO, "hf download org/name --revision padded");
+    finds("org/name@empty", LN_EIO, "hf download org/name --revision empty");
+    finds("org/name@folder", LN_EIO, "hf download org/name --revision folder");
     finds("org/name@v2", LN_EIO, "hf download org/name --revision v2");
     finds("org/other", LN_EIO, "hf download org/other");
     finds("org/part", LN_EIO, "hf download org/part");
