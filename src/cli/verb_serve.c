@@ -30,23 +30,25 @@ static ln_status add_key(key_list *l, char *key, size_t line, ln_error *err) {
     return LN_OK;
 }
 
-/* Reads the key of the flag, or those of its file: one a line, without blank lines and comments (#). */
+/* Reads the keys of the flag, separated by commas as llama.cpp takes them, or those of its file: one a line,
+ * without comments (#). Empty keys and lines are skipped. */
 static ln_status read_keys(const args *a, key_list *l, ln_error *err) {
     const char *given = a->flag[F_API_KEY].text;
+    const bool file = given && given[0] == '@';
     size_t bytes = 0, line = 0;
     if (!has(a, F_API_KEY)) return LN_OK;
     l->keys = ln_zalloc(MOST_KEYS, sizeof *l->keys);
     if (!l->keys) return LN_OOM(err, "API keys");
-    if (given[0] == '@') LN_TRY(source_read(given + 1, "API keys", MOST_KEY_FILE, &l->text, &bytes, err));
+    if (file) LN_TRY(source_read(given + 1, "API keys", MOST_KEY_FILE, &l->text, &bytes, err));
     else l->text = ln_strndup(given, strlen(given));
     if (!l->text) return LN_OOM(err, "API keys");
     for (char *at = l->text, *next; at; at = next) {
-        next = given[0] == '@' ? strchr(at, '\n') : NULL;
+        next = strchr(at, file ? '\n' : ',');
         if (next) *next++ = '\0';
         size_t n = strlen(at);
         if (n > 0 && at[n - 1] == '\r') at[n - 1] = '\0';
         line++;
-        if (at[0] && !(given[0] == '@' && at[0] == '#')) LN_TRY(add_key(l, at, line, err));
+        if (at[0] && !(file && at[0] == '#')) LN_TRY(add_key(l, at, line, err));
     }
     return l->n > 0 ? LN_OK : ln_fail(err, LN_EUSAGE, "--api-key: no key in '%s'", given);
 }

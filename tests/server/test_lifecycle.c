@@ -147,7 +147,7 @@ static void keys_are_asked_for(void **state) {
     (void)state;
     char path[] = "/tmp/linnet-keys-XXXXXX", flag[64];
     const int fd = mkstemp(path);
-    static const char keys[] = "# keys\nsecret-one\r\n\nsecret-two";
+    static const char keys[] = "# keys\nsecret-one\r\n\nsecret-two\nsecret,four";
     assert_int_equal(write(fd, keys, sizeof keys - 1), sizeof keys - 1);
     (void)close(fd);
     (void)snprintf(flag, sizeof flag, "@%s", path);
@@ -161,6 +161,7 @@ static void keys_are_asked_for(void **state) {
                                         "Authorization: Bearer secret-one\r\nAuthorization: Bearer "
                                         "secret-one\r\n",
                                         "x-api-key: # keys\r\n",
+                                        "x-api-key: secret\r\n",
                                         "Authorization: Bearer \r\n",
                                         "x-api-key:\r\n"};
     static const char *const paths[] = {"/v1/models", "/metrics", "/v1/status", "/nothing",
@@ -173,22 +174,20 @@ static void keys_are_asked_for(void **state) {
     assert_int_equal(status_of("GET", "/v1/models", "Authorization: Bearer secret-one\r\n", NULL), 200);
     assert_int_equal(status_of("GET", "/v1/models", "Authorization: bearer secret-two\r\n", NULL), 200);
     assert_int_equal(status_of("GET", "/v1/models", "x-api-key: secret-two\r\n", NULL), 200);
+    assert_int_equal(status_of("GET", "/v1/models", "x-api-key: secret,four\r\n", NULL), 200);
     assert_int_equal(status_of("GET", "/nothing", "x-api-key: secret-two\r\n", NULL), 404);
     assert_int_equal(status_of("POST", CHAT, JSON "x-api-key: secret-two\r\n", "{}"), 400);
     (void)unlink(path);
     assert_int_equal(stop(), 0);
 }
 
-/* Starts the server with two keys, secret-one and secret-two. */
+/* Starts the server with two keys, secret-one and secret-two, which the flag separates by commas. */
 static void start_with_keys(const char *queue) {
-    char path[] = "/tmp/linnet-keys-XXXXXX", flag[64];
-    const int fd = mkstemp(path);
-    assert_int_equal(write(fd, "secret-one\nsecret-two\n", 22), 22);
-    (void)close(fd);
-    (void)snprintf(flag, sizeof flag, "@%s", path);
-    START("--log-format", "none", "--parallel", "1", "--max-queue", queue, "--api-key", flag);
+    START("--log-format", "none", "--parallel", "1", "--max-queue", queue, "--api-key",
+          "secret-one,,secret-two");
+    assert_int_equal(status_of("GET", "/v1/models", "x-api-key: secret-one,,secret-two\r\n", NULL), 401);
+    assert_int_equal(status_of("GET", "/v1/models", "x-api-key: secret-one\r\n", NULL), 200);
     server.key = "x-api-key: secret-two\r\n";
-    (void)unlink(path);
 }
 
 static int begin_as(const char *key, const char *body) {
