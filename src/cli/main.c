@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -40,6 +41,19 @@ static ln_status check_environment(ln_error *err) {
                            ln_excerpt(shown, *e + 11, strnlen(*e + 11, 100)));
     }
     return LN_OK;
+}
+
+/* Raises the limit of the stack to what the library asks for (docs/library.md), as far as the hard limit
+ * allows. LN_EMEMORY: it stays below what running a model takes, which would end in a segmentation fault. */
+static ln_status check_stack(ln_error *err) {
+    enum { WANTED = 512 << 10, LEAST = 128 << 10 };
+    struct rlimit l;
+    if (getrlimit(RLIMIT_STACK, &l) != 0 || l.rlim_cur >= WANTED) return LN_OK;
+    l.rlim_cur = LN_MIN(l.rlim_max, (rlim_t)WANTED);
+    (void)setrlimit(RLIMIT_STACK, &l);
+    if (getrlimit(RLIMIT_STACK, &l) != 0 || l.rlim_cur >= LEAST) return LN_OK;
+    return ln_fail(err, LN_EMEMORY, "the stack is limited to %llu KiB; expected %d or more: ulimit -s %d",
+                   (unsigned long long)l.rlim_cur >> 10, WANTED >> 10, WANTED >> 10);
 }
 
 static ln_status show_help(verb v, bool man, ln_error *err) {
@@ -176,6 +190,7 @@ int main(int argc, char **argv) {
     signals_install();
     log_to_stderr();
     ln_status st = ln_guard_files(&err);
+    if (st == LN_OK) st = check_stack(&err);
     if (st == LN_OK) st = check_environment(&err);
     if (st == LN_OK) st = dispatch(argc, argv, &page, &err);
     progress_wipe();

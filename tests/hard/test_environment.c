@@ -75,6 +75,12 @@ static void set_limit(void) {
     const struct rlimit l = {most, most};
     (void)setrlimit(resource, &l);
 }
+static void set_soft_limit(void) {
+    struct rlimit l;
+    (void)getrlimit(resource, &l);
+    l.rlim_cur = most;
+    (void)setrlimit(resource, &l);
+}
 
 /* `ulimit -v`, from a limit at which the program barely starts to a sufficient one: the text, or exit 6. */
 static void little_address_space(void **state) {
@@ -128,6 +134,10 @@ static void small_stack(void **state) {
         expect(RUN(S("score"), S(TINY), S("Hello world")), 0, NULL);
         expect(RUN(S("ls"), S(LN_ROOT "/tests/golden")), 0, NULL);
     }
+    most = 64 << 10; /* too little to run a model: a message where the limit is hard, else it is raised */
+    expect(RUN(GENERATE), 6, "the stack is limited to 64 KiB; expected 512 or more: ulimit -s 512");
+    before_exec = set_soft_limit;
+    expect(RUN(GENERATE), 0, NULL);
     before_exec = NULL;
 }
 
