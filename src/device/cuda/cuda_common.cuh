@@ -12,8 +12,8 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-// The beginning of every kernel: lets the next kernel of the stream be brought to the multiprocessors, and
-// waits until the one before has finished and its results are visible (programmatic dependent launch). What a
+// The beginning of every kernel: allows blocks of the next kernel of the stream to start, and waits until the
+// kernel before has finished and its results are visible (programmatic dependent launch). What a
 // kernel reads before `wait_for_inputs` must not be written by a kernel of the step: weights, the step block
 // and the page tables, and pages of positions before the step. At least one block of every kernel waits, so
 // that a kernel does not end before the one before it.
@@ -31,9 +31,10 @@ __device__ inline void begin(void) {
     let_next_begin();
     wait_for_inputs();
 }
-// Puts a kernel on the stream. All kernels ask for the same split of a multiprocessor's memory, the most of
-// it as shared memory: it changes the split only while it runs no block, so blocks of a kernel with another
-// wish would wait there for the last block of the kernel before.
+// Puts a kernel on the stream. All kernels prefer the same division of a multiprocessor's memory into L1
+// cache and shared memory, the most of it as shared memory: a launch with another preference than the last
+// may wait for the kernels before it (CUDA's manual, cudaFuncSetCacheConfig), and steps were slower
+// (bench/log/attempts.csv).
 template <typename... P, typename... A>
 static inline void run(const gpu_launch *l, dim3 grid, unsigned threads, size_t shared, void (*kernel)(P...),
                        const A &...args) {

@@ -4,9 +4,8 @@
 // Rows are cut into tiles of 16, and D is rounded up to whole tiles; elements of rows >= D are zeros. Lane
 // l = 4 g + t of a warp holds rows g and g + 8 of a tile.
 //
-//     dense bf16   [tiles][C / 16][32 lanes][4 words]: word r is register a_r of the instruction, two
-//     elements
-//                  of row g + 8 (r % 2), columns 8 (r / 2) + 2 t + {0, 1} of the 16
+//     dense bf16   [tiles][C / 16][32 lanes][4 words]: word r is register a_r of the instruction: row
+//                  g + 8 (r % 2), columns 8 (r / 2) + 2 t + {0, 1} of the 16
 //     4-bit codes  [tiles][C / 32][32 lanes][2 words]: word h has the 8 codes of row g + 8 h: nibbles i and
 //                  i + 4 are columns 8 i + 2 t + {0, 1} of the 32
 //     8-bit codes  [tiles][C / 16][32 lanes][2 words]: word h has the 4 codes of row g + 8 h: bytes i and
@@ -73,24 +72,26 @@ __device__ inline uint32_t round_pair(float lo, float hi) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
     return d;
 }
-// Codes at bits 0 to 3 and 16 to 19 of a word, each q as 128 + q in bf16: 0x4300 is 128, and a code fills the
-// low bits of its mantissa. Written as one lop3: with two constants the compiler makes two instructions of
-// it.
+// The codes at bits 0 to 3 and 16 to 19 of a word as a pair of bf16 numbers 128 + q: 0x4300 is 128, and a
+// code fills the low bits of its mantissa. Written as one lop3, because the compiler makes two instructions
+// of the expression.
 __device__ inline uint32_t codes_of(uint32_t word) {
     uint32_t d;
     asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(word), "r"(0x000f000fu), "r"(0x43004300u));
     return d;
 }
-// The same codes 4 bits higher, each q as q 2^-129 in bf16: bits 0 to 7 are the integer multiples of the
-// least subnormal number, 2^-133, up to 255 of them. A scale times 2^129 with such a code is s q, exactly, so
-// that an element takes one multiply-add. Scales must be below SCALES_BELOW: s 2^129 has to be a number.
+// The codes at bits 4 to 7 and 20 to 23 of a word as a pair of bf16 numbers q 2^-129. Bits 0 to 7 of a bf16
+// number that is otherwise zero count multiples of the least subnormal number, 2^-133. The scale times 2^129
+// multiplied by such a number is s q, exactly, so that a pair of elements takes one instruction. Scales must
+// be below SCALES_BELOW, as s 2^129 would be infinite.
 __device__ inline uint32_t subnormal_codes(uint32_t word) { return word & 0x00f000f0u; }
 #define SCALES_BELOW 0x3f00 // 0.5 in bf16
 __device__ inline uint32_t times_2_129(uint32_t s) {
     const uint32_t power_127 = 0x7f007f00u, four = 0x40804080u, minus_zero = 0x80008000u;
     return fma_bf16x2(fma_bf16x2(s, power_127, minus_zero), four, minus_zero);
 }
-// Codes in bytes i and i + 2 of a word, i 0 or 1, each as q in bf16: q 2^-133 times 2^127 and 64.
+// The codes in bytes i and i + 2 of a word, i 0 or 1, as a pair of bf16 numbers q: the subnormal numbers
+// q 2^-133 times 2^127 and 2^6.
 __device__ inline uint32_t bytes_of(uint32_t word, int i) {
     const uint32_t power_127 = 0x7f007f00u, power_6 = 0x42804280u;
     const uint32_t q = __byte_perm(word, 0, i ? 0x4341 : 0x4240);
@@ -99,16 +100,16 @@ __device__ inline uint32_t bytes_of(uint32_t word, int i) {
 __device__ inline float low_float(uint32_t pair) { return __uint_as_float(pair << 16); }
 __device__ inline float high_float(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
 
-// Scale and bias of a row in a group, as dequantisation takes them: of bf16 each twice in a word, else in
-// f32.
+// Scale and bias of a row in a group, in the form in which pairs of elements are dequantised. BF16: the
+// scales are stored in bf16; s and b have each number twice. Else s and b are f32.
 template <bool BF16> struct affine_pair {
     uint32_t s, b;
-    // Elements `word` of pair (0x4300 + q) each, that is 128 + q in bf16: s q + b, rounded to bf16 once.
+    // The elements s q + b, rounded to bf16 once, of a pair of codes that codes_of has made.
     __device__ inline uint32_t of(uint32_t codes) const {
         const uint32_t one = 0x3f803f80u, minus_128 = 0xc300c300u;
         return fma_bf16x2(s, fma_bf16x2(codes, one, minus_128), b);
     }
-    // Of codes that are exact in bf16.
+    // The same of a pair of bf16 numbers q.
     __device__ inline uint32_t of_numbers(uint32_t q) const { return fma_bf16x2(s, q, b); }
     __device__ inline void set(float scale, float bias) {
         s = __byte_perm(__float_as_uint(scale), 0, 0x3232), b = __byte_perm(__float_as_uint(bias), 0, 0x3232);

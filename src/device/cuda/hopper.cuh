@@ -56,7 +56,7 @@ __device__ inline float4 load_of_cluster(const float4 *p, uint32_t rank) {
     return v;
 }
 
-// ---- bulk copies to shared memory; `b` gets the bytes ----
+// ---- bulk copies to shared memory; barrier b counts the bytes that arrive ----
 
 // The box at column c of row r.
 __device__ inline void copy_box(void *to, const CUtensorMap *map, int32_t c, int32_t r, uint64_t *b) {
@@ -83,7 +83,7 @@ template <int N> __device__ inline void wgmma_wait(void) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 // The descriptor of operand B in shared memory: rows of 64 columns of 16 bits, 128-byte swizzle, 1,024-byte
-// aligned. Column 16 k of the rows: + 2 k.
+// aligned. For the columns from 16 k on, add 2 k.
 __device__ inline uint64_t rows_descriptor(const void *p) {
     return (uint64_t)(shared_address(p) >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
            (uint64_t)1 << 62;

@@ -2,7 +2,7 @@
 // that an upload needs no buffer in device memory.
 #include "fragments.cuh"
 
-// A thread brings 8 columns of a row: 16 contiguous bytes from the host, four words of the packed weight.
+// A thread packs 8 columns of a row: 16 contiguous bytes of the host, four words of the packed weight.
 __global__ void pack_dense(gpu_packing p) {
     const int64_t pieces = p.cols / 8, n = (p.n + p.n_zero) * pieces;
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n;
@@ -15,8 +15,8 @@ __global__ void pack_dense(gpu_packing p) {
     }
 }
 
-// Of 4 bits: a thread brings a chunk of 32 codes of a row: byte t of each of its four words belongs to lane
-// t.
+// Codes of 4 bits: a thread packs 32 of them of a row. Byte t of each of their four words belongs to lane t
+// of the four that hold the row.
 __global__ void pack_codes(gpu_packing p) {
     const int64_t chunks = p.cols / CHUNK, n = (p.n + p.n_zero) * chunks;
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n;
@@ -38,7 +38,8 @@ __global__ void pack_codes(gpu_packing p) {
     }
 }
 
-// Of 8 bits: a thread brings 16 codes of a row: bytes 2 t and 2 t + 1 of each half belong to lane t.
+// Codes of 8 bits: a thread packs 16 of them of a row. Bytes 2 t and 2 t + 1 of each half of them belong to
+// lane t of the four that hold the row.
 __global__ void pack_bytes(gpu_packing p) {
     const int64_t pieces = p.cols / 16, n = (p.n + p.n_zero) * pieces;
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n;
@@ -52,7 +53,7 @@ __global__ void pack_bytes(gpu_packing p) {
     }
 }
 
-// `which` is 0 for scales and 1 for biases. T: an unsigned integer of the elements' size.
+// Packs scales (which 0) or biases (which 1) of rows. T: an unsigned integer of the elements' size.
 template <typename T> __global__ void pack_scales(gpu_packing p, int which) {
     const int64_t n = (p.n + p.n_zero) * p.cols;
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n;

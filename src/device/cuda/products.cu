@@ -1,5 +1,5 @@
-// The kernels of linear and linear_gated for one stored form of the weight: GPU_CODE_BITS, given by the
-// build, is the width of a code, or 0 for dense weights, whose source also has the choice between them.
+// The kernels of linear and linear_gated for one width of codes, GPU_CODE_BITS, which the build defines; 0:
+// dense weights. The object of dense weights also has gpu_linear, which chooses among all.
 #include "products.cuh"
 #include "products_f32.cuh"
 #if GPU_CODE_BITS == 0
@@ -11,7 +11,8 @@
 #define JOIN(a, b, c) a##b##c
 #define NAME_OF(bits) JOIN(product_, bits, bit)
 
-// Rows up to which launch_mma is the faster one: than wgmma, and than the tiles of mma.sync.
+// Rows up to which the kernel of few rows (launch_mma) is taken: where there is wgmma, and where the tiles of
+// mma.sync (launch_gemm) are the other choice.
 enum { FEW_ROWS_WGMMA = 8, FEW_ROWS = 64 };
 static inline bool try_wgmma(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
 #ifdef GPU_HOPPER
@@ -45,7 +46,7 @@ int gpu_products_open(bool hopper) {
     return (int)e;
 }
 
-// Normalises x apart where the product does not do it.
+// Normalises x by a kernel of its own where the product's kernel does not do it.
 static int normalise(const gpu_launch *l, const gpu_step *s, gpu_product *p) {
     if (!p->norm.data || (p->w[0].form == GPU_FRAGMENTS && norms_itself(l, p))) return 0;
     const int error = gpu_rmsnorm(l, s, &p->x, &p->norm, &p->normed, p->eps, p->offset);

@@ -1,11 +1,11 @@
-// The products by stored form of the weight: one source file compiles the kernels of each width of codes, so
-// that they compile in parallel.
+// The products by width of the codes (dense: 0). products.cu is compiled once for each, so that the build can
+// compile the kernels in parallel.
 #pragma once
 
 #include "cuda_kernels.h"
 
-// Puts the product on the stream: by tensor cores where x is bf16 in two bytes and a row has whole chunks,
-// else in f32.
+// Puts the product on the stream. Tensor cores compute it where x is stored in bf16, or is normalised first,
+// and the weight is packed or in groups; else f32 multiply-adds do.
 #define PRODUCT_OF(name) void name(const gpu_launch *l, const gpu_step *s, const gpu_product *p)
 PRODUCT_OF(product_dense);
 PRODUCT_OF(product_2bit);

@@ -1,14 +1,14 @@
 // Products of many bf16 rows with bf16 weights: tiles in shared memory, with the bits of products_mma.cuh.
 //
 // A block computes 128 outputs of 128 rows, of a gated pair 64 outputs of both weights. Stages of two chunks
-// of both operands come by cp.async: of the packed weight (fragments.cuh) [8 tiles][2 KB], of x
-// [chunk][row][64 bytes], whose pieces of 16 bytes are permuted by row so that ldmatrix has no bank
+// of both operands are copied to shared memory by cp.async: of the packed weight (fragments.cuh) [8 tiles][2
+// KB], of x [chunk][row][64 bytes], whose pieces of 16 bytes are permuted by row so that ldmatrix has no bank
 // conflicts. A warp computes 64 outputs of 32 rows:
 //
 //     for each stage: for each chunk: 4 x 4 fragments, two mma each
 //     at the end of each of the 8 segments: total += sum, sum = 0
 //
-// Segments and the order of a sum are those of products_mma.cuh.
+// products_mma.cuh has the segments and the order of a sum.
 #pragma once
 
 #include "products_mma.cuh"

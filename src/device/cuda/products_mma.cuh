@@ -2,13 +2,13 @@
 // (mma.sync.m16n8k16: bf16 operands, f32 sums). An element of an affine weight is s q + b, rounded to bf16.
 //
 // The weight is operand A: a warp computes 16 outputs of 8 * TILES rows of x. Packed weights (fragments.cuh)
-// come from memory as the registers of the instruction, 512 contiguous bytes of a dense weight at a time;
-// codes of other widths than 4 and 8 bits are extracted from their rows.
+// are in memory as the registers of the instruction need them; a warp loads 512 contiguous bytes of a dense
+// weight at a time. Codes of other widths than 4 and 8 bits are extracted from their rows.
 //
-// Order of a sum, whatever the kernel (products_gemm.cuh has the same): the columns are cut into 8 segments
-// of whole units (64 columns where C is a multiple of 64, else 32), one for each warp of a block. A segment's
-// sum starts at 0 and takes 16 columns after the other, one instruction for each; the segments are added in
-// ascending order. So a row's bits depend on the weight and on the row alone.
+// All kernels of packed weights add in this order (docs/decisions/029): the columns are cut into 8 segments
+// of whole units (64 columns where C is a multiple of 64, else 32); here each warp of a block has one. The
+// sum of a segment starts at 0 and takes 16 columns after the other, one instruction for each; the segments
+// are added in ascending order. So a row's bits depend on the weight and on the row alone.
 #pragma once
 
 #include "fragments.cuh"
@@ -29,7 +29,7 @@ __device__ inline void mma_bf16(float c[4], const uint32_t a[4], uint32_t b0, ui
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// A load of weights: they are read once in a step, so they leave the L1 cache to x.
+// Loads of weights, which a step reads once: they do not stay in the L1 cache.
 __device__ inline uint4 load_weights(const uint4 *p) {
     uint4 v;
     asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -43,9 +43,12 @@ __device__ inline uint2 load_weights(const uint2 *p) {
     return v;
 }
 
-// ---- stored forms: how a warp reads 16 rows of a weight, `TILES_K` tiles of 16 columns at a time ----
+// ---- stored forms: how a warp reads 16 rows of a weight ----
 //
-// open: tile and first column; load: unit c from there on; fragment: operand A of tile j of a loaded unit.
+// A form reads units of TILES_K tiles of 16 columns. open sets the tile of rows and the first column; load
+// loads unit c from there on into registers; fragment makes operand A of tile j of a loaded unit. DEPTH: the
+// units that a warp loads ahead, divided by the number of groups of 8 rows of x; DEPTH_OF_8_ROWS: the same
+// where there is one such group.
 
 template <int COLUMNS> struct dense_form {
     enum { TILES_K = COLUMNS / MMA_K, DEPTH = 256 / COLUMNS, DEPTH_OF_8_ROWS = DEPTH };
@@ -67,8 +70,8 @@ template <int COLUMNS> struct dense_form {
     }
 };
 
-// Codes of 4 or 8 bits. GROUPS: groups that a unit has columns of. BF16: the scales are bf16, of codes of 4
-// bits none of them large; else they are of any type.
+// Codes of 4 or 8 bits, packed. GROUPS: the groups of columns in a unit, 1 where a group is a unit or more.
+// BF16: the scales are bf16, and with codes of 4 bits none is large (gpu_weight); else they have any type.
 template <int BITS, int COLUMNS, int GROUPS, bool BF16> struct words_form {
     enum {
         TILES_K = COLUMNS / MMA_K,
@@ -83,13 +86,14 @@ template <int BITS, int COLUMNS, int GROUPS, bool BF16> struct words_form {
     };
     const uint2 *from;
     const char *scales;
-    int32_t type, pair_bytes, first, shift; // of a scale and a bias; unit of k0; log2 of the units of a group
+    int32_t type, pair_bytes; // of a scale and a bias
+    int32_t first, shift;     // the unit of the first column; log2 of the units of a group
 
     __device__ inline void open(const gpu_weight &w, int32_t tile, int32_t k0) {
         const uint32_t C = (uint32_t)w.C, groups = w.group == 32 ? C / 32 : w.group == 64 ? C / 64 : C / 128;
         type = w.type;
         pair_bytes = !BF16 && type == GPU_F32 ? 8 : 4;
-        shift = w.group / COLUMNS / 2; // of 1, 2, 4 units
+        shift = w.group / COLUMNS / 2; // a group has 1, 2 or 4 units
         first = (int32_t)((uint32_t)k0 / COLUMNS);
         from = (const uint2 *)w.data +
                ((int64_t)tile * (C / word_columns(BITS)) + (uint32_t)k0 / word_columns(BITS)) * 32 +
@@ -143,7 +147,7 @@ template <int BITS, int COLUMNS, int GROUPS, bool BF16> struct words_form {
     }
 };
 
-// Codes of any width in rows.
+// Codes of any width, stored row by row.
 template <int BITS> struct rows_form {
     enum { TILES_K = CHUNK / MMA_K, DEPTH = 1, DEPTH_OF_8_ROWS = 1 };
     struct unit {
@@ -220,7 +224,7 @@ struct x_part {
     // Begins to copy chunk i to a buffer, as one group of asynchronous copies.
     __device__ inline void stage(int32_t i, int32_t buffer) const {
         const int32_t k = from + i * shape.columns, n = to - k < shape.columns ? to - k : shape.columns;
-        // a warp copies one row at a time, of few columns four: lanes without a piece cost as much as others
+        // a warp copies one row at a time, or four where rows are short, so that few lanes have nothing to do
         const int32_t lane = (int32_t)threadIdx.x % 32, width = shape.columns < 256 ? 8 : 32;
         const char *source = (const char *)x.data + (r0 * x.pitch + k) * 2;
         char *target = buffers + buffer * shape.buffer_bytes;
@@ -230,7 +234,8 @@ struct x_part {
                         source + r * x.pitch * 2 + c * 16);
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
-    // Waits for the chunk that was staged before the last, or the only one; returns the address of a buffer.
+    // Waits until the chunk in a buffer is there (with two buffers, that of the other may still be on its
+    // way); returns the buffer's address in shared memory.
     __device__ inline uint32_t wait(int32_t buffer) const {
         if (shape.n_buffers == 1) asm volatile("cp.async.wait_group 0;" ::: "memory");
         else asm volatile("cp.async.wait_group 1;" ::: "memory");
@@ -338,8 +343,8 @@ __device__ inline output_tile tile_of(const gpu_product &p, int32_t i) {
     return t;
 }
 
-// A warp's segment of WEIGHTS weights, tile after tile, as a stream of units, the next DEPTH of which are on
-// their way: slot i of the registers has units i, i + DEPTH, ... of a tile.
+// A warp's segment of WEIGHTS weights, tile after tile, as a stream of units, of which the next DEPTH are
+// being loaded: slot i of the registers has units i, i + DEPTH, ... of a tile.
 template <int TILES, typename FORM, int WEIGHTS> struct segment_stream {
     enum {
         COLUMNS = FORM::TILES_K * MMA_K,
@@ -385,8 +390,8 @@ template <int TILES, typename FORM, int WEIGHTS> struct segment_stream {
                     mma_bf16(y[m][r], a, x[r][j / 2][j % 2 * 2], x[r][j / 2][j % 2 * 2 + 1]);
             }
     }
-    // Multiplies a tile with x, whose chunk `turn` of all tiles' is on its way, and begins to load the next
-    // tile (more: there is one).
+    // Multiplies a tile with x, and begins to load the next tile (more: there is one). *turn counts the
+    // chunks of x that this warp has multiplied, over all its tiles; the present one is being copied.
     __device__ inline void multiply_tile(const gpu_product &p, const x_part &x, output_tile next, bool more,
                                          int32_t *turn) {
         const int32_t chunk = x.shape.columns / COLUMNS;
@@ -413,8 +418,8 @@ template <int TILES, typename FORM, int WEIGHTS> struct segment_stream {
     }
 };
 
-// Adds the segments and stores the outputs. sums: [2][WEIGHTS][MMA_SEGMENTS][8 TILES][MMA_OUTPUTS + 1]; tiles
-// take the two parts in turn, so that one barrier is enough.
+// Adds the segments and stores the outputs. sums: [WEIGHTS][MMA_SEGMENTS][8 TILES][MMA_OUTPUTS + 1]. The
+// caller alternates between two such buffers, so that one barrier for each tile is enough.
 template <int TILES, bool GATED>
 __device__ inline void store_segments(const gpu_product &p, float *sums, const float y[][TILES][4],
                                       output_tile t, int32_t r0, int32_t rows) {
@@ -442,9 +447,9 @@ __device__ inline void store_segments(const gpu_product &p, float *sums, const f
 }
 
 // Blocks take tiles of 16 outputs in turn and compute 8 * TILES rows of them, of a gated pair of both
-// weights: warp i the segment i. Two blocks fill a multiprocessor, so that each gets two of them; one for
-// each was slower in a whole step. The first units of the weights are on their way before the kernel waits
-// for x, while the kernel before still runs.
+// weights: warp i computes segment i. The grid has two blocks for each multiprocessor, which hold as many of
+// up to 16 rows; one and three for each were slower in a whole step (bench/log/attempts.csv). A block starts
+// to load its first weights before it waits for x, while the kernel before still runs.
 template <int TILES, typename FORM, bool GATED>
 __global__ void __launch_bounds__(32 * MMA_SEGMENTS, TILES < 4 ? 2 : 1)
     product_mma(gpu_step s, gpu_product p, x_shape shape, int32_t n_tiles) {
@@ -519,9 +524,11 @@ static inline x_shape shape_of(int64_t C, int32_t rows, int32_t step) {
     return s;
 }
 
-// Whether product_mma itself normalises x: every block does so, which pays for few rows.
+// Whether product_mma itself normalises x. Every block repeats that work, so only with few rows.
 static inline bool norms_itself(const gpu_launch *l, const gpu_product *p) {
-    enum { ROWS = 2, LEAST = 256, MOST = 8192 }; // columns: those of rmsnorm<256>; of one buffer of x
+    // More than LEAST columns: gpu_rmsnorm adds up to 256 in another order. Up to MOST they fit in one
+    // buffer.
+    enum { ROWS = 2, LEAST = 256, MOST = 8192 };
     const int64_t C = p->w[0].C;
     return grid_rows(l, p->x.rows) <= ROWS && C > LEAST && C <= MOST && p->x.type == GPU_F32 &&
            p->normed.type == GPU_BF16 && p->x.pitch % 4 == 0 &&

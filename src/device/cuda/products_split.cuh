@@ -7,8 +7,9 @@
 // all blocks, adds them in the order of the segments, and stores these rows. Warps 0..7 compute; one thread
 // of warp 8 starts the copies.
 //
-// A cluster begins only when all of its blocks fit into one GPC: an H200 has room for 30 clusters of 8 such
-// blocks at a time, or for 66 of 2 that have a multiprocessor for themselves.
+// A cluster begins only when all of its blocks fit into one GPC. On an H200
+// (cudaOccupancyMaxActiveClusters) 30 clusters of 8 such blocks run at a time, or 66 of 2 that have a
+// multiprocessor for themselves.
 #pragma once
 
 #include "products_wgmma.cuh"
@@ -39,7 +40,8 @@ template <int FORM, int PARTS> struct split_shape {
     static_assert((int)BARRIERS_AT >= SEGMENTS * SEGMENT_SUMS * 16, "the sums fit in the stages");
 };
 
-// Copies stages [k, end). Weights do not depend on the kernel before, so the first are fetched ahead of it.
+// Copies stages [k, end). Weights do not depend on the kernel before, so the first are fetched before it
+// ends.
 template <int FORM, bool GATED, int PARTS>
 __device__ inline void split_produce(const gpu_product &p, const wg_maps &maps, const wg_tile &t,
                                      char *memory, int32_t k, int32_t end) {
@@ -76,7 +78,7 @@ __device__ inline void split_sums(const gpu_product &p, char *memory, int32_t n_
                 if (lane == 0) barrier_arrive(empty + slot, cluster_rank());
             });
     }
-    barrier_of<1, 256>(0); // all have read the stages
+    compute_barrier<256>(); // all have read the stages
     float4 *to = (float4 *)memory + threadIdx.x;
 #pragma unroll
     for (int i = 0; i < S::SEGMENTS; i++)
@@ -103,7 +105,7 @@ __device__ inline void add_segments(const char *memory, int32_t n_stages, int at
     }
 }
 
-// Adds up and stores 8 rows from 8 j on. Of a gated pair, 128 threads do it.
+// Adds the segments of 8 rows, those from 8 j on, and stores them. Of a gated pair, 128 threads do it.
 template <int FORM, bool GATED, int PARTS>
 __device__ inline void split_store(const gpu_product &p, const wg_tile &t, const char *memory, int32_t live,
                                    int j) {
@@ -121,7 +123,7 @@ __device__ inline void split_store(const gpu_product &p, const wg_tile &t, const
     store_sums<4>(p.y[t.which], GATED ? gpu_array{} : p.residual, r, live, d, D, v);
 }
 
-// Adds up and stores the rows of this block.
+// Adds the segments of the rows of this block, and stores them.
 template <int FORM, bool GATED, int PARTS>
 __device__ inline void split_rows(const gpu_product &p, const wg_tile &t, const char *memory, int32_t live,
                                   int32_t part) {
@@ -141,7 +143,7 @@ __global__ void __launch_bounds__(split_shape<FORM, PARTS>::THREADS, split_shape
     if (threadIdx.x == 256) {
         for (int i = 0; i < S::STAGES; i++) {
             barrier_init(full + i, 1);
-            barrier_init(empty + i, 8); // of each warp that computes
+            barrier_init(empty + i, 8); // an arrival of each warp that computes
         }
         asm volatile("fence.mbarrier_init.release.cluster; fence.proxy.async;" ::: "memory");
     }
@@ -180,10 +182,11 @@ static int launch_parts(const gpu_launch *l, const gpu_step *s, const gpu_produc
                           maps);
 }
 
-// The fastest on an H200 for the products of Qwen3-0.6B and 8B: tiles of all columns where each
-// multiprocessor has one, or where the columns are few; else parts, more of them where the tiles are few.
+// Chooses what was the fastest on an H200 for the products of Qwen3-0.6B and 8B: tiles of all columns where
+// each multiprocessor has one, or where the columns are few; else parts of the columns, more of them where
+// the tiles are few.
 template <int FORM, bool GATED>
-static int launch_split_tiles(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+static int launch_few_rows_of(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
     enum { FEW_TILES = FORM == WG_DENSE ? 16 : 32, FEW_COLUMNS = 1024 };
     const unsigned tiles = output_blocks(p, GATED ? WG_OUTPUTS / 2 : WG_OUTPUTS);
     if (tiles >= (unsigned)l->n_multiprocessors)
@@ -192,17 +195,18 @@ static int launch_split_tiles(const gpu_launch *l, const gpu_step *s, const gpu_
     if (tiles <= FEW_TILES) return launch_parts<FORM, GATED, 8>(l, s, p);
     return launch_parts<FORM, GATED, 2>(l, s, p);
 }
-template <int FORM> static int launch_split(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
-    if (p->gate == GPU_NO_GATE) return launch_split_tiles<FORM, false>(l, s, p);
-    return launch_split_tiles<FORM, true>(l, s, p);
+// Products of up to SPLIT_ROWS rows.
+template <int FORM> static int launch_few_rows(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+    if (p->gate == GPU_NO_GATE) return launch_few_rows_of<FORM, false>(l, s, p);
+    return launch_few_rows_of<FORM, true>(l, s, p);
 }
 
-template <int FORM, bool GATED> static cudaError_t open_split_tiles(cudaError_t e) {
+template <int FORM, bool GATED> static cudaError_t open_few_rows_of(cudaError_t e) {
     e = allow_tiles<SPLIT_ROWS, FORM, GATED, WG_OUTPUTS>(e);
     e = allow_tiles<SPLIT_ROWS, FORM, GATED, WG_MORE_OUTPUTS>(e);
     e = allow_shared(e, product_split<FORM, GATED, 8>, split_shape<FORM, 8>::BYTES);
     return allow_shared(e, product_split<FORM, GATED, 2>, split_shape<FORM, 2>::BYTES);
 }
-template <int FORM> static cudaError_t open_split(cudaError_t e) {
-    return open_split_tiles<FORM, true>(open_split_tiles<FORM, false>(e));
+template <int FORM> static cudaError_t open_few_rows(cudaError_t e) {
+    return open_few_rows_of<FORM, true>(open_few_rows_of<FORM, false>(e));
 }

@@ -1,12 +1,13 @@
-// The wgmma kernels for one stored form of the weight, GPU_WGMMA_FORM, given by the build: it compiles this
-// file for compute capability 9.0 (sm_90a) only.
+// The wgmma kernels for one stored form of the weight, GPU_WGMMA_FORM, which the build defines: a value of
+// the enum in products_wgmma.cuh. The build compiles this file for compute capability 9.0 (sm_90a) only. The
+// object of dense weights also has gpu_wgmma, which chooses among all.
 #include "products_split.cuh"
 
 template <int FORM> static int open_form(void) {
-    return (int)open_split<FORM>(open_wgmma<FORM>(cudaSuccess));
+    return (int)open_few_rows<FORM>(open_wgmma<FORM>(cudaSuccess));
 }
 template <int FORM> static int launch_form(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
-    if (grid_rows(l, p->x.rows) <= SPLIT_ROWS) return launch_split<FORM>(l, s, p);
+    if (grid_rows(l, p->x.rows) <= SPLIT_ROWS) return launch_few_rows<FORM>(l, s, p);
     return launch_wgmma<FORM>(l, s, p);
 }
 
@@ -27,7 +28,8 @@ int gpu_wgmma_open(void) {
     return r == 0 ? wgmma_open_bytes() : r;
 }
 
-// Whether the copies can read the operands, and the stores write pairs of bf16.
+// Whether there is a kernel of this stored form, the copies can read the operands, and the stores can write
+// pairs of bf16.
 static bool fits(const gpu_product *p) {
     if (p->w[0].C % WG_COLUMNS || p->x.pitch % 8 || (uintptr_t)p->x.data % 16) return false;
     for (int i = 0; i < p->n; i++)

@@ -1,15 +1,16 @@
 // Products of many bf16 rows with packed weights (fragments.cuh) on compute capability 9.0, by wgmma, with
 // the bits of products_mma.cuh: wgmma adds the 16 columns of an instruction as mma.sync does.
 //
-// A block computes 128 outputs of ROWS rows; of a gated pair, 64 outputs of both weights. One thread of warps
-// 0..3 starts the copies to shared memory; each of the two warpgroups behind computes 64 outputs:
+// A block computes OUTPUTS outputs (128 or 192) of ROWS rows; of a gated pair, half as many outputs of both
+// weights. One thread of warps 0..3 starts the copies to shared memory; each of the two or three warpgroups
+// behind computes 64 outputs:
 //
 //     operand A    the weight, from registers: packed weights are fragments already; codes are dequantised
 //     operand B    x, [ROWS][64 columns] in shared memory with a 128-byte swizzle
 //     for each of the 8 segments: sum = 0; for each stage of 64 columns: sum += A B; total += sum
 //
 // The two blocks of a cluster compute the same rows of different outputs, so each fetches one half of x for
-// both. Blocks are persistent: a cluster takes every n-th tile.
+// both. Blocks are persistent: each of n clusters takes every n-th tile.
 #pragma once
 
 #include "fragments.cuh"
@@ -41,15 +42,14 @@ typedef CUresult (*gpu_map_encoder)(CUtensorMap *, CUtensorMapDataType, cuuint32
 extern gpu_map_encoder gpu_encode_map;
 
 enum { WG_SEGMENTS = 8, WG_OUTPUTS = 128, WG_MORE_OUTPUTS = 192, WG_COLUMNS = 64, WG_CLUSTER = 2 };
-enum { WG_SHARED = 226 << 10 }; // of a block, but for barriers
+enum { WG_SHARED = 226 << 10 }; // bytes of a block without its barriers
 
-// The shared memory of a block: stages of x, of weights, and of scales, sums of a gated
-// pair, barriers.
+// The shared memory of a block: stages of x, of weights and of scales, sums of a gated pair, barriers.
 template <int ROWS, int FORM, bool GATED, int N_OUTPUTS = 128> struct wg_shape {
     enum {
         OUTPUTS = N_OUTPUTS,
         THREADS = 128 + 2 * OUTPUTS,
-        MOST = ROWS <= 64 ? 12 : 6, // stages: those of few rows are small
+        MOST = ROWS <= 64 ? 12 : 6, // stages; with few rows they are small
         PANEL = wg_panel(FORM),
         X_BYTES = ROWS * WG_COLUMNS * 2,
         W_BYTES = OUTPUTS / 16 * PANEL,
@@ -65,7 +65,7 @@ template <int ROWS, int FORM, bool GATED, int N_OUTPUTS = 128> struct wg_shape {
     };
 };
 
-// Blocks of outputs of all products; a gated pair counts once.
+// The number of tiles of outputs of all products; a gated pair counts once.
 template <bool GATED, int OUTPUTS> __device__ inline int64_t output_tiles(const gpu_product &p) {
     enum { EACH = GATED ? OUTPUTS / 2 : OUTPUTS };
     int64_t n = 0;
@@ -77,7 +77,7 @@ struct wg_tile {
     int64_t d0;
     int32_t which, r0;
 };
-// Block `block` of outputs.
+// Tile number `block` of the outputs of all products, with rows r0...
 template <bool GATED, int OUTPUTS>
 __device__ inline wg_tile tile_at(const gpu_product &p, int64_t block, int32_t r0) {
     enum { EACH = GATED ? OUTPUTS / 2 : OUTPUTS };
@@ -90,9 +90,11 @@ __device__ inline wg_tile tile_of(const gpu_product &p, int32_t work, int32_t n_
     return tile_at<GATED, OUTPUTS>(p, work / n_row_tiles * WG_CLUSTER + cluster_rank(),
                                    work % n_row_tiles * rows);
 }
+// The stage after the last of a segment, of n stages; that of segment -1 is 0.
 __device__ inline int32_t segment_end(int32_t n, int segment) { return n * (segment + 1) / WG_SEGMENTS; }
 
-// The stages of the ring that producer and consumers pass: `slot` of this turn, and its parity.
+// The place of a producer or consumer in the ring of stages: the present slot, and the parity of its
+// barriers, which changes with each turn.
 template <int STAGES> struct wg_ring {
     int slot = 0;
     uint32_t parity = 0;
@@ -110,7 +112,8 @@ struct wg_maps {
 // Bytes of the pairs of scale and bias that a panel has for a stage.
 __host__ __device__ inline int32_t scale_bytes(const gpu_weight &w) { return w.group == 32 ? 128 : 64; }
 
-// Copies the weights of a stage; `b` gets the bytes of those and of x. Panels behind the last are zeros.
+// Starts the copies of the weights of a stage; barrier b expects their bytes and those of x. Panels behind
+// the last are zeros.
 template <class S, int FORM, bool GATED>
 __device__ inline void copy_weights(const gpu_product &p, const wg_maps &maps, const wg_tile &t, char *memory,
                                     int slot, int32_t stage, uint64_t *b) {
@@ -125,7 +128,7 @@ __device__ inline void copy_weights(const gpu_product &p, const wg_maps &maps, c
     if (GATED) copy_box(scales + S::OUTPUTS / 32 * each, &maps.scales[1], at, panel, b);
 }
 
-// Starts the copies of all stages. Those of the first weights do not wait for the kernel before.
+// Starts the copies of all stages. Those of the first weights do not wait for the end of the kernel before.
 template <int ROWS, int FORM, bool GATED, int OUTPUTS>
 __device__ inline void wg_produce(const gpu_product &p, const wg_maps &maps, char *memory, int32_t live) {
     typedef wg_shape<ROWS, FORM, GATED, OUTPUTS> S;
@@ -207,8 +210,8 @@ __device__ inline void load_fragment(const char *w, int k, int lane, const wg_sc
     }
 }
 
-// sum_segment for 64 rows, whose products take less time than to load a fragment: while the four products of
-// a stage run, the four fragments of the next one are loaded.
+// sum_segment for tiles of up to 128 rows: while the four products of a stage run, the four fragments of the
+// next stage are loaded (faster than one by one: bench/log/attempts.csv).
 template <class S, int FORM, int SUMS, class release_slot>
 __device__ inline void sum_few_rows(const char *memory, wg_ring<S::STAGES> &ring, int32_t each, int32_t k,
                                     int32_t end, int panel, float (&sum)[SUMS], release_slot release) {
@@ -297,16 +300,16 @@ __device__ inline void wg_sum(const char *memory, wg_ring<wg_shape<ROWS, FORM, G
     }
 }
 
-// A barrier of THREADS threads, number ID + id.
-template <int ID, int THREADS> __device__ inline void barrier_of(int id) {
-    asm volatile("bar.sync %0, %1;" ::"r"(ID + id), "n"(THREADS) : "memory");
+// A barrier of the THREADS threads of a block that compute. Number 1: 0 is that of __syncthreads.
+template <int THREADS> __device__ inline void compute_barrier(void) {
+    asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
 }
 
 // ---- outputs ----
 //
-// Thread (g, q) of a warp has, of 8 rows, rows 2 q and 2 q + 1 of outputs g and g + 8: sums 0 and 1, 2 and 3.
-
-// They are v[0..N) of N / 4 times 8 rows: d is the first of the two outputs, r the first row.
+// Lane 4 g + q of a warp has four sums of each 8 rows: those of rows 2 q and 2 q + 1 of output g, then of
+// output g + 8. Below v[0..N) are the sums of N / 4 times 8 rows; d is the first of the two outputs, r the
+// first row.
 
 __device__ inline float to_f32(float x) { return x; }
 __device__ inline float to_f32(uint16_t x) { return bf16_to_f32(x); }
@@ -386,8 +389,8 @@ __device__ inline void store_sums(const gpu_array &y, const gpu_array &residual,
 }
 
 // Of a gated pair, this warp has the sums of one weight. It gets those of the other weight for one half of
-// the rows, number `half`, and computes the outputs of that half: the first N of `total`. warp: of those of
-// the tile, in the order of its outputs.
+// the rows, number `half`, and computes the outputs of that half: the first N of `total`. warp: its number
+// among those that compute.
 template <int ROWS, int OUTPUTS>
 __device__ inline void exchange_gated(const gpu_product &p, float *memory, int warp,
                                       float (&total)[ROWS / 2]) {
@@ -395,14 +398,14 @@ __device__ inline void exchange_gated(const gpu_product &p, float *memory, int w
     const int lane = (int)threadIdx.x % 32, half = warp / (WARPS / 2);
     float *mine = memory + warp * N * 32 + lane,
           *theirs = memory + (warp + WARPS / 2) % WARPS * N * 32 + lane;
-    barrier_of<1, 2 * OUTPUTS>(0); // the other warps have read what this one wrote for the tile before
+    compute_barrier<2 * OUTPUTS>(); // the other warps have read what this one wrote for the tile before
 #pragma unroll
     for (int i = 0; i < N; i++) mine[i * 32] = half ? total[i] : total[N + i];
-    barrier_of<1, 2 * OUTPUTS>(0);
+    compute_barrier<2 * OUTPUTS>();
 #pragma unroll
     for (int i = 0; i < N; i++) {
         const float other = theirs[i * 32], gate = half ? other : total[i], up = half ? total[N + i] : other;
-        total[i] = (p.gate == GPU_GATE_SILU ? ln_siluf(gate) : ln_gelu_tanhf(gate)) * up;
+        total[i] = activation(p.gate, gate) * up;
     }
 }
 
@@ -539,7 +542,7 @@ template <typename K> static cudaError_t allow_shared(cudaError_t before, K *ker
     return cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 
-// Tiles of a cluster, by number of rows and outputs of a tile.
+// The number of pairs of tiles, which are what a cluster takes, with so many rows and outputs in a tile.
 static inline int64_t cluster_tiles(const gpu_launch *l, const gpu_product *p, int rows, int outputs) {
     const int64_t pairs = ((int64_t)output_blocks(p, p->gate == GPU_NO_GATE ? outputs : outputs / 2) + 1) / 2;
     return pairs * ((grid_rows(l, p->x.rows) + rows - 1) / rows);
@@ -555,8 +558,8 @@ static int launch_tiles(const gpu_launch *l, const gpu_step *s, const gpu_produc
                           S::THREADS, S::BYTES, product_wgmma<ROWS, FORM, GATED, OUTPUTS>, s, p, maps);
 }
 
-// The number of rows of a tile with which the last cluster finishes first: a tile takes the time of its rows
-// and of about 30 more.
+// The number of rows of a tile with which the last cluster should finish first. The estimate of a tile's time
+// is its rows and 30 more, for what does not depend on the rows.
 static inline int best_rows(const gpu_launch *l, const gpu_product *p) {
     static const int choices[] = {192, 176, 128};
     const int64_t clusters = l->n_multiprocessors / WG_CLUSTER;
