@@ -28,7 +28,9 @@ static void put_advice(ln_str *s, const char *key, const char *message) {
 void add_gpu_ceilings(ln_str *s, const ln_machine *m) {
     ln_str_addf(s, "%.1f GB/s copied, ", m->gpu_copy_gb_s);
     if (m->gpu_flop_s > 0) ln_str_addf(s, "%.1f TFLOP/s of bf16 products by cuBLAS", 1e-12 * m->gpu_flop_s);
-    else ln_str_adds(s, "products not measured, because cuBLAS (libcublas.so.13) is not found");
+    else
+        ln_str_adds(s, "products not measured: cuBLAS (libcublas.so.13 or .12) is not found, or cannot be "
+                       "used");
 }
 
 static ln_status print_json(const args *a, const ln_machine *m, bool measured, ln_error *err) {

@@ -11,12 +11,13 @@
 //
 // and the splits are merged in ascending order, from M = -inf, L = 0, O = 0:
 //
-//     M' = max(M, m); a = 2^(c (M - M')); b = 2^(c (m - M')); L = L a + l b; O = O a + o b;  y = O / L at the
-//     end
+//     M' = max(M, m); a = 2^(c (M - M')); b = 2^(c (m - M')); L = L a + l b; O = O a + o b;  finally y = O /
+//     L
 //
-// A step of 16 positions of which a row sees none adds zeros, which changes nothing; so does a split, whose m
-// is then -inf, a = 1 and b = 0. The values of positions that no row of a tile sees are zeros in shared
-// memory. A value that is not finite reaches all rows of its sequence whose tile reads it.
+// A step of 16 positions of which a row sees none adds zeros, which changes nothing; so does a split of which
+// it sees none: m is then -inf, a = 1 and b = 0. The values of positions that no row of a tile sees are zeros
+// in shared memory. A value that is not finite makes the outputs of all rows in a tile that reads it NaN,
+// also of those that do not see its position, because 0 times infinity is NaN.
 //
 // Rows of mma are pairs of a token and a query head: the `heads` query heads of a block share a key/value
 // head. Keys and values of a split are [128][width + 8] bf16 in shared memory: rows are an odd number of
@@ -179,8 +180,10 @@ struct head_range {
 };
 
 enum {
-    FEW_ROWS = 4, // in a step of more rows: those of a sequence that is computed row by row, not in tiles
-    SCRATCH_SPLITS = 2048, // splits of all rows whose splits are shared that the scratch can hold
+    // in a step of more than GPU_FEW_ROWS rows, the most rows of a sequence that are computed one by one; the
+    // rows of other sequences are computed in tiles
+    MOST_SINGLE_ROWS = 4,
+    SCRATCH_SPLITS = 2048, // splits that the scratch can hold, of all rows that several blocks work on
 };
 
 // Calls f<width>(...) with the smallest width that a kernel is compiled for.

@@ -1,16 +1,18 @@
 // Attention of single rows, for decoding (order of the arithmetic: attention_mma.cuh).
 //
 // A block has one row with the query heads that share a key/value head, as the rows of one mma, and splits of
-// its sequence. For each split, each of the four warps computes the scores of 32 positions, then 16 columns
-// of the outputs in turn. Keys and values come to shared memory by asynchronous copies: those of earlier
-// steps begin before the kernel before has finished, because only the rows of this step depend on it.
+// its sequence. For each split, each of the four warps computes the scores of 32 positions, then every fourth
+// tile of 16 columns of the outputs. Keys and values are copied to shared memory asynchronously. Those that
+// earlier steps have written are copied before the kernel before has finished, because only the keys and
+// values of this step depend on it.
 //
 // Where there are few rows, several blocks (the z dimension of the grid) share the splits of a row: each
-// writes its splits' m, l and o to memory, and the last to finish merge them, a head each. Those that wait
-// for the others are a quarter of them at most, so that all blocks find a place on a multiprocessor.
+// writes its splits' m, l and o to memory. The last blocks of a row to finish merge them, each some of the
+// heads. These wait for each other; they are a quarter of the blocks at most, so that blocks that have not
+// begun still find room on a multiprocessor.
 //
-// With gpu_heads the kernel also does what comes before attention: rmsnorm and rope of the queries, and of
-// the keys of this step, which are not read from pages then. A block computes the keys of all rows of the
+// With gpu_heads the kernel also does what comes before attention: rmsnorm and rope of the queries and of the
+// keys of this step, which it then does not read from pages. A block computes the keys of all rows of the
 // step that its row sees, and writes those of its row to the page.
 #include "attention_rows.cuh"
 
@@ -358,7 +360,7 @@ template <int WIDTH> struct row_memory {
 template <int WIDTH>
 static void launch_rows(const gpu_launch *l, const gpu_step *s, const gpu_attention *a, const gpu_array *q,
                         const gpu_heads *h, const gpu_array *y) {
-    const int32_t n = grid_rows(l, y->rows), per_seq = n <= GPU_FEW_ROWS ? 0 : FEW_ROWS;
+    const int32_t n = grid_rows(l, y->rows), per_seq = n <= GPU_FEW_ROWS ? 0 : MOST_SINGLE_ROWS;
     dim3 grid((unsigned)(per_seq ? l->B * per_seq : n), (unsigned)mma_head_blocks(*a), 1);
     // few rows: blocks share the splits of a row, so that all multiprocessors have as many blocks as fit
     if (grid.x <= GPU_FEW_ROWS)

@@ -1,5 +1,6 @@
-// What a block of attention_rows.cu works on: the row and its splits, the copies of their keys and values to
-// shared memory, and the heads that the block makes itself.
+// The parts of the kernel of attention_rows.cu that come before its arithmetic: the row and the splits of a
+// block, the copies of their keys and values to shared memory, and rmsnorm and rope of the queries and of
+// this step's keys.
 #pragma once
 
 #include "attention_mma.cuh"
@@ -27,8 +28,9 @@ __device__ inline int32_t find_row(const gpu_step &step, int32_t per_seq) {
 struct row_job {
     head_range heads;
     int32_t row, row0, seq, pos, first, old; // old: positions of the sequence before this step
-    int32_t split0, n_splits, room, workers;
-    bool shared; // several blocks share the splits
+    int32_t split0, n_splits;
+    int32_t room, workers; // splits of a row for which the scratch has room; blocks of the row
+    bool shared;           // several blocks share the splits
 
     __device__ row_job(const gpu_step &step, const gpu_attention &a, int32_t r)
         : heads(a, (int32_t)blockIdx.y), row(r) {
@@ -83,9 +85,9 @@ template <int WIDTH> struct row_copies {
     }
 };
 
-// The keys and values of this step's rows, and the queries of the block's row, from the operands of
-// gpu_heads: a warp for each head. The code is kept small, as a block runs it once: unrolled for every case
-// and type, it took longer (bench/log/attempts.csv).
+// Makes the keys and values of this step's rows and the queries of the block's row from the operands of
+// gpu_heads, a warp for each head. The code is kept small: unrolled for every case and type, it took longer
+// (bench/log/attempts.csv).
 template <int WIDTH> struct own_heads {
     enum { N = (WIDTH + 31) / 32, TILE_PITCH = split_tile<WIDTH>::PITCH, QUERY_PITCH = 2 * WIDTH + 16 };
     enum { QUERY, KEY, VALUE };
@@ -93,7 +95,9 @@ template <int WIDTH> struct own_heads {
     const gpu_heads &h;
     const row_copies<WIDTH> &copies;
     char *queries;
-    bool whole; // heads of WIDTH columns and operands of the usual types; lane c has columns c + 32 i
+    // Heads have WIDTH columns, operands f32 and norms bf16, as in most models: make_whole is used, in which
+    // lane c has columns c + 32 i of a head.
+    bool whole;
     float weights[2][N]; // of the norms of queries and keys, with the offset
 
     struct task {
@@ -208,7 +212,7 @@ template <int WIDTH> struct own_heads {
             for (int32_t c = E + lane; c < WIDTH; c += 32) to[c] = 0;
         }
     }
-    // Makes the heads of a split, with_queries: and those of the block's row.
+    // Makes the keys and values of a split; with_queries: and the queries of the block's row.
     __device__ void make(int32_t split, int32_t stage, bool with_queries) const {
         const int32_t own = job.own(split), n = max(job.hi(split) - own, 0),
                       tasks = 2 * n + (with_queries ? job.heads.count : 0);

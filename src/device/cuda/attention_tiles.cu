@@ -1,14 +1,15 @@
 // Attention of tiles of rows, for prompts (order of the arithmetic: attention_mma.cuh).
 //
-// A block has 128 rows of mma, 128 / heads tokens of one sequence with the query heads that share a key/value
-// head; a warp has 16 of them. The block goes through the splits that its rows see; keys and values of the
-// next split are copied to shared memory while those of the present one are multiplied. Blocks of late
-// tokens, which see most splits, come first.
+// A block has 128 rows of mma: 128 / heads tokens of one sequence, each with the query heads that share a
+// key/value head. A warp has 16 of these rows. The block goes through the splits that its rows see; keys and
+// values of the next split are copied to shared memory while those of the present one are multiplied. Blocks
+// of late tokens, which see most splits, come first.
 #include "attention_mma.cuh"
 
 enum { TILE_THREADS = 256, TILE_ROWS = TILE_THREADS / 32 * MMA_TILE };
 
-// Bytes of shared memory with one or two stages of keys and values. Queries of wide heads are there too.
+// Bytes of shared memory with one or two stages of keys and values. Queries of heads of more than 128 columns
+// are in shared memory too.
 template <int WIDTH> __host__ __device__ constexpr int32_t tile_bytes(int32_t stages) {
     return stages * 2 * split_tile<WIDTH>::BYTES + (WIDTH <= 128 ? 0 : TILE_ROWS * split_tile<WIDTH>::PITCH);
 }
@@ -26,7 +27,7 @@ __device__ inline tile_rows find_tile(const gpu_step &step, int32_t i, int32_t t
         const int32_t seq = from + lane;
         const int32_t row0 = seq < n_seqs ? step.row0[seq] : 0,
                       rows = seq < n_seqs ? step.row0[seq + 1] - row0 : 0;
-        const int32_t tiles = rows <= FEW_ROWS ? 0 : (rows + tokens - 1) / tokens;
+        const int32_t tiles = rows <= MOST_SINGLE_ROWS ? 0 : (rows + tokens - 1) / tokens;
         int32_t sum = tiles;
         for (int m = 1; m < 32; m *= 2) {
             const int32_t below = __shfl_up_sync(0xffffffffu, sum, m);

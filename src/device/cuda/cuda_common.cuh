@@ -1,5 +1,5 @@
-// Device functions that the kernels share: access to elements and reductions. The elementary functions are
-// those of the CPU (base/elementary_inline.h).
+// What the kernels share: their beginning and launch, access to elements, and reductions. The elementary
+// functions are those of the CPU (base/elementary_inline.h).
 //
 // The files are compiled with -fmad=false, so that a multiplication and an addition are fused only where the
 // source says fmaf: then the pointwise ops have the bits of the reference kernels.

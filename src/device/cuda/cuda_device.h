@@ -38,8 +38,8 @@ struct ln_dev {
     pthread_mutex_t lock;
     void *staging[2];
     cudaEvent_t staged[2];
-    int32_t *found_large; /* pinned: whether the upload has met a large scale (gpu_weight.large_scales) */
-    gpu_range *large;     /* the weights that have */
+    int32_t *found_large; /* pinned: 1 if the present upload has a large scale (gpu_weight.large_scales) */
+    gpu_range *large;     /* [n_large] the memory of weights with large scales */
     size_t n_large;
 };
 
@@ -72,7 +72,8 @@ typedef struct gpu_node {
     gpu_lora lora;
 } gpu_node;
 
-/* Draws that a step makes behind its kernels, of rows first .. end - 1: how[row], ids[row]. */
+/* Draws that a step makes behind its kernels (cuda_sample.c), of rows first .. end - 1: how[row], ids[row].
+ */
 typedef struct gpu_draws_ahead {
     int32_t first, end;
     gpu_draw *how; /* [GPU_SAMPLE_ROWS], n_excluded -1: none; of the last step in pinned memory */
@@ -105,7 +106,7 @@ struct ln_exec {
     /* of sampling, for up to GPU_SAMPLE_ROWS rows: parameters and then working memory; in pinned memory
      * parameters and then ids */
     gpu_draw *draws, *host_draws;
-    gpu_draws_ahead next, made; /* draws that the next step makes, that the last step has made */
+    gpu_draws_ahead next, made; /* draws that the next step will make, and that the last step has made */
     ln_bounds live;             /* counts of the last step */
 };
 

@@ -1,20 +1,20 @@
 /* Fuses nodes of a prepared program into kernels that do several in one, with the same bits:
  *
  *     linear of one x, up to three of them        one product kernel (q, k and v)
- *     rmsnorm, linear [..] or linear_gated        products of normalised rows, where they alone read these
+ *     rmsnorm, linear [..] or linear_gated        products of normalised rows, if only they read these rows
  *     linear, add                                 a product whose outputs are added to the residual
  *     [rmsnorm q, rmsnorm k,] rope q, rope k,     gpu_heads
  *       kv_write
- *     these, attn_paged                           the same with attention, where a linear alone reads its
- * output
+ *       [, attn_paged]                            and attention, if only a linear reads its output
  *
  * Only nodes that follow each other are fused. A plan reuses buffers in the order of the nodes, so a fused
  * kernel must not write where it still reads: patterns whose buffers overlap stay as they are. A traced step
  * runs the nodes one by one.
  *
  * Attention with gpu_heads reads the queries, keys and values before rmsnorm in many blocks, so its output
- * must be apart from them, which it is not in the plan. In steps of few rows, where it runs as one kernel, it
- * goes to a buffer of the program's own, from which the linear that follows reads it. */
+ * must not overlap them, but in the plan it may. In steps of up to GPU_FUSED_ROWS rows, where both run as one
+ * kernel, the output goes to a buffer of its own (ln_exec.attended), from which the linear that follows reads
+ * it. */
 #include "cuda_device.h"
 
 typedef struct fusing {
@@ -76,7 +76,8 @@ static int fuse_add(const fusing *f, int i, gpu_node *out) {
     return 2;
 }
 
-/* Attention of the heads that nodes up to `write` make; returns 1, or 0. */
+/* Adds attention to the heads that the nodes up to `write` make; returns the number of nodes added: 1, or 0
+ * where it stays apart. */
 static int fuse_attention(const fusing *f, int rope, int write, gpu_node *out) {
     const int i = write + 1;
     if (!is_op(f, i, LN_OP_ATTN_PAGED) || !is_op(f, i + 1, LN_OP_LINEAR) || !feeds(f, rope, i, 0) ||
@@ -95,7 +96,8 @@ static int fuse_attention(const fusing *f, int rope, int write, gpu_node *out) {
     return 1;
 }
 
-/* rmsnorm of q and k where they are, rope of both, kv_write; returns how many nodes, or 0. */
+/* rmsnorm of q and k if the model has it, rope of both, kv_write; returns the number of nodes, 0 where they
+ * stay apart. */
 static int fuse_heads(const fusing *f, int i, gpu_node *out) {
     const gpu_node *n = f->e->nodes;
     const bool norms = is_op(f, i, LN_OP_RMSNORM) && is_op(f, i + 1, LN_OP_RMSNORM);
@@ -135,7 +137,8 @@ static int fuse_linear(const fusing *f, int i, gpu_node *out) {
     return n > 1 ? n : fuse_add(f, i, out);
 }
 
-/* rmsnorm and the products that alone read its output; returns how many nodes, or 0. */
+/* rmsnorm and the products, if only they read its output; returns the number of nodes, 0 where they stay
+ * apart. */
 static int fuse_norm(const fusing *f, int i, gpu_node *out) {
     const gpu_node *norm = &f->e->nodes[i];
     const bool gated = is_op(f, i + 1, LN_OP_LINEAR_GATED);

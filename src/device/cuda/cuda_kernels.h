@@ -72,13 +72,15 @@ typedef struct gpu_step {
     int32_t n_blocks;
 } gpu_step;
 
-/* Where and how large to launch: the largest counts of rows, outputs and sequences. */
+/* Where to launch a kernel, and for how many rows: the largest counts of rows, outputs and sequences of a
+ * step (T, N, B). */
 typedef struct gpu_launch {
     void *stream;
     int32_t T, N, B;
-    int32_t n_multiprocessors, shared_limit; /* the latter: bytes of shared memory that a block may have */
-    bool hopper;                             /* compute capability 9.0 */
-    bool overlap; /* kernels may begin while the one before ends: compute capability 9.0 and later */
+    int32_t n_multiprocessors;
+    int32_t shared_limit; /* bytes of shared memory that a block may have */
+    bool hopper;          /* compute capability 9.0 */
+    bool overlap; /* a kernel may begin before the one before it ends: compute capability 9.0 and later */
 } gpu_launch;
 
 /* Pages of a layer: see ln_p_kv. Within a layer's part of a page, keys are [K, page_len, width] and values

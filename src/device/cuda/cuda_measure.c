@@ -1,6 +1,6 @@
-/* The ceilings of a GPU that speeds are shares of, measured: a copy within its memory, and a product of bf16
- * matrices by cuBLAS, whose library is loaded where the system finds it. Without the library the peak of
- * arithmetic is not known: the products of this device are what is compared with it. */
+/* Measures the ceilings of a GPU: the bandwidth of a copy within its memory, and the rate of a product of
+ * bf16 matrices by cuBLAS, whose library is loaded where the system finds it. Without the library the second
+ * is not measured; this device's own products are no ceiling, because they are what is compared with it. */
 #include "cuda_device.h"
 
 #include <dlfcn.h>
@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ROUNDS = 3, CALLS = 8, SIDE = 8192 }; /* the best of ROUNDS counts; rows and columns of the matrices */
+/* ROUNDS: of which the best counts; CALLS: of a round; SIDE: rows and columns of the matrices. */
+enum { ROUNDS = 3, CALLS = 8, SIDE = 8192 };
 
 typedef struct measuring {
     cudaStream_t stream;
@@ -49,10 +50,10 @@ static ln_status multiply_once(const measuring *m, ln_error *err) {
     const int e =
         blas.gemm(m->blas, BLAS_TRANSPOSE, BLAS_PLAIN, SIDE, SIDE, SIDE, &one, a, CUDA_R_16BF, SIDE, b,
                   CUDA_R_16BF, SIDE, &zero, m->to, CUDA_R_16BF, SIDE, BLAS_COMPUTE_F32, BLAS_ANY_ALGORITHM);
-    return e ? ln_fail(err, LN_EDEVICE, "cuBLAS: status %d", e) : LN_OK;
+    return e ? ln_fail(err, LN_EDEVICE, "device cuda: cublasGemmEx failed with status %d", e) : LN_OK;
 }
 
-/* Seconds of a call: the least of ROUNDS means of CALLS calls, after one that does not count. */
+/* Seconds of a call: the least of ROUNDS means of CALLS calls, after one call that does not count. */
 static ln_status seconds_of(const measuring *m, ln_status (*call)(const measuring *, ln_error *), double *out,
                             ln_error *err) {
     *out = 0;
@@ -70,7 +71,7 @@ static ln_status seconds_of(const measuring *m, ln_status (*call)(const measurin
     return LN_OK;
 }
 
-/* Fills `from` with random bf16 numbers: of zeros a product takes less power, and may be faster. */
+/* Fills `from` with random bf16 numbers: a product of zeros takes less power, and may be faster. */
 static ln_status fill(const measuring *m, ln_error *err) {
     enum { PIECE = 1 << 20 };
     uint16_t *piece = ln_alloc(PIECE * sizeof *piece);
@@ -93,14 +94,15 @@ static ln_status fill(const measuring *m, ln_error *err) {
     return st;
 }
 
-/* 0: cuBLAS is not found, or cannot be used, which is logged. */
+/* *flop_s is 0 where cuBLAS is not found, cannot be used, or the buffers are too small for its matrices. */
 static ln_status measure_products(measuring *m, double *flop_s, ln_error *err) {
     double seconds;
     *flop_s = 0;
     if (m->bytes < (size_t)SIDE * SIDE * 4 || !find_blas()) return LN_OK;
     if (blas.create(&m->blas) != 0) return LN_OK;
-    ln_status st = blas.set_stream(m->blas, m->stream) ? LN_EDEVICE : LN_OK;
-    if (st == LN_OK) st = seconds_of(m, multiply_once, &seconds, err);
+    const int e = blas.set_stream(m->blas, m->stream);
+    ln_status st = e ? ln_fail(err, LN_EDEVICE, "device cuda: cublasSetStream failed with status %d", e)
+                     : seconds_of(m, multiply_once, &seconds, err);
     (void)blas.destroy(m->blas);
     if (st == LN_OK) *flop_s = 2.0 * SIDE * SIDE * SIDE / seconds;
     return st;

@@ -2,10 +2,10 @@
  * of the rows go to device memory, and the kernels write the ids to pinned memory, GPU_SAMPLE_ROWS rows at a
  * time.
  *
- * Such a trip after a step takes longer than the draw itself. A row that was drawn is expected to be drawn
- * after the next step too, with the same parameters at the next position; the next step makes that draw
- * behind its own kernels. gpu_sample_rows takes such an id only if the row and all parameters are those that
- * it is asked for, and otherwise draws as without it, so that a wrong guess costs some time and changes no
+ * A draw after a step costs a second wait for the GPU. So the device expects that a row that was drawn will
+ * be drawn after the next step too, with the same parameters at the next position, and the next step makes
+ * that draw behind its own kernels. gpu_sample_rows takes the id of such a draw only if the row and all
+ * parameters are those that it is asked for; else it draws then. A wrong guess costs some time and changes no
  * token. */
 #include "cuda_device.h"
 
@@ -54,7 +54,7 @@ static bool same_draw(const gpu_draw *a, const gpu_draw *b) {
     return same;
 }
 
-/* Expects the next draw of a row that has been drawn. */
+/* Adds the draw that is expected after the next step for a row that was drawn like this. */
 static void expect_draw(gpu_draws_ahead *next, int64_t row, const ln_row_sampling *how) {
     if (row >= GPU_SAMPLE_ROWS) return;
     const int32_t r = (int32_t)row;

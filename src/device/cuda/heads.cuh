@@ -3,7 +3,8 @@
 
 #include "cuda_common.cuh"
 
-// An element as it is stored, and its value: so that many loads are on their way before the first is used.
+// An element as it is stored, and its value. They are apart so that a kernel can start many loads before it
+// uses the first.
 __device__ inline uint32_t load_raw(const void *p, int32_t type, int64_t i) {
     return type == GPU_F32 ? ((const uint32_t *)p)[i] : ((const uint16_t *)p)[i];
 }

@@ -1,4 +1,5 @@
-// Kernels of the ops that work row by row, of the page tables, and the argmax of rows.
+// Kernels of the ops that work row by row (embed, pointwise ops, rmsnorm, rope, writing keys and values), of
+// the page tables, and of the argmax of rows.
 #include "fragments.cuh"
 #include "heads.cuh"
 
@@ -257,8 +258,8 @@ int gpu_kv_write(const gpu_launch *l, const gpu_step *s, const gpu_kv *kv, const
 
 // ---- argmax ----
 
-// The better of two candidates: the larger value, then the lower index. Index -1 with a NaN wins always;
-// value minus infinity with index -1 is none.
+// The better of two candidates: the larger value, then the lower index. A NaN always wins, with index -1.
+// Value minus infinity with index -1: no candidate.
 struct candidate {
     float value;
     int32_t index;
