@@ -75,10 +75,10 @@ static const double inverse_factorial[] = {1.0,
                                            1.0 / 121645100408832000.0,
                                            1.0 / 2432902008176640000.0};
 
-/* sum of r^(k - 2) / k! for k = 2 .. last */
-INSIDE double exp_tail(double r, int last) {
-    double p = inverse_factorial[last];
-    for (int k = last - 1; k >= 2; k--) p = fma(p, r, inverse_factorial[k]);
+/* sum of r^(k - 2) / k! for k = 2 .. 20 */
+INSIDE double exp_tail20(double r) {
+    double p = inverse_factorial[20];
+    for (int k = 19; k >= 2; k--) p = fma(p, r, inverse_factorial[k]);
     return p;
 }
 
@@ -102,7 +102,7 @@ WITH_FMA double ln_tanh64(double x) {
     double a = x < 0 ? -x : x, t;
     if (x != x) return x;
     if (a < 0.5) {
-        double y = 2 * a, e = fma(y * y, exp_tail(y, 20), y); /* exp(y) - 1 without cancellation */
+        double y = 2 * a, e = fma(y * y, exp_tail20(y), y); /* exp(y) - 1 without cancellation */
         t = e / (e + 2);
     } else {
         t = a > 22 ? 1.0 : 1 - 2 / (ln_exp64_core(2 * a) + 1);

@@ -407,7 +407,8 @@ static ln_status check_planned_flags(const args *a, ln_error *err) {
         const unsigned takers = flag_rows[f].verbs & ~ON(PLAN);
         if (!has(a, (flag)f) || !takers || takers & 1u << v) continue;
         if (v == VERB_TRAIN)
-            return ln_fail(err, LN_EUSAGE, "%s is no flag of train, which --for names", flag_rows[f].name);
+            return ln_fail(err, LN_EUSAGE, "%s is not a flag of train, the verb that --for names",
+                           flag_rows[f].name);
         int taker = 0;
         while (!(takers & 1u << taker)) taker++;
         if (!(takers & ON(RUN)) && f != F_PARALLEL)

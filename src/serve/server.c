@@ -92,7 +92,8 @@ static ln_status load_all(server *s, ln_error *err) {
     s->target.sampling.size = sizeof s->target.sampling;
     LN_TRY(ln_sampling_default(s->model, &s->target.sampling, err));
     LN_TRY(wire_sampling_default(&s->target.sampling, s->info.path, err));
-    /* Before the engine's threads exist, but where a driver or an adapter opens files of its own. */
+    /* The rules hold for this thread and those that it starts later, so they are set before the engine starts
+     * its own, unless files are still to be read then: by a GPU's driver, or those of adapters. */
     const bool early =
         s->plan.device_available_bytes == 0 && o->n_loras == 0 && o->engine.n_adapter_parts == 0;
     if (early) (void)sandbox_files(&o->lora_dir, o->lora_dir != NULL);

@@ -212,7 +212,7 @@ static void a_server_is_planned(void **state) {
     /* a flag that the planned verb does not take is neither counted nor ignored */
     expect(RUN(S("plan"), S(TINY), S("--lora"), S("a=x")), 2, "--lora is a flag of batch; add --for batch");
     expect(RUN(S("plan"), S(TINY), S("--for"), S("train"), S("--data"), S(ROWS), S("--ctx"), S("64")), 2,
-           "--ctx is no flag of train, which --for names");
+           "--ctx is not a flag of train, the verb that --for names");
     expect(RUN(S("plan"), S(TINY), S("--for"), S("score"), S("--parallel"), S("2"), S("--temp"), S("1")), 0,
            NULL);
     expect(RUN(S("plan"), S(TINY), S("--for"), S("train"), S("--data"), S(ROWS), S("-p"), S("x")), 2,

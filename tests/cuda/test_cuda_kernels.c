@@ -141,7 +141,7 @@ static void quantised_products(void **state) {
                               (ln_policy)policy);
 }
 
-/* Codes of 4 bits whose scales are large take another way to bf16 (fragments.cuh). */
+/* Codes of 4 bits whose scales are large (gpu_weight.large_scales) are converted to bf16 in another way. */
 static void large_scales(void **state) {
     (void)state;
     for (int k = 0; k < 3; k++)
@@ -183,13 +183,16 @@ static void tiled_products(void **state) {
         {.dtype = LN_BF16, .enc = {8, 64}, .D = 8400, .C = 64},
         {.dtype = LN_BF16, .enc = {8, 32}, .D = 4200, .C = 64, .gated = true},
     };
-    /* on 132 multiprocessors these take tiles of 64 rows, 4 parts of the columns, and 8 */
+    /* on 132 multiprocessors the first two take tiles of all columns, the next three 2 parts of the columns,
+     * the others 8 parts (products_split.cuh) */
     static const int few[] = {64, 1, 17, 33};
     static const product_case split[] = {
         {.dtype = LN_BF16, .D = 17000, .C = 448, .bias = true},
         {.dtype = LN_F16, .enc = {4, 32}, .D = 8500, .C = 320, .gated = true},
         {.dtype = LN_BF16, .D = 4400, .C = 1152},
         {.dtype = LN_F16, .enc = {4, 32}, .D = 2200, .C = 1152, .gated = true},
+        {.dtype = LN_BF16, .enc = {8, 64}, .D = 4400, .C = 1152, .bias = true},
+        {.dtype = LN_BF16, .enc = {8, 32}, .D = 200, .C = 1536, .gated = true},
         {.dtype = LN_BF16, .D = 200, .C = 1536, .gated = true},
         {.dtype = LN_BF16, .enc = {4, 128}, .D = 1280, .C = 1280, .residual = true},
     };
