@@ -500,6 +500,17 @@ static ln_status check_pairs(const args *a, ln_error *err) {
     return LN_OK;
 }
 
+/* Results that are files or directories get their name when they are complete, so stdout cannot take them. */
+static ln_status check_outputs(const args *a, ln_error *err) {
+    static const flag written[] = {F_OUTPUT, F_LOGITS, F_SAVE_KV};
+    for (size_t i = 0; i < LN_COUNT(written); i++)
+        if (has(a, written[i]) && strcmp(a->flag[written[i]].text, "-") == 0)
+            return ln_fail(err, LN_EUSAGE,
+                           "%s: expected the name of what to write, found '-', which is not stdout",
+                           flag_rows[written[i]].name);
+    return LN_OK;
+}
+
 bool other_backend(const args *a) {
     return has(a, F_BACKEND) && strcmp(a->flag[F_BACKEND].text, "native") != 0;
 }
@@ -547,6 +558,7 @@ ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err) {
     }
     LN_TRY(take_words(a, words, n_words, err));
     LN_TRY(check_pairs(a, err));
+    LN_TRY(check_outputs(a, err));
     LN_TRY(check_classes(a, err));
     LN_TRY(check_backend(a, err));
     LN_TRY(check_plan(a, err));

@@ -199,6 +199,18 @@ static void a_file_over_the_limit_is_an_error(void **state) {
     expect(o, 5, "large.st: cannot write: File too large");
 }
 
+/* "-" is no name of a result, neither of a file nor of a directory, and nothing is written under it. */
+static void a_dash_is_no_result(void **state) {
+    (void)state;
+    static const char what[] = "found '-', which is not stdout";
+    expect(RUN(S("score"), S(TINY), S("a"), S("--logits"), S("-")), 2, what);
+    expect(RUN(S("run"), S(TINY), S("a"), S("-n"), S("1"), S("--save-kv"), S("-")), 2, what);
+    expect(RUN(S("attention"), S(TINY), S("a"), S("-o"), S("-")), 2, what);
+    expect(RUN(S("quantize"), S(TINY), S("--bits"), S("4"), S("-o"), S("-")), 2, what);
+    expect(RUN(S("batch"), S(TINY), S("in.jsonl"), S("--output=-")), 2, what);
+    assert_false(ln_exists("-"));
+}
+
 static void plans_follow_the_flags(void **state) {
     (void)state;
     json_t *a = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("512"), S("--json"))),
@@ -305,6 +317,7 @@ int main(void) {
                                        cmocka_unit_test(jsonl_answers_before_it_waits),
                                        cmocka_unit_test(facts),
                                        cmocka_unit_test(a_file_over_the_limit_is_an_error),
+                                       cmocka_unit_test(a_dash_is_no_result),
                                        cmocka_unit_test(plans_follow_the_flags)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
