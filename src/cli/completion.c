@@ -2,14 +2,27 @@
  *
  * A script contains every verb's flags as words, so that completing a word starts no process. A flag's
  * value is completed according to the VALUE column of flags.def: the words of a CHOICE, a FILE, a DIR. The
- * first positional argument of a verb that takes a model is completed as a directory or `tiny`. */
+ * first positional argument of a verb that takes a model is completed as a directory or `tiny`, and the next
+ * one as a file where the verb reads one. */
 #include "flags.h"
 
 #include <string.h>
 
 static bool of_verb(int f, int v) { return (flag_rows[f].verbs & 1u << v) != 0; }
-static bool is_path(const flag_row *r) {
-    return strcmp(r->value, "FILE") == 0 || strcmp(r->value, "DIR") == 0 || strcmp(r->value, "MODEL") == 0;
+
+/* What the value of a flag names: 'f' a file (or a directory), 'd' a directory, 'm' a model, 0 no path. */
+static char path_of(const flag_row *r) {
+    static const char *const paths[][2] = {{"FILE", "f"}, {"FILE|DIR", "f"}, {"NAME|FILE", "f"},
+                                           {"PATH", "f"}, {"DIR", "d"},      {"DIR[:SCALE]", "d"},
+                                           {"MODEL", "m"}};
+    for (size_t i = 0; i < LN_COUNT(paths); i++)
+        if (strcmp(r->value, paths[i][0]) == 0) return paths[i][1][0];
+    return 0;
+}
+
+/* Whether a positional argument of the verb is a file. */
+static bool reads_file(int v) {
+    return v == VERB_EVAL || v == VERB_BATCH || v == VERB_CLASSIFY || v == VERB_TEMPLATE;
 }
 
 /* Appends the words of a|b|c separated by blanks. */
@@ -38,11 +51,12 @@ static void bash_values(ln_str *s) {
             ln_str_adds(s, ") COMPREPLY=($(compgen -W \"");
             add_words(s, r->value);
             ln_str_adds(s, "\" -- \"$cur\")); return ;;\n");
-        } else if (is_path(r)) {
+        } else if (path_of(r)) {
             ln_str_addf(s,
-                        ") compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -%c -- "
+                        ") compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(%scompgen -%c -- "
                         "\"$cur\"); return ;;\n",
-                        r->value[0] == 'F' ? 'f' : 'd');
+                        path_of(r) == 'm' ? "compgen -W tiny -- \"$cur\"; " : "",
+                        path_of(r) == 'f' ? 'f' : 'd');
         } else {
             ln_str_adds(s, ") return ;;\n");
         }
@@ -53,7 +67,11 @@ static void bash_values(ln_str *s) {
 static void bash_verbs(ln_str *s) {
     ln_str_adds(s, "    case ${COMP_WORDS[1]} in\n");
     for (int v = 0; v < VERB_COUNT; v++) {
-        ln_str_addf(s, "    %s) words=\"%s\" flags=\"", verb_rows[v].name, positional_words(&verb_rows[v]));
+        const char *paths = verb_rows[v].takes == SHELL || verb_rows[v].takes == NOTHING ? ""
+                            : reads_file(v)                                              ? "-f"
+                                                                                         : "-d";
+        ln_str_addf(s, "    %s) words=\"%s\" paths=%s flags=\"", verb_rows[v].name,
+                    positional_words(&verb_rows[v]), paths);
         for (int f = 0; f < F_COUNT; f++) {
             if (!of_verb(f, v)) continue;
             ln_str_addf(s, "%s ", flag_rows[f].name);
@@ -69,7 +87,8 @@ static void bash_verbs(ln_str *s) {
 static void bash_script(ln_str *s) {
     ln_str_adds(s, "# bash completion of linnet; written by: linnet completion bash\n"
                    "_linnet() {\n"
-                   "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words= flags=\n"
+                   "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words= paths= "
+                   "flags=\n"
                    "    COMPREPLY=()\n"
                    "    if ((COMP_CWORD == 1)); then\n"
                    "        COMPREPLY=($(compgen -W \"");
@@ -87,8 +106,8 @@ static void bash_script(ln_str *s) {
                    "        COMPREPLY=($(compgen -W \"$flags\" -- \"$cur\"))\n"
                    "    else\n"
                    "        compopt -o filenames 2>/dev/null\n"
-                   "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\"; [[ -z $flags ]] || "
-                   "compgen -d -- \"$cur\")\n"
+                   "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\"; [[ -z $paths ]] || "
+                   "compgen $paths -- \"$cur\")\n"
                    "    fi\n"
                    "}\n"
                    "complete -F _linnet linnet\n");
@@ -125,26 +144,33 @@ static void zsh_flag(ln_str *s, const flag_row *r) {
             ln_str_adds(s, "(");
             add_words(s, r->value);
             ln_str_adds(s, ")");
-        } else if (is_path(r)) {
-            ln_str_adds(s, r->value[0] == 'F' ? "_files" : "_files -/");
+        } else if (path_of(r)) {
+            ln_str_adds(s, path_of(r) == 'f' ? "_files" : path_of(r) == 'm' ? "_linnet_model" : "_files -/");
         }
     }
     ln_str_adds(s, "' \\\n");
 }
 
-static void zsh_positional(ln_str *s, const verb_row *r) {
-    switch (r->takes) {
+static void zsh_positional(ln_str *s, int v) {
+    switch (verb_rows[v].takes) {
     case NOTHING: ln_str_adds(s, "      && return\n"); return;
     case SHELL: ln_str_adds(s, "      '1:shell:(bash zsh)' && return\n"); return;
     case DIR: ln_str_adds(s, "      '1:directory:_files -/' && return\n"); return;
-    default: ln_str_adds(s, "      '1:model:_linnet_model' '2:text: ' && return\n");
+    default: break;
     }
+    if (v == VERB_TEMPLATE) ln_str_adds(s, "      '1:model or template:_linnet_model_or_file' && return\n");
+    else
+        ln_str_addf(s, "      '1:model:_linnet_model' '2:%s' && return\n",
+                    reads_file(v)    ? "file:_files"
+                    : v == VERB_FUSE ? "adapter:_files -/"
+                                     : "text: ");
 }
 
 static void zsh_script(ln_str *s) {
     ln_str_adds(s, "#compdef linnet\n"
                    "# zsh completion of linnet; written by: linnet completion zsh\n"
                    "_linnet_model() { compadd tiny; _files -/ }\n"
+                   "_linnet_model_or_file() { compadd tiny; _files }\n"
                    "_linnet() {\n"
                    "  local -a verbs\n"
                    "  verbs=(\n");
@@ -167,7 +193,7 @@ static void zsh_script(ln_str *s) {
         ln_str_addf(s, "  %s)\n    _arguments -s \\\n", verb_rows[v].name);
         for (int f = 0; f < F_COUNT; f++)
             if (of_verb(f, v)) zsh_flag(s, &flag_rows[f]);
-        zsh_positional(s, &verb_rows[v]);
+        zsh_positional(s, v);
         ln_str_adds(s, "    ;;\n");
     }
     ln_str_adds(s, "  esac\n"

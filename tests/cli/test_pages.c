@@ -100,6 +100,15 @@ static void bash_completes(void **state) {
                  {"linnet run -f READ", "README.md", "tiny"},
                  {"linnet ls te", "tests", "tiny"},
                  {"linnet completion z", "zsh", "bash"},
+                 {"linnet completion ''", "bash", "tests"},
+                 {"linnet eval tiny READ", "README.md", "tiny"},
+                 {"linnet template t", "tiny", "src"},
+                 {"linnet template READ", "README.md", "tiny"},
+                 {"linnet score tiny READ", "", "README.md"},
+                 {"linnet run -m t", "tiny", "src"},
+                 {"linnet run --adapter te", "tests", "tiny"},
+                 {"linnet run --chat-template READ", "README.md", "tiny"},
+                 {"linnet doctor ''", "", "tests"},
                  {"linnet frob ''", "", "tiny"}};
     for (size_t i = 0; i < LN_COUNT(cases); i++) {
         complete(cases[i].line);
