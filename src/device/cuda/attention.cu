@@ -5,7 +5,7 @@
 //
 //     s[j] = scale * q k[j]     8 lanes sum 8 columns in turn; a tree of fixed order adds the lanes
 //     m    = max s;  w[j] = exp(s[j] - m), rounded to bf16 over bf16 pages;  l = sum of w
-//     o[e] = sum of w[j] v[j][e]: slices of every n-th position, added in ascending order
+//     o[e] = sum of w[j] v[j][e]: n slices, each of every n-th position, added in ascending order
 //
 // and the splits are merged in ascending order:
 //
@@ -15,8 +15,8 @@
 // splits' m, l and o to memory, and the last to finish merges them. The arithmetic is the same, so a row's
 // bits depend neither on the other rows nor on how many blocks work on it.
 //
-// Over bf16 pages, heads of a multiple of 16 columns up to 256 are computed on tensor cores instead, in
-// another order (attention_mma.cuh).
+// This kernel serves f32 pages, and heads that the tensor cores do not. Over bf16 pages, heads of a multiple
+// of 16 columns up to 256 are computed on tensor cores, in another order (attention_mma.cuh).
 #include "attention_mma.cuh"
 
 enum {

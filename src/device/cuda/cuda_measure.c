@@ -5,7 +5,6 @@
 
 #include <dlfcn.h>
 #include <library_types.h>
-#include <stdio.h>
 #include <string.h>
 
 /* ROUNDS: of which the best counts; CALLS: of a round; SIDE: rows and columns of the matrices. */

@@ -1,5 +1,6 @@
 /* Weights in device memory. Matrices of bf16 and of codes of 4 and 8 bits are packed for the tensor cores
- * (fragments.cuh); the others are stored row by row, as files have them.
+ * (fragments.cuh), if they have a multiple of 32 columns and a row fits in a pinned buffer; the others are
+ * stored row by row, as files have them.
  *
  *     rows      dense    elements [D][C]
  *               affine   codes [D][C * bits / 32] words | scales [D][C / group] | biases [D][C / group]
@@ -8,8 +9,8 @@
  *
  * Each part begins at a multiple of GPU_ALIGN bytes.
  *
- * An upload copies pieces of the file to one of two pinned buffers, from which the GPU fetches them while the
- * next piece is copied: by a copy, or by the kernel that packs them. */
+ * An upload copies pieces of the file to two pinned buffers alternately. The GPU fetches a piece while the
+ * next one is copied, by a copy of its own or by the kernel that packs the piece. */
 #include "cuda_device.h"
 
 #include <string.h>
@@ -57,8 +58,8 @@ static bool has_large_scales(const ln_dev *d, const void *weight) {
         if ((uintptr_t)weight - (uintptr_t)d->large[i].from < d->large[i].bytes) return true;
     return false;
 }
-/* Notes after an upload that the weight has large scales. Entries of weights that no longer exist stay: one
- * that takes their place is computed more slowly, with the same bits. */
+/* Notes after an upload that the weight has large scales. Entries of weights that no longer exist are kept: a
+ * weight that is later stored at their address is computed more slowly, with the same bits. */
 static ln_status note_scales(ln_dev *d, const void *weight, size_t bytes, ln_error *err) {
     if (!*d->found_large || has_large_scales(d, weight)) return LN_OK;
     gpu_range *grown = ln_realloc(d->large, (d->n_large + 1) * sizeof *grown);

@@ -33,7 +33,7 @@ struct sample_state {
     best_of best[PARTS];
     uint32_t bins[BINS];
     uint32_t n_candidates, complete; // complete: every token that could be drawn is a candidate
-    uint64_t candidates[CANDIDATES]; // bits of the distance, then the id
+    uint64_t candidates[CANDIDATES]; // high half: bits of the distance to the largest logit; low half: the id
 };
 
 __device__ inline best_of better(best_of a, best_of b) {
@@ -107,8 +107,8 @@ __global__ void sample_max(gpu_array x, int64_t row0, const gpu_draw *draws, sam
     s.most[blockIdx.y] = best, s.most_id[blockIdx.y] = id;
 }
 
-// The largest logit of the row and its id, for all threads of a block; false: there is a NaN, an infinity, or
-// nothing that is not excluded, which the host reports.
+// Sets the largest logit of the row and its id in all threads of a block. Returns false where there is a NaN
+// or an infinity, or all tokens are excluded; the host reports these cases.
 __device__ inline bool largest(const sample_state &s, float *most, int32_t *id) {
     const int lane = (int)threadIdx.x % 32;
     float best = s.most[lane];
@@ -135,9 +135,8 @@ __device__ inline double total_of(const sample_state &s) {
 }
 
 // The best of this thread's tokens with their noise. A token whose noise cannot lift it above the best so far
-// is skipped before its logarithms: -log u >= 1 - u, so its noise exceeds `gap` only where 1 - u <
-// exp(-gap). The factor covers the rounding of f32 (2e-5 at most for gaps up to 45, beyond which no noise
-// reaches).
+// is skipped before its logarithms are computed: -log u >= 1 - u, so noise exceeds x only where 1 - u <
+// exp(-x). The factor covers the rounding of f32, 2e-5 at most for x up to 45; no noise is larger.
 __device__ best_of draw_part(const gpu_array &x, const float *logits, const gpu_draw &d, float most,
                              int32_t most_id) {
     best_of best = {ln_gumbel_of(ln_random_bits(d.seed, d.position, (uint32_t)most_id)), most_id};
@@ -192,9 +191,10 @@ __global__ void sample_sum(gpu_array x, int64_t row0, const gpu_draw *draws, sam
     s.total[blockIdx.y] = total;
 }
 
-// The last of the bins whose tokens are candidates, for all threads of a block: as many bins as hold
-// CANDIDATES tokens at most; none is added once there are `enough`, but for groups of EACH bins. The last bin
-// of all, of tokens that are never drawn, is not among them.
+// Returns, to all threads of a block, the last bin whose tokens become candidates. Bins are taken from the
+// largest logits on while they hold CANDIDATES tokens at most, until they hold `enough`. Groups of EACH bins
+// are taken as a whole while that is possible, so there may be a few bins more. The very last bin, whose
+// tokens are never drawn, is never taken.
 __device__ int32_t last_bin(const sample_state &s, uint32_t enough) {
     enum { EACH = BINS / THREADS };
     __shared__ uint32_t sums[THREADS / 32];
@@ -256,7 +256,7 @@ __device__ void sort(uint64_t *keys, int32_t n) {
 }
 __device__ inline float logit_of(uint64_t key) { return -__uint_as_float((uint32_t)(key >> 32)); }
 
-// How many of the n sorted candidates the filters keep; -1: perhaps more than there are.
+// How many of the n sorted candidates the filters keep; -1: perhaps tokens that are no candidates, too.
 __device__ int32_t kept_of(const gpu_draw &d, const double *p, int32_t n, bool complete, double total) {
     double mass = 0;
     int32_t i = 0;
