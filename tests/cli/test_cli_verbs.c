@@ -211,6 +211,30 @@ static void a_dash_is_no_result(void **state) {
     assert_false(ln_exists("-"));
 }
 
+/* Every member of a result is named on the page of its verb. */
+static void check_named(char *verb, json_t *result) {
+    const char *key;
+    json_t *v;
+    expect(RUN(S("help"), verb), 0, NULL);
+    json_object_foreach(result, key, v) {
+        char quoted[64];
+        (void)snprintf(quoted, sizeof quoted, "\"%s\"", key);
+        if (!strstr(last->out, quoted)) fail_msg("help %s does not name %s", verb, quoted);
+    }
+    json_decref(result);
+}
+static void members_are_on_the_page(void **state) {
+    (void)state;
+    check_named(S("plan"), json_of(RUN(S("plan"), S(TINY), S("--json"))));
+    check_named(S("plan"),
+                json_of(RUN(S("plan"), S(TINY), S("--for"), S("train"), S("--data"),
+                            S(LN_ROOT "/tests/golden/trainer/qwen2-f32/rows.jsonl"), S("--json"))));
+    check_named(S("run"), json_of(RUN(S("run"), S(TINY), S("--ids"), S("5"), S("-n"), S("1"), S("--json"))));
+    check_named(S("score"),
+                json_of(RUN(S("score"), S(TINY), S("--ids"), S("5,6"), S("--top"), S("1"), S("--json"))));
+    check_named(S("tokenize"), json_of(RUN(S("tokenize"), S(TINY), S("a"), S("--json"))));
+}
+
 static void plans_follow_the_flags(void **state) {
     (void)state;
     json_t *a = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("512"), S("--json"))),
@@ -318,6 +342,7 @@ int main(void) {
                                        cmocka_unit_test(facts),
                                        cmocka_unit_test(a_file_over_the_limit_is_an_error),
                                        cmocka_unit_test(a_dash_is_no_result),
+                                       cmocka_unit_test(members_are_on_the_page),
                                        cmocka_unit_test(plans_follow_the_flags)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
