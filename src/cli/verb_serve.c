@@ -42,6 +42,9 @@ static ln_status read_keys(const args *a, key_list *l, ln_error *err) {
     if (file) LN_TRY(source_read(given + 1, "API keys", MOST_KEY_FILE, &l->text, &bytes, err));
     else l->text = ln_strndup(given, strlen(given));
     if (!l->text) return LN_OOM(err, "API keys");
+    if (file && strlen(l->text) < bytes)
+        return ln_fail(err, LN_EINVALID, "--api-key: byte %zu of the file is NUL, which no key may have",
+                       strlen(l->text));
     for (char *at = l->text, *next; at; at = next) {
         next = strchr(at, file ? '\n' : ',');
         if (next) *next++ = '\0';

@@ -211,6 +211,24 @@ static void a_dash_is_no_result(void **state) {
     assert_false(ln_exists("-"));
 }
 
+/* A file of keys is taken whole or refused: the keys after a NUL are not left out in silence. */
+static void keys_that_no_client_can_send(void **state) {
+    (void)state;
+    static const char with_nul[] = "key-one-long\nkey-two\0x\nkey-three\n";
+    char flag[320];
+    FILE *f = fopen(at(0, "keys.txt"), "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(with_nul, 1, sizeof with_nul - 1, f), sizeof with_nul - 1);
+    assert_int_equal(fclose(f), 0);
+    (void)snprintf(flag, sizeof flag, "@%s", at(0, "keys.txt"));
+    expect(RUN(S("serve"), S(TINY), S("--port"), S("0"), S("--api-key"), flag), 3,
+           "byte 20 of the file is NUL");
+    expect(RUN(S("serve"), S(TINY), S("--port"), S("0"), S("--api-key"), S("a, b")), 2,
+           "key 2 has a character");
+    expect(RUN(S("serve"), S(TINY), S("--port"), S("0"), S("--api-key"), S(",")), 2, "no key in ','");
+    assert_int_equal(unlink(at(0, "keys.txt")), 0);
+}
+
 /* Every member of a result is named on the page of its verb. */
 static void check_named(char *verb, json_t *result) {
     const char *key;
@@ -342,6 +360,7 @@ int main(void) {
                                        cmocka_unit_test(facts),
                                        cmocka_unit_test(a_file_over_the_limit_is_an_error),
                                        cmocka_unit_test(a_dash_is_no_result),
+                                       cmocka_unit_test(keys_that_no_client_can_send),
                                        cmocka_unit_test(members_are_on_the_page),
                                        cmocka_unit_test(plans_follow_the_flags)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
