@@ -131,8 +131,9 @@ static void zsh_flag(ln_str *s, const flag_row *r) {
     ln_str_adds(s, "      ");
     if (many) ln_str_adds(s, "'*'");
     else if (r->letter) ln_str_addf(s, "'(-%c %s)'", r->letter, r->name);
-    if (r->letter) ln_str_addf(s, "{-%c,%s}", r->letter, r->name);
-    else ln_str_adds(s, r->name);
+    const char *equals = r->kind == SWITCH ? "" : "="; /* the value follows, after '=' or as the next word */
+    if (r->letter) ln_str_addf(s, "{-%c,%s%s}", r->letter, r->name, equals);
+    else ln_str_addf(s, "%s%s", r->name, equals);
     ln_str_adds(s, "'[");
     zsh_text(s, r->help);
     ln_str_adds(s, "]");

@@ -138,6 +138,12 @@ static void every_flag_is_everywhere(void **state) {
             const char *at = strstr(from, flags[f]);
             if (!at || at > to) fail_msg("zsh: %s lacks %s", verbs[v], flags[f]);
         }
+        if ((from = strstr(from, "--device")) && from < to) { /* the value may follow '=' too */
+            static const char with_value[] =
+                "--device='[where to run]:auto|ref|cpu|cuda:(auto ref cpu cuda)'";
+            if (strncmp(from, with_value, sizeof with_value - 1) != 0)
+                fail_msg("zsh: %s has %.60s", verbs[v], from);
+        }
         if (!there("bash")) continue;
         (void)snprintf(line, sizeof line, "linnet %s -", verbs[v]);
         complete(line);
