@@ -63,6 +63,7 @@ ln_status ln_mlx_put_prompt(ln_str *s, const char *key, const ln_prompt *p, ln_e
     if (p->system && (!p->text || p->tmpl == LN_TEMPLATE_RAW))
         return ln_fail(err, LN_EUSAGE, "ln_prompt.system belongs to a text with a chat template");
     if (key) put_object(s, key);
+    else ln_str_adds(s, "{");
     if (p->ids) put_ids(s, "ids", p->ids, p->n_ids);
     if (p->messages) LN_TRY(put_messages(s, p, err));
     if (p->request) LN_TRY(put_raw(s, "request", "the conversation", p->request, p->request_bytes, err));
