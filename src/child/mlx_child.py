@@ -62,7 +62,11 @@ def read_requests():
         lines = (rest + data).split(b"\n")
         rest = lines.pop()
         for line in lines:
-            message = json.loads(line)
+            try:
+                message = json.loads(line)
+            except ValueError as e:
+                print(f"a request is not JSON: {e}", file=sys.stderr, flush=True)
+                os._exit(1)
             if message["cmd"] == "quit":
                 os._exit(0)
             elif message["cmd"] == "cancel":

@@ -4,6 +4,7 @@
 #ifndef LN_TESTS_MOCK_CHILD_H
 #define LN_TESTS_MOCK_CHILD_H
 
+#include <jansson.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -123,8 +124,16 @@ static void mock_load(int id) {
              id, (int)getpid());
 }
 
+/* Ends, as the script does, where a request is not JSON. Seeds have 64 bits, jansson's integers 63. */
+static void mock_check(const char *line) {
+    json_t *v = json_loads(line, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, NULL);
+    if (!json_is_object(v)) fprintf(stderr, "a request is not JSON: %s\n", line), _exit(4);
+    json_decref(v);
+}
+
 static void mock_answer(const char *line) {
     const int id = mock_id_of(line);
+    mock_check(line);
     if (strstr(line, "\"cmd\":\"load\"")) mock_load(id);
     if (strstr(line, "\"cmd\":\"generate\"")) mock_generate(id);
     if (strstr(line, "\"cmd\":\"classify\"") && !mock_misbehaves("class", id)) {
