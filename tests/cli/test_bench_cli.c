@@ -41,17 +41,19 @@ static void a_ceiling_needs_the_roofline(void **state) {
            "measuring how fast memory is read needs");
 }
 
-/* Streams that do not fit are left out; the rest is measured. */
+/* Streams that do not fit are left out; the rest is measured. The limit leaves 32 contexts (20 MB) beyond the
+ * plan of one, because the pages of libraries that become resident while the rows before are measured count
+ * too; how many that are differs between machines. */
 static void streams_that_do_not_fit_are_left_out(void **state) {
     (void)state;
     if (getenv("LN_SANITIZED")) skip(); /* a sanitizer's own memory counts, and grows */
     char memory[64];
     json_t *plan =
-        json_of(RUN(S("plan"), S(SMALL), S("--ctx"), S("256"), S("--threads"), S("1"), S("--json")));
+        json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("320"), S("--threads"), S("1"), S("--json")));
     int64_t peak = int_of(plan, "peak_bytes"), kv = int_of(plan, "kv_bytes");
     json_decref(plan);
     (void)snprintf(memory, sizeof memory, "--memory=%lld", (long long)(peak + 32 * kv));
-    json_t *o = json_of(RUN(S("bench"), S(SMALL), memory, QUICK, S("--streams"), S("64,1"), S("--json")));
+    json_t *o = json_of(RUN(S("bench"), S(TINY), memory, QUICK, S("--streams"), S("64,1"), S("--json")));
     assert_non_null(strstr(last->err, "warning: 64 streams are not measured: "));
     assert_non_null(strstr(last->err, "allowed by --memory"));
     const json_t *rows = json_object_get(o, "rows");
