@@ -1,0 +1,172 @@
+/* Forms: the expressions of ln_sampling.form. */
+#include "grammar_build.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_FORM_DEPTH = 32, MOST_FORM_VALUES = 1 << 18, PLACE = 256 };
+
+typedef struct form_reader {
+    ln_grammar *g;
+    int depth;
+    ln_error *err;
+} form_reader;
+
+static ln_status expression(form_reader *r, const json_t *v, const char *place, gr_node *out);
+
+/* The member of an expression that says what it is. */
+static const char *kind_of(const json_t *v) {
+    static const char *const kinds[] = {"schema", "text", "regex", "sequence", "choice", "repeat"};
+    const char *found = NULL;
+    for (size_t i = 0; i < LN_COUNT(kinds); i++) {
+        if (!json_object_get(v, kinds[i])) continue;
+        if (found) return NULL; /* two of them */
+        found = kinds[i];
+    }
+    return found;
+}
+
+static ln_status check_members(const form_reader *r, const json_t *v, const char *kind, const char *place) {
+    const char *key;
+    json_t *one;
+    json_object_foreach((json_t *)(uintptr_t)v, key, one) {
+        const bool bound =
+            strcmp(kind, "repeat") == 0 && (strcmp(key, "min") == 0 || strcmp(key, "max") == 0);
+        if (strcmp(key, kind) != 0 && !bound)
+            return ln_fail(r->err, LN_EINVALID, "%s: unknown member \"%.60s\" beside \"%s\"", place, key,
+                           kind);
+    }
+    return LN_OK;
+}
+
+/* The items of a sequence or a choice, from the last to the first. */
+static ln_status items_of(form_reader *r, const json_t *list, const char *place, bool choice, gr_node *out) {
+    char found[80], one[PLACE];
+    if (!json_is_array(list) || json_array_size(list) == 0)
+        return ln_fail(r->err, LN_EINVALID, "%s: expected a list of at least one expression, found %s", place,
+                       ln_json_text(list, found));
+    *out = choice ? GR_NOTHING : GR_EMPTY;
+    for (size_t i = json_array_size(list); i-- > 0;) {
+        gr_node item;
+        (void)snprintf(one, sizeof one, "%.200s[%zu]", place, i);
+        LN_TRY(expression(r, json_array_get(list, i), one, &item));
+        *out = choice ? gr_alt(r->g, item, *out) : gr_seq(r->g, item, *out);
+    }
+    return gr_check(r->g, r->err);
+}
+
+static ln_status bound_of(const form_reader *r, const json_t *v, const char *name, const char *place,
+                          uint32_t none, uint32_t *out) {
+    const json_t *n = json_object_get(v, name);
+    char found[80];
+    *out = n ? (uint32_t)json_integer_value(n) : none;
+    if (!n || (json_is_integer(n) && json_integer_value(n) >= 0 && json_integer_value(n) <= 65535))
+        return LN_OK;
+    return ln_fail(r->err, LN_EINVALID, "%s.%s: expected 0 .. 65535, found %s", place, name,
+                   ln_json_text(n, found));
+}
+
+static ln_status of_kind(form_reader *r, const json_t *v, const char *kind, const char *place, gr_node *out) {
+    const json_t *what = json_object_get(v, kind);
+    char found[80], in[PLACE];
+    uint32_t a, b;
+    (void)snprintf(in, sizeof in, "%.200s%s%s", place, place[0] ? "." : "", kind);
+    if (strcmp(kind, "schema") == 0) return gr_schema(r->g, what, in, out, r->err);
+    if (strcmp(kind, "sequence") == 0) return items_of(r, what, in, false, out);
+    if (strcmp(kind, "choice") == 0) return items_of(r, what, in, true, out);
+    if (strcmp(kind, "repeat") == 0) {
+        LN_TRY(expression(r, what, in, out));
+        LN_TRY(bound_of(r, v, "min", place, 0, &a));
+        LN_TRY(bound_of(r, v, "max", place, GR_UNBOUNDED, &b));
+        if (a > b) return ln_fail(r->err, LN_EINVALID, "%s: min is more than max", in);
+        *out = gr_repeat(r->g, *out, a, b);
+        return gr_check(r->g, r->err);
+    }
+    if (!json_is_string(what))
+        return ln_fail(r->err, LN_EINVALID, "%s: expected a text, found %s", in, ln_json_text(what, found));
+    const char *text = json_string_value(what);
+    const size_t bytes = json_string_length(what);
+    if (strcmp(kind, "regex") == 0) return gr_pattern(r->g, text, bytes, GR_RAW, true, out, &a, &b, r->err);
+    *out = gr_text(r->g, text, bytes);
+    return gr_check(r->g, r->err);
+}
+
+/* Each level is a call, at most MOST_FORM_DEPTH of them. A text alone stands for {"text": ...}. */
+static ln_status expression(form_reader *r, const json_t *v, const char *place, gr_node *out) {
+    char found[80];
+    const char *kind = kind_of(v);
+    if (json_is_string(v)) {
+        *out = gr_text(r->g, json_string_value(v), json_string_length(v));
+        return gr_check(r->g, r->err);
+    }
+    if (!kind)
+        return ln_fail(r->err, LN_EINVALID,
+                       "%s: expected an object with one of schema, text, regex, sequence, choice, repeat; "
+                       "found %s",
+                       place[0] ? place : "the form", ln_json_text(v, found));
+    LN_TRY(check_members(r, v, kind, place[0] ? place : "the form"));
+    if (++r->depth > MOST_FORM_DEPTH)
+        return ln_fail(r->err, LN_EINVALID, "%s: expressions are nested deeper than %d levels", place,
+                       MOST_FORM_DEPTH);
+    const ln_status st = of_kind(r, v, kind, place, out);
+    r->depth--;
+    return st;
+}
+
+/* ---- what can be completed ---- */
+
+/* Whether an expression matches any text, given which others do. */
+static bool completes(const gr_expr *e, const bool *known) {
+    switch (e->kind) {
+    case GR_IS_NOTHING: return false;
+    case GR_IS_SEQ: return known[e->a] && known[e->b];
+    case GR_IS_ALT: return known[e->a] || known[e->b];
+    case GR_IS_REPEAT: return e->min == 0 || known[e->a];
+    case GR_IS_RULE: return known[e->a];
+    default: return true;
+    }
+}
+
+/* Closes expressions that no text completes, such as an object that must contain itself: a way into them
+ * would have no end. */
+static ln_status close_endless(ln_grammar *g, gr_node root, ln_error *err) {
+    bool *known = ln_zalloc(g->n_exprs, sizeof *known);
+    if (!known) return LN_OOM(err, "a grammar");
+    for (bool more = true; more;) {
+        more = false;
+        for (size_t i = 0; i < g->n_exprs; i++)
+            if (!known[i] && completes(&g->exprs[i], known)) known[i] = more = true;
+    }
+    const bool ok = known[root];
+    for (size_t i = 0; i < g->n_exprs; i++) {
+        gr_expr *e = &g->exprs[i];
+        if (e->kind == GR_IS_REPEAT && !known[e->a]) *e = (gr_expr){.kind = GR_IS_EMPTY}; /* no repetition */
+        else if (!known[i]) *e = (gr_expr){.kind = GR_IS_NOTHING};
+    }
+    ln_free(known);
+    return ok ? LN_OK
+              : ln_fail(err, LN_EINVALID,
+                        "no text has this form: a part of it allows nothing, or contains itself without "
+                        "end");
+}
+
+ln_status ln_grammar_open(ln_grammar **out, const char *form, size_t bytes, ln_error *err) {
+    static const ln_json_limits limits = {.values = MOST_FORM_VALUES};
+    json_t *v = NULL;
+    gr_node root;
+    ln_status st = LN_OK;
+    *out = NULL;
+    LN_GO(ln_json_load_limited(&v, "the form", form, bytes, &limits, err));
+    LN_GO(gr_begin(out, err));
+    form_reader r = {.g = *out, .err = err};
+    LN_GO(expression(&r, v, "", &root));
+    if (json_object_get(v, "schema")) /* JSON may begin with white space, which models often write */
+        root = gr_seq(*out, gr_json_rules(*out).blank, root);
+    LN_GO(gr_check(*out, err));
+    LN_GO(close_endless(*out, root, err));
+    LN_GO(gr_finish(*out, root, err));
+out:
+    json_decref(v);
+    if (st != LN_OK) ln_grammar_close(out);
+    return st;
+}

@@ -1,0 +1,73 @@
+/* Grammars of generated text: a form in JSON becomes a grammar over bytes, and a matcher says which bytes,
+ * and which tokens of a vocabulary, may come next.
+ *
+ * A grammar is a graph of expressions: the empty text, one byte of a set, a sequence, a choice, a repetition
+ * with bounds, and rules, which may contain themselves. It is not a finite automaton, because JSON nests. The
+ * matcher follows all ways through it at once: a state is the set of its pending stacks. Equal stacks and
+ * equal states are stored once, and the transitions between states are remembered, so that a state that comes
+ * back (the inside of a string) costs one lookup a byte. */
+#ifndef LN_GRAMMAR_H
+#define LN_GRAMMAR_H
+
+#include "../base/base.h"
+
+/* A compiled grammar; immutable, so that threads may share it. */
+typedef struct ln_grammar ln_grammar;
+/* Compiles a form, a JSON text as ln_sampling.form describes it. The caller owns *out; ln_grammar_close.
+ * LN_EINVALID: the form or a schema in it is malformed, cannot be met, or has a keyword that is not
+ * supported; the message begins with the place, as in "schema.properties.a.type". LN_EMEMORY. */
+ln_status ln_grammar_open(ln_grammar **out, const char *form, size_t bytes, ln_error *err);
+/* Frees *g and sets it to NULL; does nothing when it is NULL. */
+void ln_grammar_close(ln_grammar **g);
+/* Bytes that the grammar takes. */
+uint64_t ln_grammar_bytes(const ln_grammar *g);
+
+/* ---- vocabularies ---- */
+
+/* The texts of a vocabulary's tokens in ascending order of their bytes. Tokens with a common prefix are
+ * neighbours, so that the prefix is matched once for all of them. Immutable after ln_vocabulary_sort. */
+typedef struct ln_vocabulary {
+    int64_t n_vocab;  /* V: ids are 0 .. V - 1 */
+    size_t n;         /* tokens that have a text */
+    int32_t *ids;     /* [n], ascending by text, then by id */
+    uint32_t *at;     /* [V + 1] the text of id i is text[at[i] .. at[i + 1]); of no bytes: none */
+    uint16_t *common; /* [n] bytes that ids[i] has in common with ids[i - 1]; at most 65,535 */
+    char *text;
+    bool strips_blank; /* a decoded text loses one blank at its beginning (SentencePiece's) */
+    size_t longest;    /* bytes of the longest text */
+} ln_vocabulary;
+/* Sorts a vocabulary whose n_vocab, at and text are set (both owned by the struct from now on, also after an
+ * error). LN_EMEMORY. */
+ln_status ln_vocabulary_sort(ln_vocabulary *v, ln_error *err);
+void ln_vocabulary_free(ln_vocabulary *v);
+uint64_t ln_vocabulary_bytes(const ln_vocabulary *v);
+
+/* ---- matching ---- */
+
+/* How far a text has matched a grammar. For one thread at a time. */
+typedef struct ln_matcher ln_matcher;
+/* Opens a matcher at the beginning of a text. Grammar and vocabulary must outlive it; the caller owns *out.
+ * LN_EMEMORY. */
+ln_status ln_matcher_open(ln_matcher **out, const ln_grammar *g, const ln_vocabulary *v, ln_error *err);
+void ln_matcher_close(ln_matcher **m);
+/* The most bytes that a matcher of a vocabulary of n_vocab tokens ever takes. */
+uint64_t ln_matcher_bytes(int64_t n_vocab);
+/* Advances over a text. *fits: whether it continues the text so far; if not, the state is unchanged.
+ * LN_EMEMORY: an allocation failed, or the grammar needs more states at once than a matcher may hold. */
+ln_status ln_matcher_push(ln_matcher *m, const char *text, size_t bytes, bool *fits, ln_error *err);
+/* Sets *fits to whether token `id` may come next. Errors as above. */
+ln_status ln_matcher_allows(ln_matcher *m, int32_t id, bool *fits, ln_error *err);
+/* Sets *mask to one bit for each id of the vocabulary (id i is bit i % 64 of word i / 64), set where the
+ * token may come next; valid until the next call. Errors as above. */
+ln_status ln_matcher_mask(ln_matcher *m, const uint64_t **mask, ln_error *err);
+/* Advances over token `id`, as ln_matcher_push does over its text. */
+ln_status ln_matcher_take(ln_matcher *m, int32_t id, bool *fits, ln_error *err);
+/* Whether the text so far is complete, and whether nothing may follow it. */
+bool ln_matcher_complete(const ln_matcher *m);
+bool ln_matcher_final(const ln_matcher *m);
+/* Whether nothing was matched yet. ln_matcher_follows: other text stands before, so that the first token
+ * keeps a blank at its beginning. */
+bool ln_matcher_begins(const ln_matcher *m);
+void ln_matcher_follows(ln_matcher *m);
+
+#endif

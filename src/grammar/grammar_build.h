@@ -1,0 +1,127 @@
+/* Building a grammar: what the readers of forms, schemas and patterns share. */
+#ifndef LN_GRAMMAR_BUILD_H
+#define LN_GRAMMAR_BUILD_H
+
+#include "../base/json.h"
+#include "grammar.h"
+
+typedef uint32_t gr_node; /* the number of an expression of a grammar */
+/* The expressions that every grammar has. GR_NOTHING matches no text at all. */
+enum { GR_EMPTY = 0, GR_NOTHING = 1 };
+#define GR_UNBOUNDED UINT32_MAX
+
+typedef enum gr_kind {
+    GR_IS_EMPTY,
+    GR_IS_NOTHING,
+    GR_IS_SET,
+    GR_IS_SEQ,
+    GR_IS_ALT,
+    GR_IS_REPEAT,
+    GR_IS_RULE
+} gr_kind;
+/* An expression. Equal ones are stored once. */
+typedef struct gr_expr {
+    uint32_t kind;
+    uint32_t a,
+        b; /* SET: a: number of the set; SEQ, ALT: both parts; REPEAT: a; RULE: a: its body, once known */
+    uint32_t min, max; /* REPEAT; RULE: min: its number */
+} gr_expr;
+typedef struct gr_bytes {
+    uint64_t bits[4]; /* byte c is bit c % 64 of word c / 64 */
+} gr_bytes;
+
+struct ln_grammar {
+    gr_expr *exprs;
+    gr_bytes *sets;
+    uint32_t *slots; /* hash table of expressions: number + 1, 0: free; freed when the grammar is complete */
+    size_t n_exprs, cap_exprs, n_sets, cap_sets, n_slots;
+    uint32_t n_rules;
+    gr_node root;
+    /* Bytes that no set tells apart have one class. */
+    uint8_t class_of[256];
+    uint8_t example[256]; /* [n_classes] a byte of each class */
+    uint32_t n_classes;
+    bool no_memory, too_large; /* sticky: an allocation failed, or there are too many expressions */
+};
+
+/* Begins a grammar; gr_finish makes `root` its text and completes it. The caller closes *out, after an error
+ * too. */
+ln_status gr_begin(ln_grammar **out, ln_error *err);
+ln_status gr_finish(ln_grammar *g, gr_node root, ln_error *err);
+/* Constructors; after a failure, which is sticky, they return GR_NOTHING. */
+gr_node gr_set(ln_grammar *g, const gr_bytes *bytes);
+gr_node gr_byte_range(ln_grammar *g, unsigned lo, unsigned hi); /* one byte lo .. hi */
+gr_node gr_text(ln_grammar *g, const char *text, size_t bytes);
+gr_node gr_texts(ln_grammar *g, const char *text); /* of a string that NUL ends */
+gr_node gr_seq(ln_grammar *g, gr_node a, gr_node b);
+gr_node gr_alt(ln_grammar *g, gr_node a, gr_node b);
+gr_node gr_repeat(ln_grammar *g, gr_node a, uint32_t min, uint32_t max); /* max may be GR_UNBOUNDED */
+gr_node gr_optional(ln_grammar *g, gr_node a);
+/* A sequence of expressions, ended by GR_END. */
+#define GR_END         UINT32_MAX
+#define gr_all(g, ...) gr_all_of(g, (const gr_node[]){__VA_ARGS__, GR_END})
+gr_node gr_all_of(ln_grammar *g, const gr_node *parts);
+/* A rule that gets its body later, which may contain it. */
+gr_node gr_rule(ln_grammar *g);
+void gr_define(ln_grammar *g, gr_node rule, gr_node body);
+/* LN_OK, LN_EMEMORY, or LN_EINVALID when the grammar has become too large. */
+ln_status gr_check(const ln_grammar *g, ln_error *err);
+
+/* ---- code_points.c ---- */
+
+typedef struct gr_points {
+    uint32_t lo, hi;
+} gr_points;
+/* One character of a list of n ranges of code points, ascending and disjoint, in UTF-8. Surrogates are left
+ * out. */
+gr_node gr_characters(ln_grammar *g, const gr_points *ranges, size_t n);
+
+/* ---- json_text.c: expressions for JSON ---- */
+
+/* How a text is written: as it is, or inside a JSON string, where some characters are escaped. */
+typedef enum gr_spelling { GR_RAW, GR_IN_STRING } gr_spelling;
+/* One character of the ranges in a spelling. In a JSON string it is written as json.dumps writes it with
+ * ensure_ascii off: only quotation marks, backslashes and control characters are escaped. */
+gr_node gr_spelt(ln_grammar *g, gr_spelling how, const gr_points *ranges, size_t n);
+/* The rules of JSON values, made when they are first asked for. */
+typedef struct gr_json {
+    gr_node blank;     /* white space that may stand after an opening bracket, a comma or a colon */
+    gr_node character; /* one character of a string, escapes included */
+    gr_node string, number, integer, value;
+} gr_json;
+gr_json gr_json_rules(ln_grammar *g);
+/* Exactly this JSON value; white space in arrays and objects is free. */
+gr_node gr_json_value(ln_grammar *g, const gr_json *j, const json_t *value);
+/* A JSON string with this content. */
+gr_node gr_json_string(ln_grammar *g, const char *text, size_t bytes);
+/* {} with members, [] with items: a list that is empty or separated by commas, with min to max items. */
+gr_node gr_json_list(ln_grammar *g, const gr_json *j, char open, gr_node item, uint32_t min, uint32_t max,
+                     char end);
+
+/* ---- number_range.c ---- */
+
+/* Bounds of a number; without one the side is open. */
+typedef struct gr_bounds {
+    bool has_lo, has_hi, above, below; /* above, below: the bound itself is excluded */
+    double lo, hi;
+} gr_bounds;
+/* JSON integers or numbers within bounds, without an exponent where there is a bound. *fits is false where no
+ * number is (the result is GR_NOTHING), or where a bound has too many digits. */
+gr_node gr_integers(ln_grammar *g, const gr_bounds *b, bool *fits);
+gr_node gr_numbers(ln_grammar *g, const gr_bounds *b, bool *fits);
+
+/* ---- pattern.c ---- */
+
+/* A regular expression in a spelling; `anchored`: it must match the whole text, else a part of it, as in a
+ * JSON schema. *shortest and *longest receive the least and the most characters, GR_UNBOUNDED for no limit.
+ * LN_EINVALID: the message says where and what is not supported. */
+ln_status gr_pattern(ln_grammar *g, const char *pattern, size_t bytes, gr_spelling how, bool anchored,
+                     gr_node *out, uint32_t *shortest, uint32_t *longest, ln_error *err);
+
+/* ---- json_schema.c ---- */
+
+/* A value that a JSON schema describes. `place` is the schema's place in the form. LN_EINVALID, LN_EMEMORY.
+ */
+ln_status gr_schema(ln_grammar *g, const json_t *schema, const char *place, gr_node *out, ln_error *err);
+
+#endif

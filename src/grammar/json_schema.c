@@ -1,0 +1,275 @@
+/* JSON schemas (draft 2020-12, and the older spellings in use) as grammars.
+ *
+ * The grammar's values all meet the schema; it need not have every value that does: listed properties come in
+ * their order, no others come beside them unless additionalProperties asks for them, and numbers are bounded.
+ * What a grammar cannot guarantee is refused with the keyword's name. */
+#include "json_schema.h"
+
+#include "../base/c_locale.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- messages ---- */
+
+static void put_place(const schema_place *at, ln_str *out) {
+    const schema_place *up[MOST_SCHEMA_DEPTH * 2];
+    size_t n = 0;
+    for (; at && n < LN_COUNT(up); at = at->outer) up[n++] = at;
+    while (n-- > 0) {
+        if (up[n]->name) ln_str_addf(out, ".%.64s", up[n]->name);
+        else ln_str_addf(out, "[%zu]", up[n]->index);
+    }
+}
+
+ln_status schema_refuse(const schema_reader *r, const schema_place *at, const char *keyword, const char *fmt,
+                        ...) {
+    ln_str place = {0};
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    (void)ln_vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    put_place(at, &place);
+    const ln_status st = ln_fail(r->err, LN_EINVALID, "%s%s%s%s: %s", r->where, place.data ? place.data : "",
+                                 keyword ? "." : "", keyword ? keyword : "", text);
+    ln_str_free(&place);
+    return st;
+}
+
+ln_status schema_count(const schema_reader *r, const json_t *s, const schema_place *at, const char *keyword,
+                       uint32_t none, uint32_t *out) {
+    const json_t *v = json_object_get(s, keyword);
+    char found[80];
+    *out = none;
+    if (!v) return LN_OK;
+    const double n = json_number_value(v);
+    if (!json_is_number(v) || n < 0 || n != (double)(int64_t)LN_MIN(n, 1e18))
+        return schema_refuse(r, at, keyword, "expected an integer that is not negative, found %s",
+                             ln_json_text(v, found));
+    *out = n >= GR_UNBOUNDED ? GR_UNBOUNDED - 1 : (uint32_t)n;
+    return LN_OK;
+}
+
+/* ---- keywords ---- */
+
+static ln_status check_keywords(const schema_reader *r, const json_t *s, const schema_place *at) {
+    static const char *const refused[] = {
+        "not",          "if",       "then",        "else",        "dependentRequired", "dependentSchemas",
+        "dependencies", "contains", "minContains", "maxContains", "unevaluatedItems",  "$dynamicRef",
+        "$recursiveRef"};
+    for (size_t i = 0; i < LN_COUNT(refused); i++)
+        if (json_object_get(s, refused[i]))
+            return schema_refuse(r, at, refused[i], "this keyword is not supported; leave it out");
+    return LN_OK;
+}
+
+/* Whether a value has a type of the schema's `type`, which may be absent. */
+static bool has_type(const json_t *type, const json_t *v) {
+    static const char *const names[] = {"object", "array",   "string",  "integer",
+                                        "number", "boolean", "boolean", "null"};
+    size_t i;
+    json_t *one;
+    if (!type) return true;
+    if (json_is_array(type)) {
+        json_array_foreach((json_t *)(uintptr_t)type, i, one) if (has_type(one, v)) return true;
+        return false;
+    }
+    const char *name = json_string_value(type);
+    if (!name) return false;
+    if (strcmp(name, names[json_typeof(v)]) == 0) return true;
+    if (json_is_number(v) && strcmp(name, "number") == 0) return true;
+    return json_is_real(v) && strcmp(name, "integer") == 0 &&
+           json_real_value(v) == (double)(int64_t)LN_MIN(LN_MAX(json_real_value(v), -1e18), 1e18);
+}
+
+/* `const` and `enum`: the values that are given. */
+static ln_status given_values(schema_reader *r, json_t *s, const schema_place *at, gr_node *out) {
+    const json_t *one = json_object_get(s, "const"), *many = json_object_get(s, "enum"),
+                 *type = json_object_get(s, "type");
+    char found[80];
+    const char *key;
+    json_t *v;
+    size_t i;
+    *out = GR_NOTHING;
+    json_object_foreach(s, key, v) {
+        const bool known = strcmp(key, "const") == 0 || strcmp(key, "enum") == 0 || strcmp(key, "type") == 0;
+        if (!known && !schema_is_annotation(key) && strcmp(key, "format") != 0)
+            return schema_refuse(r, at, key,
+                                 "this keyword is not supported beside enum or const; leave it out");
+    }
+    if (many && !json_is_array(many))
+        return schema_refuse(r, at, "enum", "expected a list of values, found %s", ln_json_text(many, found));
+    if (one) {
+        bool is_in = !many;
+        json_array_foreach((json_t *)(uintptr_t)many, i, v) is_in = is_in || json_equal(v, one);
+        if (is_in && has_type(type, one)) *out = gr_json_value(r->g, &r->json, one);
+    } else {
+        for (i = json_array_size(many); i-- > 0;)
+            if (has_type(type, json_array_get(many, i)))
+                *out = gr_alt(r->g, gr_json_value(r->g, &r->json, json_array_get(many, i)), *out);
+    }
+    if (*out != GR_NOTHING) return gr_check(r->g, r->err);
+    return schema_refuse(r, at, one ? "const" : "enum", "no value of it has the schema's type");
+}
+
+/* ---- types ---- */
+
+/* The types of a schema without `type`: those to which its keywords belong. */
+static const char *implied_type(const json_t *s) {
+    static const struct {
+        const char *keyword, *type;
+    } implied[] = {
+        {"properties", "object"},        {"required", "object"},      {"additionalProperties", "object"},
+        {"patternProperties", "object"}, {"propertyNames", "object"}, {"minProperties", "object"},
+        {"maxProperties", "object"},     {"items", "array"},          {"prefixItems", "array"},
+        {"minItems", "array"},           {"maxItems", "array"},       {"uniqueItems", "array"},
+        {"pattern", "string"},           {"minLength", "string"},     {"maxLength", "string"},
+        {"minimum", "number"},           {"maximum", "number"},       {"exclusiveMinimum", "number"},
+        {"exclusiveMaximum", "number"},  {"multipleOf", "number"}};
+    for (size_t i = 0; i < LN_COUNT(implied); i++)
+        if (json_object_get(s, implied[i].keyword)) return implied[i].type;
+    return NULL;
+}
+
+static ln_status value_of_type(schema_reader *r, json_t *s, const char *type, const schema_place *at,
+                               gr_node *out) {
+    if (strcmp(type, "object") == 0) return schema_object(r, s, at, out);
+    if (strcmp(type, "array") == 0) return schema_array(r, s, at, out);
+    if (strcmp(type, "string") == 0) return schema_string(r, s, at, out);
+    if (strcmp(type, "number") == 0) return schema_number(r, s, false, at, out);
+    if (strcmp(type, "integer") == 0) return schema_number(r, s, true, at, out);
+    if (strcmp(type, "boolean") == 0) *out = gr_alt(r->g, gr_texts(r->g, "true"), gr_texts(r->g, "false"));
+    else if (strcmp(type, "null") == 0) *out = gr_texts(r->g, "null");
+    else
+        return schema_refuse(r, at, "type",
+                             "expected object, array, string, number, integer, boolean or null, found "
+                             "\"%.60s\"",
+                             type);
+    return LN_OK;
+}
+
+static ln_status typed(schema_reader *r, json_t *s, const schema_place *at, gr_node *out) {
+    const json_t *type = json_object_get(s, "type");
+    char found[80];
+    const char *implied = implied_type(s);
+    if (!type && !implied) {
+        *out = r->json.value;
+        return LN_OK;
+    }
+    if (!type) return value_of_type(r, s, implied, at, out);
+    if (json_is_string(type)) return value_of_type(r, s, json_string_value(type), at, out);
+    *out = GR_NOTHING;
+    for (size_t i = 0; i < json_array_size(type); i++) {
+        const char *name = json_string_value(json_array_get(type, i));
+        gr_node one;
+        if (!name) break;
+        LN_TRY(value_of_type(r, s, name, at, &one));
+        *out = gr_alt(r->g, *out, one);
+    }
+    if (json_array_size(type) > 0 && json_is_string(json_array_get(type, 0))) return LN_OK;
+    return schema_refuse(r, at, "type", "expected a type or a list of types, found %s",
+                         ln_json_text(type, found));
+}
+
+/* ---- combinations ---- */
+
+static bool is_bare(const json_t *s, const char *keyword) {
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)s, key,
+                        v) if (strcmp(key, keyword) != 0 && !schema_is_annotation(key)) return false;
+    return true;
+}
+
+/* anyOf and oneOf: each alternative together with what stands beside the keyword. oneOf is read as anyOf: its
+ * alternatives exclude each other in schemas that mean to be generated from. */
+static ln_status alternatives_of(schema_reader *r, json_t *s, const char *keyword, const schema_place *at,
+                                 gr_node *out) {
+    json_t *list = json_object_get(s, keyword), *beside = NULL;
+    char found[80];
+    *out = GR_NOTHING;
+    if (!json_is_array(list) || json_array_size(list) == 0)
+        return schema_refuse(r, at, keyword, "expected a list of schemas, found %s",
+                             ln_json_text(list, found));
+    if (!is_bare(s, keyword) && !(beside = schema_without(r, s, keyword))) return LN_OOM(r->err, "a schema");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const schema_place in = {at, keyword, 0}, one = {&in, NULL, i};
+        json_t *branch = json_array_get(list, i);
+        gr_node node;
+        if (beside) LN_TRY(schema_join(r, branch, beside, &one, &branch));
+        LN_TRY(schema_value(r, branch, &one, &node));
+        *out = gr_alt(r->g, *out, node);
+    }
+    return gr_check(r->g, r->err);
+}
+
+/* The rule of a schema that a $ref names. */
+static ln_status referred(schema_reader *r, json_t *s, const schema_place *at, gr_node *out) {
+    json_t *target;
+    void *p = r->rules;
+    LN_TRY(schema_target(r, s, at, &target));
+    for (size_t i = 0; i < r->n_rules; i++)
+        if (r->rules[i].schema == target) {
+            *out = r->rules[i].rule;
+            return LN_OK;
+        }
+    if (r->n_rules == MOST_REFERENCES) return schema_refuse(r, at, "$ref", "there are too many references");
+    LN_TRY(ln_grow(&p, &r->cap_rules, r->n_rules + 1, sizeof *r->rules, r->err));
+    r->rules = p;
+    const gr_node rule = *out = gr_rule(r->g);
+    r->rules[r->n_rules++] = (schema_rule){target, rule};
+    gr_node body;
+    LN_TRY(schema_value(r, target, at, &body));
+    gr_define(r->g, rule, body);
+    return gr_check(r->g, r->err);
+}
+
+static ln_status value_of(schema_reader *r, json_t *s, const schema_place *at, gr_node *out) {
+    char found[80];
+    if (json_is_true(s)) {
+        *out = r->json.value;
+        return LN_OK;
+    }
+    if (json_is_false(s)) {
+        *out = GR_NOTHING;
+        return LN_OK;
+    }
+    if (!json_is_object(s))
+        return schema_refuse(r, at, NULL, "expected a schema (an object), found %s", ln_json_text(s, found));
+    LN_TRY(check_keywords(r, s, at));
+    if (json_object_get(s, "$ref") && is_bare(s, "$ref")) return referred(r, s, at, out);
+    if (json_object_get(s, "$ref") || json_object_get(s, "allOf")) {
+        LN_TRY(schema_flat(r, s, at, &s));
+        return schema_value(r, s, at, out);
+    }
+    if (json_object_get(s, "anyOf")) return alternatives_of(r, s, "anyOf", at, out);
+    if (json_object_get(s, "oneOf")) return alternatives_of(r, s, "oneOf", at, out);
+    if (json_object_get(s, "const") || json_object_get(s, "enum")) return given_values(r, s, at, out);
+    LN_TRY(typed(r, s, at, out));
+    if (json_is_true(json_object_get(s, "nullable"))) *out = gr_alt(r->g, *out, gr_texts(r->g, "null"));
+    return gr_check(r->g, r->err);
+}
+
+ln_status schema_value(schema_reader *r, json_t *s, const schema_place *at, gr_node *out) {
+    if (r->depth == MOST_SCHEMA_DEPTH)
+        return schema_refuse(r, at, NULL,
+                             "schemas are nested deeper than %d levels, or one contains itself without "
+                             "an object or array between",
+                             MOST_SCHEMA_DEPTH);
+    r->depth++;
+    const ln_status st = value_of(r, s, at, out);
+    r->depth--;
+    return st;
+}
+
+ln_status gr_schema(ln_grammar *g, const json_t *schema, const char *place, gr_node *out, ln_error *err) {
+    schema_reader r = {.g = g, .root = (json_t *)(uintptr_t)schema, .where = place, .err = err};
+    r.json = gr_json_rules(g);
+    r.made = json_array();
+    ln_status st = r.made ? schema_value(&r, r.root, NULL, out) : LN_OOM(err, "a schema");
+    json_decref(r.made);
+    ln_free(r.rules);
+    return st;
+}

@@ -1,0 +1,158 @@
+/* JSON as a grammar (RFC 8259).
+ *
+ * White space is bounded, because a model that may write it without end sometimes does. Numbers have at most
+ * 18 digits before the point, 17 after it and 2 in the exponent, so that 64-bit integers and doubles hold
+ * them. */
+#include "grammar_build.h"
+
+#include <string.h>
+
+enum { MOST_INDENT = 40, INTEGER_DIGITS = 18, FRACTION_DIGITS = 17, EXPONENT_DIGITS = 2 };
+
+/* ---- characters ---- */
+
+static bool is_escaped(uint32_t c) { return c < 0x20 || c == '"' || c == '\\'; }
+
+/* The escape sequence of a character for which is_escaped. */
+static gr_node escape_of(ln_grammar *g, uint32_t c) {
+    static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
+    char text[7] = {'\\'};
+    for (size_t i = 0; i < sizeof from - 1; i++)
+        if ((unsigned char)from[i] == c) text[1] = to[i];
+    if (!text[1]) {
+        static const char hex[] = "0123456789abcdef";
+        memcpy(text, "\\u00", 4);
+        text[4] = hex[c >> 4], text[5] = hex[c & 15];
+    }
+    return gr_texts(g, text);
+}
+
+gr_node gr_spelt(ln_grammar *g, gr_spelling how, const gr_points *ranges, size_t n) {
+    if (how == GR_RAW) return gr_characters(g, ranges, n);
+    gr_node all = GR_NOTHING;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t from = ranges[i].lo;
+        for (uint32_t c = ranges[i].lo; c <= ranges[i].hi && c <= '\\'; c++) {
+            if (!is_escaped(c)) continue;
+            if (c > from) all = gr_alt(g, all, gr_characters(g, &(gr_points){from, c - 1}, 1));
+            all = gr_alt(g, all, escape_of(g, c));
+            from = c + 1;
+        }
+        if (from <= ranges[i].hi) all = gr_alt(g, all, gr_characters(g, &(gr_points){from, ranges[i].hi}, 1));
+    }
+    return all;
+}
+
+static gr_node one_of(ln_grammar *g, const char *bytes) {
+    gr_bytes s = {{0}};
+    for (; *bytes; bytes++) s.bits[(unsigned char)*bytes / 64] |= UINT64_C(1) << ((unsigned char)*bytes % 64);
+    return gr_set(g, &s);
+}
+
+/* One character of a string. An escaped surrogate is followed by its other half. */
+static gr_node character(ln_grammar *g) {
+    static const gr_points plain[] = {{0x20, '"' - 1}, {'"' + 1, '\\' - 1}, {'\\' + 1, 0x10ffff}};
+    const gr_node hex = one_of(g, "0123456789abcdefABCDEF"), two = gr_repeat(g, hex, 2, 2);
+    const gr_node d = one_of(g, "dD"), low = gr_all(g, d, one_of(g, "cdefCDEF"), two);
+    const gr_node high = gr_all(g, d, one_of(g, "89abAB"), two, gr_texts(g, "\\u"), low);
+    const gr_node other = gr_seq(g, one_of(g, "0123456789abcefABCEF"), gr_repeat(g, hex, 3, 3));
+    const gr_node not_surrogate = gr_alt(g, other, gr_all(g, d, one_of(g, "01234567"), two));
+    const gr_node escapes =
+        gr_alt(g, one_of(g, "\"\\/bfnrt"), gr_seq(g, gr_texts(g, "u"), gr_alt(g, not_surrogate, high)));
+    return gr_alt(g, gr_characters(g, plain, LN_COUNT(plain)), gr_seq(g, gr_texts(g, "\\"), escapes));
+}
+
+/* ---- values ---- */
+
+static gr_node blank_of(ln_grammar *g) {
+    const gr_node line = gr_texts(g, "\n");
+    return gr_optional(g, gr_alt(g, gr_texts(g, " "),
+                                 gr_all(g, line, gr_optional(g, line),
+                                        gr_repeat(g, one_of(g, " \t"), 0, MOST_INDENT))));
+}
+
+gr_node gr_json_list(ln_grammar *g, const gr_json *j, char open, gr_node item, uint32_t min, uint32_t max,
+                     char end) {
+    const char opening[] = {open, '\0'}, ending[] = {end, '\0'};
+    const gr_node more = gr_all(g, gr_texts(g, ","), j->blank, item);
+    const uint32_t most = max == GR_UNBOUNDED ? max : max - LN_MIN(max, 1);
+    gr_node items = gr_seq(g, item, gr_repeat(g, more, min - LN_MIN(min, 1), most));
+    if (max == 0 || item == GR_NOTHING) items = min == 0 ? GR_EMPTY : GR_NOTHING;
+    else if (min == 0) items = gr_optional(g, items);
+    return gr_all(g, gr_texts(g, opening), j->blank, items, j->blank, gr_texts(g, ending));
+}
+
+/* The rules refer to each other through `value`. */
+gr_json gr_json_rules(ln_grammar *g) {
+    const gr_node digit = gr_byte_range(g, '0', '9'), natural = gr_byte_range(g, '1', '9');
+    gr_json j;
+    j.blank = gr_rule(g);
+    gr_define(g, j.blank, blank_of(g));
+    j.character = gr_rule(g);
+    gr_define(g, j.character, character(g));
+    j.string = gr_all(g, gr_texts(g, "\""), gr_repeat(g, j.character, 0, GR_UNBOUNDED), gr_texts(g, "\""));
+    j.integer =
+        gr_seq(g, gr_optional(g, gr_texts(g, "-")),
+               gr_alt(g, gr_texts(g, "0"), gr_seq(g, natural, gr_repeat(g, digit, 0, INTEGER_DIGITS - 1))));
+    const gr_node fraction = gr_seq(g, gr_texts(g, "."), gr_repeat(g, digit, 1, FRACTION_DIGITS));
+    const gr_node exponent =
+        gr_all(g, one_of(g, "eE"), gr_optional(g, one_of(g, "+-")), gr_repeat(g, digit, 1, EXPONENT_DIGITS));
+    j.number = gr_all(g, j.integer, gr_optional(g, fraction), gr_optional(g, exponent));
+    j.value = gr_rule(g);
+    const gr_node member = gr_all(g, j.string, gr_texts(g, ":"), j.blank, j.value);
+    const gr_node words =
+        gr_alt(g, gr_texts(g, "true"), gr_alt(g, gr_texts(g, "false"), gr_texts(g, "null")));
+    const gr_node scalars = gr_alt(g, gr_alt(g, j.string, j.number), words);
+    gr_define(g, j.value,
+              gr_alt(g, scalars,
+                     gr_alt(g, gr_json_list(g, &j, '{', member, 0, GR_UNBOUNDED, '}'),
+                            gr_json_list(g, &j, '[', j.value, 0, GR_UNBOUNDED, ']'))));
+    return j;
+}
+
+/* ---- given values ---- */
+
+gr_node gr_json_string(ln_grammar *g, const char *text, size_t bytes) {
+    gr_node all = gr_texts(g, "\"");
+    for (size_t i = bytes; i-- > 0;) {
+        const unsigned char c = (unsigned char)text[i];
+        all = gr_seq(g, is_escaped(c) ? escape_of(g, c) : gr_byte_range(g, c, c), all);
+    }
+    return gr_seq(g, gr_texts(g, "\""), all);
+}
+
+static gr_node scalar(ln_grammar *g, const json_t *v) {
+    char buf[80];
+    ln_str s = {0};
+    if (json_is_string(v)) return gr_json_string(g, json_string_value(v), json_string_length(v));
+    if (json_is_real(v)) ln_str_double(&s, json_real_value(v));
+    else ln_str_adds(&s, ln_json_text(v, buf));
+    const gr_node node = gr_text(g, s.data ? s.data : "", s.len);
+    g->no_memory = g->no_memory || s.failed;
+    ln_str_free(&s);
+    return node;
+}
+
+/* Arrays and objects; each level is a call, at most LN_JSON_MAX_DEPTH of them. */
+gr_node gr_json_value(ln_grammar *g, const gr_json *j, const json_t *value) {
+    json_t *v = (json_t *)(uintptr_t)value, *item;
+    const char *key;
+    size_t i;
+    if (!json_is_array(v) && !json_is_object(v)) return scalar(g, v);
+    const char opening[] = {json_is_array(v) ? '[' : '{', '\0'},
+               ending[] = {json_is_array(v) ? ']' : '}', '\0'};
+    gr_node all = gr_seq(g, gr_texts(g, opening), j->blank);
+    bool first = true;
+    json_array_foreach(v, i, item) {
+        if (!first) all = gr_all(g, all, gr_texts(g, ","), j->blank);
+        all = gr_seq(g, all, gr_json_value(g, j, item));
+        first = false;
+    }
+    json_object_foreach(v, key, item) {
+        if (!first) all = gr_all(g, all, gr_texts(g, ","), j->blank);
+        all = gr_all(g, all, gr_json_string(g, key, strlen(key)), gr_texts(g, ":"), j->blank,
+                     gr_json_value(g, j, item));
+        first = false;
+    }
+    return gr_all(g, all, first ? GR_EMPTY : j->blank, gr_texts(g, ending));
+}

@@ -1,0 +1,304 @@
+/* Schemas that are made of others: $ref, allOf, and keywords beside alternatives.
+ *
+ * Two schemas are joined keyword by keyword. Where the result would need more than one value of a keyword
+ * that cannot be combined, such as two patterns, the schema is refused. */
+#include "json_schema.h"
+
+#include <string.h>
+
+enum { MOST_ALTERNATIVES = 256 };
+
+bool schema_is_annotation(const char *keyword) {
+    static const char *const names[] = {"title",
+                                        "description",
+                                        "default",
+                                        "examples",
+                                        "example",
+                                        "$schema",
+                                        "$id",
+                                        "id",
+                                        "$comment",
+                                        "$anchor",
+                                        "$defs",
+                                        "definitions",
+                                        "deprecated",
+                                        "readOnly",
+                                        "writeOnly",
+                                        "$vocabulary",
+                                        "strict",
+                                        "contentEncoding",
+                                        "contentMediaType",
+                                        "externalDocs",
+                                        "discriminator",
+                                        "xml"};
+    for (size_t i = 0; i < LN_COUNT(names); i++)
+        if (strcmp(keyword, names[i]) == 0) return true;
+    return strncmp(keyword, "x-", 2) == 0;
+}
+
+/* ---- references ---- */
+
+/* Copies a part of a JSON pointer up to the next slash, with ~0, ~1 and %41 replaced. False: it is too long
+ * or malformed. */
+static bool pointer_part(const char **at, char *out, size_t room) {
+    size_t n = 0;
+    const char *p = *at;
+    for (; *p && *p != '/'; p++) {
+        static const char hex[] = "0123456789abcdef";
+        const char *hi = NULL, *lo = NULL;
+        if (n + 1 >= room) return false;
+        if (*p == '%' && p[1] && p[2]) hi = strchr(hex, p[1] | 32), lo = strchr(hex, p[2] | 32);
+        if (hi && lo) out[n++] = (char)((hi - hex) * 16 + (lo - hex)), p += 2;
+        else if (*p == '~' && (p[1] == '0' || p[1] == '1')) out[n++] = *++p == '0' ? '~' : '/';
+        else out[n++] = *p;
+    }
+    out[n] = '\0';
+    *at = p;
+    return true;
+}
+
+ln_status schema_target(const schema_reader *r, const json_t *s, const schema_place *at, json_t **out) {
+    const json_t *ref = json_object_get(s, "$ref");
+    const char *p = json_string_value(ref);
+    char found[80], part[256];
+    json_t *v = r->root;
+    if (!p || p[0] != '#' || (p[1] && p[1] != '/'))
+        return schema_refuse(r, at, "$ref",
+                             "expected a reference within the schema, as in \"#/$defs/name\", found %s",
+                             ln_json_text(ref, found));
+    for (p++; v && *p == '/';) {
+        int64_t index = -1;
+        p++;
+        if (!pointer_part(&p, part, sizeof part)) v = NULL;
+        else if (json_is_array(v) && ln_parse_i64(part, strlen(part), &index) && index >= 0)
+            v = json_array_get(v, (size_t)index);
+        else v = json_object_get(v, part);
+    }
+    *out = v;
+    return v ? LN_OK : schema_refuse(r, at, "$ref", "the schema has no %s", ln_json_text(ref, found));
+}
+
+/* ---- joining ---- */
+
+/* Gives a value to the reader, which frees it in the end; NULL without memory. */
+static json_t *keep(schema_reader *r, json_t *v) {
+    return v && json_array_append_new(r->made, v) == 0 ? v : NULL;
+}
+
+json_t *schema_without(schema_reader *r, const json_t *s, const char *keyword) {
+    json_t *copy = keep(r, json_copy((json_t *)(uintptr_t)s));
+    if (copy) (void)json_object_del(copy, keyword);
+    return copy;
+}
+
+typedef struct joining {
+    schema_reader *r;
+    json_t *into; /* the result so far */
+    const schema_place *at;
+} joining;
+
+/* Sets a keyword of the result to a new value, which it takes. */
+static ln_status set_new(const joining *j, const char *key, json_t *v) {
+    return v && json_object_set_new(j->into, key, v) == 0 ? LN_OK : LN_OOM(j->r->err, "a schema");
+}
+
+static bool holds(const json_t *list, const json_t *v) {
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_equal(json_array_get(list, i), v)) return true;
+    return false;
+}
+
+static bool is_text(const json_t *v, const char *text) {
+    return json_is_string(v) && strcmp(json_string_value(v), text) == 0;
+}
+
+/* `type`: the types that both have; an integer is a number. */
+static ln_status join_types(const joining *j, const char *key, json_t *a, json_t *b) {
+    json_t *common = json_array(), *x = json_is_array(a) ? json_incref(a) : json_pack("[O]", a),
+           *y = json_is_array(b) ? json_incref(b) : json_pack("[O]", b);
+    bool ok = common && x && y;
+    for (size_t i = 0; ok && i < json_array_size(x); i++)
+        for (size_t k = 0; ok && k < json_array_size(y); k++) {
+            json_t *p = json_array_get(x, i), *q = json_array_get(y, k);
+            json_t *both = json_equal(p, q)                                ? p
+                           : is_text(p, "number") && is_text(q, "integer") ? q
+                           : is_text(p, "integer") && is_text(q, "number") ? p
+                                                                           : NULL;
+            if (both && !holds(common, both)) ok = json_array_append(common, both) == 0;
+        }
+    json_decref(x);
+    json_decref(y);
+    if (ok && json_array_size(common) == 0) {
+        json_decref(common);
+        return schema_refuse(j->r, j->at, key, "the schemas that are joined here have no type in common");
+    }
+    if (ok) return set_new(j, key, common);
+    json_decref(common);
+    return LN_OOM(j->r->err, "a schema");
+}
+
+/* Lists: `required` has the names of both, `enum` the values that both have. */
+static ln_status join_lists(const joining *j, const char *key, json_t *a, json_t *b, bool both) {
+    json_t *out = json_array();
+    bool ok = out != NULL;
+    for (size_t i = 0; ok && i < json_array_size(a); i++)
+        if (!both || holds(b, json_array_get(a, i))) ok = json_array_append(out, json_array_get(a, i)) == 0;
+    for (size_t i = 0; ok && !both && i < json_array_size(b); i++)
+        if (!holds(out, json_array_get(b, i))) ok = json_array_append(out, json_array_get(b, i)) == 0;
+    if (ok) return set_new(j, key, out);
+    json_decref(out);
+    return LN_OOM(j->r->err, "a schema");
+}
+
+/* A schema within: both must hold. */
+static json_t *both_of(json_t *a, json_t *b) {
+    if (json_is_true(a) || json_equal(a, b)) return json_incref(b);
+    if (json_is_true(b) || json_is_false(a)) return json_incref(a);
+    return json_is_false(b) ? json_incref(b) : json_pack("{s:[O,O]}", "allOf", a, b);
+}
+
+/* `properties`: those of both. One that the other schema lacks and excludes is not allowed. */
+static ln_status join_properties(const joining *j, json_t *a, json_t *b, bool a_closed, bool b_closed) {
+    json_t *out = json_object(), *v;
+    const char *name;
+    bool ok = out != NULL;
+    json_object_foreach(a, name, v) {
+        json_t *other = json_object_get(b, name);
+        if (!ok) break;
+        json_t *joined = other ? both_of(v, other) : b_closed ? json_false() : json_incref(v);
+        ok = joined && json_object_set_new(out, name, joined) == 0;
+    }
+    json_object_foreach(b, name, v) {
+        if (!ok || json_object_get(a, name)) continue;
+        ok = json_object_set_new(out, name, a_closed ? json_false() : json_incref(v)) == 0;
+    }
+    if (ok) return set_new(j, "properties", out);
+    json_decref(out);
+    return LN_OOM(j->r->err, "a schema");
+}
+
+/* Bounds: the narrower one. */
+static bool is_bound(const char *key, bool *lower) {
+    static const char *const lows[] = {"minimum", "exclusiveMinimum", "minLength", "minItems",
+                                       "minProperties"};
+    static const char *const highs[] = {"maximum", "exclusiveMaximum", "maxLength", "maxItems",
+                                        "maxProperties"};
+    for (size_t i = 0; i < LN_COUNT(lows); i++) {
+        *lower = strcmp(key, lows[i]) == 0;
+        if (*lower || strcmp(key, highs[i]) == 0) return true;
+    }
+    return false;
+}
+
+/* Alternatives on both sides: each pair of them. */
+static ln_status join_alternatives(const joining *j, const char *key, json_t *a, json_t *b) {
+    json_t *out = json_array();
+    bool ok = out != NULL;
+    if (json_array_size(a) * json_array_size(b) > MOST_ALTERNATIVES) {
+        json_decref(out);
+        return schema_refuse(j->r, j->at, key, "there are more than %d combinations of alternatives",
+                             MOST_ALTERNATIVES);
+    }
+    for (size_t i = 0; ok && i < json_array_size(a); i++)
+        for (size_t k = 0; ok && k < json_array_size(b); k++) {
+            json_t *pair = both_of(json_array_get(a, i), json_array_get(b, k));
+            ok = pair && json_array_append_new(out, pair) == 0;
+        }
+    if (ok) return set_new(j, key, out);
+    json_decref(out);
+    return LN_OOM(j->r->err, "a schema");
+}
+
+static bool is_one_of(const char *key, const char *const *names, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(key, names[i]) == 0) return true;
+    return false;
+}
+
+static ln_status join_keyword(const joining *j, const char *key, json_t *a, json_t *b) {
+    static const char *const schemas[] = {"additionalProperties", "unevaluatedProperties", "items",
+                                          "propertyNames"};
+    static const char *const many[] = {"anyOf", "oneOf"};
+    bool lower;
+    if (json_equal(a, b)) return LN_OK;
+    if (strcmp(key, "type") == 0) return join_types(j, key, a, b);
+    if (strcmp(key, "required") == 0) return join_lists(j, key, a, b, false);
+    if (strcmp(key, "enum") == 0) return join_lists(j, key, a, b, true);
+    if (is_one_of(key, many, LN_COUNT(many))) return join_alternatives(j, key, a, b);
+    if (is_one_of(key, schemas, LN_COUNT(schemas))) return set_new(j, key, both_of(a, b));
+    if (is_bound(key, &lower) && json_is_number(a) && json_is_number(b))
+        return set_new(j, key, json_incref((json_number_value(a) > json_number_value(b)) == lower ? a : b));
+    return schema_refuse(j->r, j->at, key,
+                         "two different values of this keyword cannot be joined; write one schema");
+}
+
+static bool is_closed(const json_t *s) {
+    return json_is_false(json_object_get(s, "additionalProperties")) ||
+           json_is_false(json_object_get(s, "unevaluatedProperties"));
+}
+
+ln_status schema_join(schema_reader *r, json_t *a, json_t *b, const schema_place *at, json_t **out) {
+    char found[80];
+    const char *key;
+    json_t *v;
+    LN_TRY(schema_flat(r, a, at, &a));
+    LN_TRY(schema_flat(r, b, at, &b));
+    *out = json_is_true(a) ? b : a;
+    if (json_is_boolean(a) || json_is_true(b)) return LN_OK;
+    *out = b;
+    if (json_is_false(b)) return LN_OK;
+    if (!json_is_object(a) || !json_is_object(b))
+        return schema_refuse(r, at, NULL, "expected a schema (an object), found %s",
+                             ln_json_text(json_is_object(a) ? b : a, found));
+    json_t *into = keep(r, json_copy(a));
+    if (!into) return LN_OOM(r->err, "a schema");
+    const joining j = {r, into, at};
+    json_object_foreach(b, key, v) {
+        json_t *has = json_object_get(a, key);
+        if (schema_is_annotation(key) && has) continue;
+        if (strcmp(key, "properties") == 0) continue; /* below */
+        if (!has) {
+            if (json_object_set(into, key, v) != 0) return LN_OOM(r->err, "a schema");
+        } else {
+            LN_TRY(join_keyword(&j, key, has, v));
+        }
+    }
+    json_t *p = json_object_get(a, "properties"), *q = json_object_get(b, "properties");
+    if (p || q) LN_TRY(join_properties(&j, p, q, is_closed(a), is_closed(b)));
+    *out = into;
+    return LN_OK;
+}
+
+/* Joins what a $ref names, and the parts of allOf, with what stands beside them. */
+static ln_status flatten(schema_reader *r, json_t *s, const schema_place *at, json_t **out) {
+    json_t *parts = json_object_get(s, "allOf"), *target;
+    char found[80];
+    if (json_object_get(s, "$ref")) {
+        json_t *rest = schema_without(r, s, "$ref");
+        if (!rest) return LN_OOM(r->err, "a schema");
+        LN_TRY(schema_target(r, s, at, &target));
+        return schema_join(r, target, rest, at, out);
+    }
+    if (!json_is_array(parts) || json_array_size(parts) == 0)
+        return schema_refuse(r, at, "allOf", "expected a list of schemas, found %s",
+                             ln_json_text(parts, found));
+    json_t *rest = schema_without(r, s, "allOf"), *all = json_array_get(parts, 0);
+    if (!rest) return LN_OOM(r->err, "a schema");
+    for (size_t i = 1; i < json_array_size(parts); i++) {
+        const schema_place in = {at, "allOf", 0}, one = {&in, NULL, i};
+        LN_TRY(schema_join(r, all, json_array_get(parts, i), &one, &all));
+    }
+    return schema_join(r, all, rest, at, out);
+}
+
+ln_status schema_flat(schema_reader *r, json_t *s, const schema_place *at, json_t **out) {
+    *out = s;
+    if (!json_is_object(s) || (!json_object_get(s, "$ref") && !json_object_get(s, "allOf"))) return LN_OK;
+    if (r->depth == MOST_SCHEMA_DEPTH)
+        return schema_refuse(r, at, NULL, "schemas refer to each other without end, or deeper than %d levels",
+                             MOST_SCHEMA_DEPTH);
+    r->depth++;
+    const ln_status st = flatten(r, s, at, out);
+    r->depth--;
+    return st;
+}
