@@ -988,7 +988,7 @@ typedef struct ln_adapter_info {
     char targets[256];        /* last names of its modules, separated by commas: q_proj,v_proj */
     char digest[65];          /* SHA-256 of all that it adds, in hexadecimal digits */
     int n_modules, n_tensors; /* matrices of the model that it changes, or their biases; its tensors */
-    int n_applied;            /* of n_tensors, all but those of vision and audio towers; -1: no model named */
+    int n_applied;            /* those that add something, or -1 where no model was named */
     int64_t rank_min, rank_max;
     double scale_min, scale_max; /* factor of B A */
     uint64_t n_parameters;
@@ -996,7 +996,7 @@ typedef struct ln_adapter_info {
 
 /* Reads the adapter in the directory `dir`, as PEFT, mlx-lm or go-mlx writes it, and with `model` (not NULL)
  * checks that every tensor has a place of its shape in that model. LN_EINVALID: the files contradict each
- * other or the model. LN_EUNSUPPORTED: not plain LoRA on matrices of the layers. LN_EIO. */
+ * other or the model. LN_EUNSUPPORTED: not plain LoRA on layers, or another embedding. LN_EIO. */
 LN_API LN_MUST_CHECK ln_status ln_adapter_show(const char *dir, const char *model, ln_adapter_info *out,
                                                ln_error *err);
 

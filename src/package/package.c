@@ -127,7 +127,8 @@ void ln_package_info(const ln_package *m, ln_info *info) {
 ln_status ln_package_match_adapter(const ln_package *m, const struct ln_adapter_file *a, int *weights,
                                    ln_error *err) {
     int *slots = ln_zalloc(2 * a->n + 2, sizeof *slots), *layers = slots ? slots + a->n + 1 : NULL;
-    ln_status st = slots ? ln_adapter_match(a, &m->spec, slots, layers, err) : LN_OOM(err, "an adapter");
+    ln_status st =
+        slots ? ln_adapter_match(a, &m->spec, &m->weights, slots, layers, err) : LN_OOM(err, "an adapter");
     for (size_t i = 0; st == LN_OK && i < a->n; i++) {
         if (layers[i] < 0)
             st = ln_fail(err, LN_EUNSUPPORTED,
