@@ -58,6 +58,7 @@ static ln_status open_parts(ln_package *m, const char *model, ln_error *err) {
     LN_TRY(ln_genconfig_open(&m->gen, m->path, &m->config, m->spec.V, token_id, m->tok, err));
     LN_TRY(open_template(m, err));
     m->delims = ln_reasoning_delims_of(m->tok, m->tmpl);
+    m->calls = ln_call_form_of(m->tmpl);
     LN_TRY(open_pooling(m, err));
     return ln_tensors_check(&m->tensors, false, err);
 }
@@ -122,6 +123,7 @@ void ln_package_info(const ln_package *m, ln_info *info) {
     memcpy(info->eos_ids, m->gen.eos, sizeof info->eos_ids);
     info->numerics = ln_run_numerics(s, m->opt.numerics);
     info->n_files = (int)m->tensors.n_files;
+    if (m->calls) memcpy(info->tool_form, m->calls->name, strlen(m->calls->name));
 }
 
 ln_status ln_package_match_adapter(const ln_package *m, const struct ln_adapter_file *a, int *weights,

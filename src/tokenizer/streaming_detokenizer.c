@@ -30,7 +30,7 @@ out:
 }
 
 void ln_detok_open(ln_detok *d, const ln_tok *tok, bool skip_special) {
-    *d = (ln_detok){.tok = tok, .skip_special = skip_special, .keep = {-1, -1}};
+    *d = (ln_detok){.tok = tok, .skip_special = skip_special, .keep = {-1, -1, -1}};
 }
 
 static ln_status begin(ln_detok *d, ln_error *err) {
@@ -47,7 +47,8 @@ ln_status ln_detok_push(ln_detok *d, int32_t id, ln_error *err) {
     size_t bytes;
     bool skip;
     const char *text = tok_shown(d->tok, id, &bytes, &skip);
-    if (!text || (d->skip_special && skip && id != d->keep[0] && id != d->keep[1])) return LN_OK;
+    for (size_t i = 0; i < LN_COUNT(d->keep); i++) skip = skip && id != d->keep[i];
+    if (!text || (d->skip_special && skip)) return LN_OK;
     return dec_push(&d->tok->dec, d->state, text, bytes, &d->text, err);
 }
 
