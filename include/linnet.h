@@ -309,8 +309,8 @@ typedef struct ln_adapter ln_adapter; /* an adapter that an engine has loaded: s
  *
  * LN_EIO: no such model, or a file cannot be read. LN_EINVALID: a file contradicts its format or another
  * file. LN_EUNSUPPORTED: an architecture, dtype or tokenizer that linnet does not know. LN_ECHANGED: a file
- * changed meanwhile. A chat template that cannot be used is an error here only where opt->chat_template names
- * it. */
+ * changed meanwhile. Without tokenizer.json, calls that need a text fail. A chat template that cannot be used
+ * is an error here only where opt->chat_template names it. */
 LN_API LN_MUST_CHECK ln_status ln_model_open(ln_model **out, const char *model, const ln_options *opt,
                                              ln_error *err);
 /* Closes the handle. Engines that were opened on the model stay usable and keep its memory. */

@@ -124,6 +124,7 @@ ln_status ln_answer_open(ln_answer *a, const ln_package *model, const ln_samplin
     ln_calls_open(&a->calls, how->tool_choice ? model->calls : NULL, how->tool_names, how->n_tool_names,
                   how->single_tool_call);
     ln_stop_open(&a->stop, NULL, 0);
+    LN_TRY(ln_tok_check(model->tok, err));
     if (split && model->delims) LN_TRY(open_think(a, ids, n, err));
     open_detok(a, &a->detok);
     find_end_ids(a);

@@ -7,6 +7,7 @@ ln_status ln_tok_decode(const ln_tok *tok, const int32_t *ids, size_t n, bool sk
     tok_decoding *g = NULL;
     size_t from = out->len;
     ln_status st;
+    LN_TRY(ln_tok_check(tok, err));
     LN_GO(dec_open(&tok->dec, &g, err));
     for (size_t i = 0; i < n; i++) {
         size_t bytes;
@@ -34,6 +35,7 @@ void ln_detok_open(ln_detok *d, const ln_tok *tok, bool skip_special) {
 }
 
 static ln_status begin(ln_detok *d, ln_error *err) {
+    LN_TRY(ln_tok_check(d->tok, err));
     d->text.len = 0;
     LN_TRY(utf8_reserve(&d->text, 0, err));
     d->text.data[0] = '\0';
