@@ -228,6 +228,11 @@ typedef struct ln_id_list {
  * Order: logit bias and ignore_eos; repeat penalty; presence and frequency penalties; forbidden tokens;
  * argmax when temperature is 0 or top_k is 1; else temperature, top-p, top-k, min-p, draw. A draw is
  * argmax(logit + Gumbel noise), where the noise is a function of Philox(seed, position, id). */
+typedef enum ln_tool_choice {
+    LN_TOOLS_OFF = 0, /* calls stay in the text */
+    LN_TOOLS_AUTO     /* the model decides; calls are split off the text */
+} ln_tool_choice;
+
 typedef struct ln_sampling {
     uint32_t size;      /* of the caller's struct: sizeof(ln_sampling) */
     double temperature; /* 0: greedy, the lowest id on ties; at most 1e6 */
@@ -282,6 +287,15 @@ typedef struct ln_sampling {
     size_t n_model_stop;
     const int32_t *stop_ids; /* [n_stop_ids] ids that end the generation, besides the model's stop ids */
     size_t n_stop_ids;
+    /* Calls of the tools of ln_prompt.request, in the form that the chat template asks the model for: each
+     * that is whole, names one of them and has an object as its arguments is split off the text, to
+     * LN_EVENT_TOOL_CALL and ln_result.tool_calls. Anything else stays in the text. */
+    ln_tool_choice tool_choice;
+    /* [n_tool_names] names of the tools that may be called; a call of another one is text. None: all tools
+     * of the request. */
+    const char *const *tool_names;
+    size_t n_tool_names;
+    bool single_tool_call; /* generation ends after the first call */
 } ln_sampling;
 
 /* ---- models ---- */
@@ -295,8 +309,8 @@ typedef struct ln_adapter ln_adapter; /* an adapter that an engine has loaded: s
  *
  * LN_EIO: no such model, or a file cannot be read. LN_EINVALID: a file contradicts its format or another
  * file. LN_EUNSUPPORTED: an architecture, dtype or tokenizer that linnet does not know. LN_ECHANGED: a file
- * changed meanwhile. A chat template that cannot be used is an error here only where opt->chat_template names
- * it. */
+ * changed meanwhile. Without tokenizer.json, calls that need a text fail. A chat template that cannot be used
+ * is an error here only where opt->chat_template names it. */
 LN_API LN_MUST_CHECK ln_status ln_model_open(ln_model **out, const char *model, const ln_options *opt,
                                              ln_error *err);
 /* Closes the handle. Engines that were opened on the model stay usable and keep its memory. */
@@ -321,6 +335,9 @@ typedef struct ln_info {
     int n_eos;
     ln_numerics numerics; /* that the model's options give: LN_EXACT or LN_FAST */
     int n_files;          /* weight files */
+    /* The form in which the chat template has the model call tools: hermes, llama3 or mistral; "": none that
+     * is known, so that ln_sampling.tool_choice cannot be used. */
+    char tool_form[16];
 } ln_info;
 
 /* Writes the facts of an open model to *info, which the caller owns. */
@@ -485,6 +502,13 @@ typedef struct ln_top {
  * reasoning delimiters, the output is split: `reasoning` has what is between them, without the delimiters and
  * the newlines next to them; `text` has the answer, and stop texts apply to the answer alone. `ids` has all
  * of the output. Other output is not split. */
+/* A call of a tool that a model has asked for. The texts belong to the result. */
+typedef struct ln_tool_call {
+    const char *name;
+    const char *arguments; /* [arguments_bytes] and a NUL byte: a JSON object, as the model wrote it */
+    size_t arguments_bytes;
+} ln_tool_call;
+
 typedef struct ln_result {
     uint32_t size;       /* of the caller's struct: sizeof(ln_result) */
     int32_t *prompt_ids; /* [n_prompt_ids] */
@@ -511,6 +535,9 @@ typedef struct ln_result {
      * of the stop text in ln_sampling.stop (then in model_stop) in stop_text, else -1. */
     int32_t stop_id;
     int stop_text;
+    /* [n_tool_calls] calls of tools, where ln_sampling.tool_choice asks for them; NULL when there is none. */
+    ln_tool_call *tool_calls;
+    size_t n_tool_calls;
 } ln_result;
 
 /* Generates text after `prompt`. `sampling` NULL: ln_sampling_default. `on_text` receives the answer piece by
@@ -576,13 +603,15 @@ LN_API LN_MUST_CHECK ln_status ln_request_open(ln_request **out, ln_engine *engi
 LN_API LN_MUST_CHECK ln_status ln_request_start(ln_request *request, ln_error *err);
 
 /* TOKEN: a generated token. TEXT, REASONING: the next piece of the answer, or of its reasoning: complete
- * UTF-8 characters. FINISH: the last event. NONE: there is no event yet. */
+ * UTF-8 characters. TOOL_CALL: a whole call of a tool. FINISH: the last event. NONE: there is no event yet.
+ */
 typedef enum ln_event_kind {
     LN_EVENT_NONE = 0,
     LN_EVENT_TOKEN,
     LN_EVENT_TEXT,
     LN_EVENT_REASONING,
-    LN_EVENT_FINISH
+    LN_EVENT_FINISH,
+    LN_EVENT_TOOL_CALL
 } ln_event_kind;
 
 /* Pointers in an event are borrowed until the next ln_request_next or ln_request_close of the request. */
@@ -594,10 +623,13 @@ typedef struct ln_event {
     double logprob;
     const ln_top *top;
     size_t n_top;
-    const char *text; /* TEXT, REASONING: [bytes], no terminator. FINISH: the error's message or NULL */
+    /* TEXT, REASONING: [bytes], no terminator. TOOL_CALL: the arguments, a JSON object. FINISH: the error's
+     * message or NULL */
+    const char *text;
     size_t bytes;
     ln_finish finish; /* FINISH */
     ln_status status; /* FINISH: LN_OK, or the error that ended this request alone */
+    const char *name; /* TOOL_CALL: the tool */
 } ln_event;
 
 /* Takes the request's next event, in the order in which they happened. Waits for one at most `seconds` (0:
@@ -988,7 +1020,7 @@ typedef struct ln_adapter_info {
     char targets[256];        /* last names of its modules, separated by commas: q_proj,v_proj */
     char digest[65];          /* SHA-256 of all that it adds, in hexadecimal digits */
     int n_modules, n_tensors; /* matrices of the model that it changes, or their biases; its tensors */
-    int n_applied;            /* of n_tensors, all but those of vision and audio towers; -1: no model named */
+    int n_applied;            /* those that add something, or -1 where no model was named */
     int64_t rank_min, rank_max;
     double scale_min, scale_max; /* factor of B A */
     uint64_t n_parameters;
@@ -996,7 +1028,7 @@ typedef struct ln_adapter_info {
 
 /* Reads the adapter in the directory `dir`, as PEFT, mlx-lm or go-mlx writes it, and with `model` (not NULL)
  * checks that every tensor has a place of its shape in that model. LN_EINVALID: the files contradict each
- * other or the model. LN_EUNSUPPORTED: not plain LoRA on matrices of the layers. LN_EIO. */
+ * other or the model. LN_EUNSUPPORTED: not plain LoRA on layers, or another embedding. LN_EIO. */
 LN_API LN_MUST_CHECK ln_status ln_adapter_show(const char *dir, const char *model, ln_adapter_info *out,
                                                ln_error *err);
 

@@ -48,7 +48,7 @@ static ln_status match(const ln_adapter_file *a, const char *model, ln_adapter_i
     LN_TRY(ln_package_open(&m, model, &o, err));
     const ln_status st = ln_package_match_adapter(m, a, NULL, err);
     ln_package_close(&m);
-    if (st == LN_OK) out->n_applied = out->n_tensors - (int)a->n_unused;
+    if (st == LN_OK) out->n_applied = (int)ln_adapter_applied(a);
     return st;
 }
 
@@ -173,7 +173,7 @@ ln_status ln_adapter_describe(const ln_adapter *adapter, ln_adapter_info *out, l
     const ln_adapter_slot *s = &l->e->adapters[l->slot];
     for (size_t k = 0; k < s->n_parts; k++) {
         facts(s->files[k], s->scales[k] * s->scale, &all);
-        all.n_applied += (int)(s->files[k]->tensors.n - s->files[k]->n_unused);
+        all.n_applied += (int)ln_adapter_applied(s->files[k]);
     }
     memcpy(all.digest, s->digest, sizeof all.digest);
     ln_api_give_sized(out, sizeof all, &all);

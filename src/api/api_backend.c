@@ -131,7 +131,11 @@ static ln_status take_sampling(ln_hosted *l, const ln_sampling *from, ln_samplin
     *copy = (ln_sampling){
         .size = sizeof(ln_sampling), .top_p = 1, .repeat_penalty = 1, .repeat_last = 64, .n_max = -1};
     *how = copy;
-    return ln_api_sampling(from, vocabulary(l), copy, err);
+    LN_TRY(ln_api_sampling(from, vocabulary(l), copy, err));
+    if (copy->tool_choice == LN_TOOLS_OFF) return LN_OK;
+    return ln_fail(err, LN_EUNSUPPORTED,
+                   "ln_sampling.tool_choice: a backend hands on text only; use LN_TOOLS_OFF, or an engine "
+                   "(ln_request_open)");
 }
 
 static ln_status run(ln_backend_model *model, bool chat, const ln_prompt *prompt, const ln_sampling *sampling,

@@ -120,6 +120,7 @@ static ln_status run(ln_engine *engine, const ln_eng *e, const char *in, const c
     ln_str conditions = {0};
     ln_batch_options how = *opt;
     ln_status st;
+    LN_GO(ln_tok_check(m->tok, err));
     LN_GO(name_adapters(&target, opt->model_name ? opt->model_name : "model", m->path, opt, err));
     ln_package_sampling(m, &target.sampling);
     wire_fingerprint(fingerprint, e->run->opt.numerics);

@@ -36,6 +36,12 @@ static ln_status check_lists(const ln_sampling *s, int64_t V, ln_error *err) {
     if (!ids_ok(s->stop_ids, s->n_stop_ids, V))
         return ln_fail(err, LN_EUSAGE, "stop ids (ln_sampling.stop_ids): expected ids from 0 to %lld",
                        (long long)V - 1);
+    ok = s->tool_names || s->n_tool_names == 0;
+    for (size_t i = 0; ok && i < s->n_tool_names; i++) ok = s->tool_names[i] != NULL;
+    if (!ok || s->tool_choice < LN_TOOLS_OFF || s->tool_choice > LN_TOOLS_AUTO)
+        return ln_fail(err, LN_EUSAGE,
+                       "ln_sampling.tool_choice: expected LN_TOOLS_OFF or LN_TOOLS_AUTO, and in tool_names "
+                       "texts that are not NULL");
     if (!texts_ok(s->model_stop, s->n_model_stop))
         return ln_fail(err, LN_EUSAGE, "model_stop: expected texts of 1 to %d bytes of UTF-8", LN_STOP_MOST);
     return LN_OK;

@@ -61,6 +61,12 @@ const char *ln_model_template_source(const ln_model_template *t, size_t *bytes) 
     return shown->text;
 }
 
+const char *ln_model_template_tools_source(const ln_model_template *t, size_t *bytes) {
+    const template_text *shown = t->tools ? &t->from.tools : &t->from.plain;
+    *bytes = shown->bytes;
+    return shown->text;
+}
+
 bool ln_model_template_names(const ln_model_template *t, const char *name) {
     return (t->plain && jinja_names(t->plain, name)) || (t->tools && jinja_names(t->tools, name));
 }

@@ -70,6 +70,8 @@ void ln_model_template_close(ln_model_template **t);
 /* The source of the template for conversations without tools, or of the one for tools if there is no other;
  * *bytes is its length. Borrowed until close. */
 const char *ln_model_template_source(const ln_model_template *t, size_t *bytes);
+/* The same of the template for conversations with tools, or of the one for all. */
+const char *ln_model_template_tools_source(const ln_model_template *t, size_t *bytes);
 /* Whether the template mentions a variable of that name, such as enable_thinking. */
 bool ln_model_template_names(const ln_model_template *t, const char *name);
 

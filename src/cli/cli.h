@@ -212,6 +212,8 @@ typedef struct session {
 ln_status session_ids(session *s, const args *a, ln_error *err);
 /* session_ids, and opens an engine with space for the ids. */
 ln_status session_open(session *s, const args *a, ln_error *err);
+/* LN_EIO, LN_EUNSUPPORTED: the model has no tokenizer, so that it can neither read nor write a text. */
+ln_status check_texts(const ln_model *model, ln_error *err);
 void session_close(session *s);
 
 /* ---- output ---- */

@@ -1,6 +1,11 @@
 /* The common beginning of the verbs that process raw text: prompt, model, ids, engine. */
 #include "cli.h"
 
+ln_status check_texts(const ln_model *model, ln_error *err) {
+    size_t n;
+    return ln_tokenize(ln_model_tokenizer(model), "", 0, false, NULL, 0, &n, err);
+}
+
 ln_status session_ids(session *s, const args *a, ln_error *err) {
     input in = {0};
     ln_status st = LN_OK;

@@ -112,6 +112,7 @@ ln_status cmd_batch(const args *a, ln_error *err) {
     LN_GO(options_of(a, &opt, err));
     if (opt.n_parallel == 0) opt.n_parallel = BATCH_PARALLEL;
     LN_GO(ln_model_open(&model, a->model, &opt, err));
+    LN_GO(check_texts(model, err));
     LN_GO(ln_model_info(model, &info, err));
     LN_GO(ln_engine_open(&engine, model, &opt, err));
     LN_GO(load_loras(a, engine, open, named, err));

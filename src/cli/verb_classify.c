@@ -301,6 +301,7 @@ static ln_status open_model(job *j, ln_model **model, ln_engine **engine, ln_bac
         return class_inputs_fill(&j->in, a, err);
     }
     LN_TRY(ln_model_open(model, a->model, opt, err));
+    LN_TRY(check_texts(*model, err));
     LN_TRY(ln_model_info(*model, info, err));
     j->n_vocab = info->vocab_size;
     LN_TRY(class_inputs_encode(&j->in, a, *model, err));

@@ -114,6 +114,7 @@ ln_status cmd_run(const args *a, ln_error *err) {
     LN_GO(check_save(a, err));
     LN_GO(input_read(&in, a, true, err));
     LN_GO(ln_model_open(&model, a->model ? a->model : "tiny", &opt, err));
+    LN_GO(check_texts(model, err));
     LN_GO(sampling_of(a, model, &how, err));
     LN_GO(ln_model_info(model, &info, err));
     start_note(a, &info, &how);

@@ -105,7 +105,9 @@ static ln_status adapter_text(const ln_adapter_info *m, ln_error *err) {
                 (unsigned long long)m->n_parameters);
     if (m->n_applied >= 0) ln_str_addf(&s, "applied     %d of %d tensors", m->n_applied, m->n_tensors);
     if (m->n_applied >= 0 && m->n_applied < m->n_tensors)
-        ln_str_addf(&s, "; the other %d are for a vision or audio tower, which texts do not use",
+        ln_str_addf(&s,
+                    "; the other %d change nothing: tensors of a vision or audio tower, which texts do "
+                    "not use, and copies of the model's embedding table or output head",
                     m->n_tensors - m->n_applied);
     if (m->n_applied >= 0) ln_str_adds(&s, "\n");
     ln_str_addf(&s, "digest      %s\n", m->digest);

@@ -27,7 +27,8 @@ static bool give(ln_convert *c, int slot, int layer, const ln_adapter_module *m)
 static ln_status assign(ln_convert *c, ln_error *err) {
     const ln_adapter_file *a = c->adapter;
     int *slots = ln_zalloc(2 * a->n + 1, sizeof *slots), *layers = slots ? slots + a->n : NULL;
-    ln_status st = slots ? ln_adapter_match(a, &c->spec, slots, layers, err) : LN_OOM(err, "an adapter");
+    ln_status st =
+        slots ? ln_adapter_match(a, &c->spec, &c->weights, slots, layers, err) : LN_OOM(err, "an adapter");
     if (st == LN_OK && a->n_unused)
         st = ln_fail(err, LN_EUNSUPPORTED,
                      "%s: %zu of %zu tensors are for a vision or audio tower, to which linnet adds nothing; "

@@ -196,9 +196,11 @@ static void say(const ln_adapter_slot *s) {
             ln_log(LN_LOG_WARN,
                    "adapter %s: %zu of %zu tensors are for a vision or audio tower, which texts do not use",
                    a->path, a->n_unused, a->tensors.n);
+        if (a->n_copies)
+            ln_log(LN_LOG_INFO, "adapter %s: its embedding table or output head is the model's own", a->path);
         ln_log(LN_LOG_INFO, "adapter %s: %zu of %zu tensors applied, %s, rank %lld, factor %g", a->path,
-               a->tensors.n - a->n_unused, a->tensors.n, ln_adapter_layout_name(a->layout),
-               (long long)rank_of(a), s->scales[k]);
+               ln_adapter_applied(a), a->tensors.n, ln_adapter_layout_name(a->layout), (long long)rank_of(a),
+               s->scales[k]);
     }
 }
 

@@ -11,8 +11,8 @@ static bool is_among(const int32_t *ids, size_t n, int32_t id) {
     return false;
 }
 
-/* A detokenizer that leaves out special tokens but keeps the delimiters of reasoning, which reasoning.c
- * needs. */
+/* A detokenizer that leaves out special tokens but keeps the delimiters of reasoning and the tag of calls,
+ * which reasoning.c and tool_calls.c need. */
 static void open_detok(const ln_answer *a, ln_detok *d) {
     const ln_tok *tok = a->model->tok;
     const ln_reasoning_delims *delims = a->think.delims;
@@ -20,6 +20,7 @@ static void open_detok(const ln_answer *a, ln_detok *d) {
     if (delims)
         d->keep[0] = ln_tok_id(tok, delims->open, strlen(delims->open)),
         d->keep[1] = ln_tok_id(tok, delims->end, strlen(delims->end));
+    if (a->calls.form) d->keep[2] = ln_tok_id(tok, a->calls.form->open, strlen(a->calls.form->open));
 }
 
 /* Sets up the split of a conversation's answer into reasoning and answer: where the prompt's ids end with the
@@ -81,7 +82,9 @@ static ln_status mixed_token(const ln_answer *a, const char *text, int32_t *id, 
     if (ln_tok_id(tok, text, strlen(text)) >= 0) return LN_OK;
     ln_status st = ln_tok_encode(tok, text, strlen(text), false, &ids, err);
     for (size_t i = 0; st == LN_OK && *id < 0 && i < ids.n; i++)
-        if (ln_tok_is_special(tok, ids.data[i]) || is_among(a->detok.keep, 2, ids.data[i])) *id = ids.data[i];
+        if (ln_tok_is_special(tok, ids.data[i]) ||
+            is_among(a->detok.keep, LN_COUNT(a->detok.keep), ids.data[i]))
+            *id = ids.data[i];
     ln_ids_free(&ids);
     return st == LN_EINVALID ? LN_OK : st; /* no text that the tokenizer knows: it has no special token */
 }
@@ -118,7 +121,10 @@ ln_status ln_answer_open(ln_answer *a, const ln_package *model, const ln_samplin
                          const int32_t *ids, size_t n, ln_error *err) {
     *a = (ln_answer){.model = model, .how = how};
     ln_reasoning_open(&a->think, NULL, false);
+    ln_calls_open(&a->calls, how->tool_choice ? model->calls : NULL, how->tool_names, how->n_tool_names,
+                  how->single_tool_call);
     ln_stop_open(&a->stop, NULL, 0);
+    LN_TRY(ln_tok_check(model->tok, err));
     if (split && model->delims) LN_TRY(open_think(a, ids, n, err));
     open_detok(a, &a->detok);
     find_end_ids(a);
@@ -129,10 +135,13 @@ void ln_answer_close(ln_answer *a) {
     if (!a->model) return; /* never opened */
     ln_stop_close(&a->stop);
     ln_reasoning_close(&a->think);
+    ln_calls_close(&a->calls);
     ln_detok_close(&a->detok);
     ln_ids_free(&a->end);
     ln_str_free(&a->reasoning);
     ln_str_free(&a->text);
+    ln_str_free(&a->found);
+    ln_free(a->new_calls);
     ln_free(a->ends);
     ln_free(a->stops);
     ln_free(a->stop_ids);
@@ -161,16 +170,49 @@ static ln_status append(ln_str *to, const ln_str *piece, ln_error *err) {
     return to->failed ? LN_OOM(err, "generated text") : LN_OK;
 }
 
-/* Adds what reasoning.c has split to a->reasoning and a->text, the answer through stop_text.c. */
-static ln_status add_both(ln_answer *a, ln_error *err) {
+/* Adds a call. No stop text reaches from the text before it into the text after it. */
+static ln_status add_call(ln_answer *a, ln_error *err) {
+    void *p = a->new_calls;
+    const ln_str *name = &a->calls.name, *arguments = &a->calls.arguments;
+    LN_TRY(ln_stop_flush(&a->stop, err));
+    LN_TRY(append(&a->text, &a->stop.ready, err));
+    LN_TRY(ln_grow(&p, &a->cap_calls, a->n_calls + 1, sizeof *a->new_calls, err));
+    a->new_calls = p;
+    ln_answer_call *c = &a->new_calls[a->n_calls++];
+    *c = (ln_answer_call){a->text.len, a->found.len, a->found.len + name->len + 1, 0};
+    ln_str_add(&a->found, name->data, name->len + 1);
+    ln_str_add(&a->found, arguments->data, arguments->len + 1);
+    c->end = a->found.len;
+    return a->found.failed ? LN_OOM(err, "a call of a tool") : LN_OK;
+}
+
+/* Adds what reasoning.c has split to a->reasoning and a->text: the answer through tool_calls.c, and what is
+ * no call through stop_text.c. */
+static ln_status add_both(ln_answer *a, bool final, ln_error *err) {
+    ln_calls_piece piece;
     LN_TRY(append(&a->reasoning, &a->think.reasoning, err));
-    LN_TRY(ln_stop_push(&a->stop, a->think.answer.data, a->think.answer.len, err));
-    return append(&a->text, &a->stop.ready, err);
+    LN_TRY(ln_calls_push(&a->calls, a->think.answer.data, a->think.answer.len, err));
+    while (!a->stop.hit) {
+        LN_TRY(ln_calls_next(&a->calls, final, &piece, err));
+        if (piece == LN_CALLS_NOTHING) break;
+        if (piece == LN_CALLS_CALL) {
+            LN_TRY(add_call(a, err));
+            continue;
+        }
+        LN_TRY(ln_stop_push(&a->stop, a->calls.text.data, a->calls.text.len, err));
+        LN_TRY(append(&a->text, &a->stop.ready, err));
+    }
+    return LN_OK;
+}
+
+static void forget_last(ln_answer *a) {
+    a->reasoning.len = a->text.len = a->found.len = 0;
+    a->n_calls = 0;
 }
 
 ln_status ln_answer_push(ln_answer *a, int32_t id, ln_error *err) {
     void *p = a->ends;
-    a->reasoning.len = a->text.len = 0;
+    forget_last(a);
     if (a->think.state == LN_REASONING_INSIDE) a->n_reasoning++;
     LN_TRY(ln_grow(&p, &a->cap_ends, a->n + 1, sizeof *a->ends, err));
     a->ends = p;
@@ -178,17 +220,17 @@ ln_status ln_answer_push(ln_answer *a, int32_t id, ln_error *err) {
     a->detokenised += a->detok.text.len;
     a->ends[a->n++] = a->detokenised;
     LN_TRY(ln_reasoning_push(&a->think, a->detok.text.data, a->detok.text.len, err));
-    return add_both(a, err);
+    return add_both(a, false, err);
 }
 
 ln_status ln_answer_flush(ln_answer *a, ln_error *err) {
-    a->reasoning.len = a->text.len = 0;
+    forget_last(a);
     if (a->stop.hit) return LN_OK;
     LN_TRY(ln_detok_flush(&a->detok, err));
     LN_TRY(ln_reasoning_push(&a->think, a->detok.text.data, a->detok.text.len, err));
-    LN_TRY(add_both(a, err));
+    LN_TRY(add_both(a, false, err));
     LN_TRY(ln_reasoning_flush(&a->think, err));
-    LN_TRY(add_both(a, err));
+    LN_TRY(add_both(a, true, err));
     if (a->stop.hit) return LN_OK;
     LN_TRY(ln_stop_flush(&a->stop, err));
     return append(&a->text, &a->stop.ready, err);
@@ -215,7 +257,7 @@ out:
  * the first bytes of its first character, which the detokenizer gave only with a later token. */
 ln_status ln_answer_visible(const ln_answer *a, const int32_t *ids, size_t *out, ln_error *err) {
     size_t n = a->n;
-    uint64_t bytes = UINT64_MAX, shown = a->think.before + a->stop.shown;
+    uint64_t bytes = UINT64_MAX, shown = a->think.before + a->calls.before + a->stop.shown;
     if (a->stop.hit) {
         while (n > 0 && a->ends[n - 1] > shown) n--;
         while (n > 0) {

@@ -1,19 +1,28 @@
 /* The text of one answer: generated ids become text, reasoning is split off, and what ends the text is found.
  *
- * Text goes through three filters: the detokenizer; reasoning.c, which splits off the reasoning; stop_text.c,
- * which sees the answer alone. Stop texts that are special tokens or delimiters of reasoning never occur in
- * the text: their ids end the answer instead. */
+ * Text goes through four filters: the detokenizer; reasoning.c, which splits off the reasoning; tool_calls.c,
+ * which splits off calls of tools where they are asked for; stop_text.c, which sees the rest of the answer.
+ * Stop texts that are special tokens or delimiters of reasoning never occur in the text: their ids end the
+ * answer instead. */
 #ifndef LN_ANSWER_TEXT_H
 #define LN_ANSWER_TEXT_H
 
 #include "../package/package.h"
 #include "stop_text.h"
 
+/* A call of a tool that the last push or flush has found, after `at` bytes of its text. */
+typedef struct ln_answer_call {
+    size_t at;
+    size_t name, arguments; /* where they begin in ln_answer.found, each with a NUL byte at its end */
+    size_t end;
+} ln_answer_call;
+
 typedef struct ln_answer {
     const ln_package *model;
     const ln_sampling *how;
     ln_detok detok;
     ln_reasoning think;
+    ln_calls calls;
     ln_stop stop;
     const char **stops; /* stop texts of the caller, then those of the model */
     int32_t *stop_ids;  /* [stop.n_texts] the id of a stop text that is a token without a text; else -1 */
@@ -29,10 +38,14 @@ typedef struct ln_answer {
     uint64_t detokenised; /* bytes that the detokenizer has given */
     /* what the last push or flush added; valid until the next */
     ln_str reasoning, text;
+    ln_str found;
+    ln_answer_call *new_calls; /* [n_calls] */
+    size_t n_calls, cap_calls;
 } ln_answer;
 
 /* `how` must outlive the answer. With `split` the prompt went through a chat template, and reasoning is split
- * off where the model knows delimiters; ids[0..n) is the prompt. Call ln_answer_close after an error too. */
+ * off where the model knows delimiters; ids[0..n) is the prompt. Calls of the tools how->tool_names are split
+ * off where how->tool_choice asks for it. Call ln_answer_close after an error too. */
 ln_status ln_answer_open(ln_answer *a, const ln_package *model, const ln_sampling *how, bool split,
                          const int32_t *ids, size_t n, ln_error *err);
 void ln_answer_close(ln_answer *a);
@@ -43,7 +56,8 @@ bool ln_answer_ends_at(const ln_answer *a, int32_t id, int *stop_text);
 ln_status ln_answer_warn(const ln_answer *a, _Atomic uint64_t *warned, ln_error *err);
 /* The id that is appended for the model, because the budget of reasoning is spent; -1: none. */
 int32_t ln_answer_forced(ln_answer *a);
-/* Appends a generated id; a->stop.hit says whether a stop text is complete. */
+/* Appends a generated id; a->stop.hit says whether a stop text is complete, a->calls.ended whether the only
+ * call that was wanted is. */
 ln_status ln_answer_push(ln_answer *a, int32_t id, ln_error *err);
 /* Ends the text: releases what the filters hold back. The last bytes may complete a stop text. */
 ln_status ln_answer_flush(ln_answer *a, ln_error *err);

@@ -463,6 +463,7 @@ ln_status ln_eng_classify(ln_eng *e, const ln_prompt *prompts, size_t n, const l
     ln_status st = LN_OK;
     double start = ln_now();
     choose_sampling(&c);
+    LN_GO(ln_tok_check(e->model->tok, err));
     LN_GO(encode_labels(&c, err));
     LN_GO(find_paths(&c, err));
     LN_GO(allocate(&c, err));

@@ -5,6 +5,7 @@
 #include "generate.h"
 
 #include "engine.h"
+#include "tool_names.h"
 
 #include <string.h>
 
@@ -29,6 +30,7 @@ ln_status ln_eng_request(ln_req **out, ln_eng *e, const ln_prompt *p, const ln_r
     ln_status st = LN_OK;
     ln_ids ids = {0};
     ln_req_options o = *opt;
+    ln_arena names = {0};
     ln_sampling how;
     const bool tmpl = ln_package_uses_template(e->model, p);
     *out = NULL;
@@ -45,11 +47,13 @@ ln_status ln_eng_request(ln_req **out, ln_eng *e, const ln_prompt *p, const ln_r
     if (o.how) {
         how = *o.how;
         if (how.n_max < 0) how.n_max = tmpl ? INT64_MAX : RAW_TOKENS;
+        LN_GO(ln_eng_tool_names(e->model, p, &names, &how, err));
         o.how = &how;
     }
     LN_GO(ln_req_new(out, e, &o, err));
 out:
     ln_ids_free(&ids);
+    ln_arena_free(&names);
     return st;
 }
 

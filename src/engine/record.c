@@ -13,18 +13,28 @@ static ln_status add_event(ln_req *r, ln_event_kind kind, size_t at, size_t n, l
     return LN_OK;
 }
 
-/* Appends a piece of text and its event. After an error the text may have it and the events not. */
-static ln_status add_text(ln_req *r, ln_event_kind kind, ln_str *all, const ln_str *piece, ln_error *err) {
+/* Appends piece[from .. to) and its event. After an error the text may have it and the events not. */
+static ln_status add_text(ln_req *r, ln_event_kind kind, ln_str *all, const ln_str *piece, size_t from,
+                          size_t to, ln_error *err) {
     const size_t at = all->len;
-    if (piece->len == 0) return LN_OK;
-    ln_str_add(all, piece->data, piece->len);
+    if (to == from) return LN_OK;
+    ln_str_add(all, piece->data + from, to - from);
     if (all->failed) return LN_OOM(err, "generated text");
-    return add_event(r, kind, at, piece->len, err);
+    return add_event(r, kind, at, to - from, err);
 }
 
 static ln_status add_pieces(ln_req *r, ln_error *err) {
-    LN_TRY(add_text(r, LN_EVENT_REASONING, &r->reasoning, &r->answer.reasoning, err));
-    return add_text(r, LN_EVENT_TEXT, &r->text, &r->answer.text, err);
+    const ln_answer *a = &r->answer;
+    size_t at = 0;
+    LN_TRY(add_text(r, LN_EVENT_REASONING, &r->reasoning, &a->reasoning, 0, a->reasoning.len, err));
+    for (size_t i = 0; i < a->n_calls; i++) {
+        const ln_answer_call *c = &a->new_calls[i];
+        LN_TRY(add_text(r, LN_EVENT_TEXT, &r->text, &a->text, at, c->at, err));
+        LN_TRY(add_text(r, LN_EVENT_TOOL_CALL, &r->calls, &a->found, c->name, c->end, err));
+        r->n_calls++;
+        at = c->at;
+    }
+    return add_text(r, LN_EVENT_TEXT, &r->text, &a->text, at, a->text.len, err);
 }
 
 /* Appends the drawn token. Everything is allocated before anything is appended. */
@@ -64,8 +74,8 @@ ln_status ln_req_take(ln_req *r, bool *done, ln_finish *how, ln_error *err) {
         const int64_t n = (int64_t)r->all.n - r->opt.n_ids;
         if (ln_req_cancelled(r)) *how = LN_FINISH_CANCELLED;
         else if (n >= r->how.n_max || (int64_t)r->all.n > r->e->run->opt.n_ctx) *how = LN_FINISH_LENGTH;
-        else *done = r->answer.stop.hit;
-        if (r->answer.stop.hit) *how = LN_FINISH_STOP;
+        else *done = r->answer.stop.hit || r->answer.calls.ended;
+        if (r->answer.stop.hit || r->answer.calls.ended) *how = LN_FINISH_STOP;
         if (!*done) ln_req_changed(r);
     }
 out:
@@ -134,6 +144,24 @@ static bool fill_prompt(const ln_req *r, ln_result *out) {
     return true;
 }
 
+/* Copies the calls of tools into one allocation: the array, then the texts. */
+static bool fill_calls(const ln_req *r, ln_result *out) {
+    const size_t bytes = r->n_calls * sizeof *out->tool_calls;
+    if (r->n_calls == 0) return true;
+    out->tool_calls = ln_alloc(bytes + r->calls.len);
+    if (!out->tool_calls) return false;
+    const char *at = memcpy((char *)out->tool_calls + bytes, r->calls.data, r->calls.len);
+    for (size_t i = 0; i < r->n_calls; i++) {
+        ln_tool_call *c = &out->tool_calls[i];
+        c->name = at;
+        c->arguments = at + strlen(at) + 1;
+        c->arguments_bytes = strlen(c->arguments);
+        at = c->arguments + c->arguments_bytes + 1;
+    }
+    out->n_tool_calls = r->n_calls;
+    return true;
+}
+
 /* Copies the record into *out, which then owns the copies; also after an error. */
 static bool fill_result(const ln_req *r, ln_result *out) {
     const size_t n = r->state == LN_REQ_DONE ? r->n_visible : r->all.n - (size_t)r->opt.n_ids;
@@ -150,7 +178,7 @@ static bool fill_result(const ln_req *r, ln_result *out) {
     out->ids = copy_of(r->all.data + r->opt.n_ids, n, sizeof *out->ids);
     out->text = ln_strndup(r->text.data ? r->text.data : "", r->text.len);
     out->reasoning = ln_strndup(r->reasoning.data ? r->reasoning.data : "", r->reasoning.len);
-    if (!out->prompt_ids || !out->ids || !out->text || !out->reasoning) return false;
+    if (!out->prompt_ids || !out->ids || !out->text || !out->reasoning || !fill_calls(r, out)) return false;
     if (!r->opt.logprobs) return true;
     out->logprobs = copy_of(r->logprobs, n, sizeof *out->logprobs);
     out->top = copy_of(r->top, n * out->n_top, sizeof *out->top);
@@ -166,6 +194,7 @@ static void empty(ln_result *r) {
     ln_free(r->top);
     ln_free(r->prompt_logprobs);
     ln_free(r->prompt_top);
+    ln_free(r->tool_calls);
     *r = (ln_result){.size = sizeof *r};
 }
 

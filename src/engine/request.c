@@ -154,6 +154,7 @@ static void free_all(ln_req *r) {
     ln_free(r->events);
     ln_str_free(&r->text);
     ln_str_free(&r->reasoning);
+    ln_str_free(&r->calls);
     ln_str_free(&r->piece);
     ln_arena_free(&r->arena);
     ln_free(r);
@@ -290,7 +291,9 @@ static ln_status read_event(ln_req *r, ln_event *out, ln_error *err) {
             out->n_top = n_top;
         }
     } else {
-        const ln_str *all = v->kind == LN_EVENT_TEXT ? &r->text : &r->reasoning;
+        const ln_str *all = v->kind == LN_EVENT_TEXT        ? &r->text
+                            : v->kind == LN_EVENT_TOOL_CALL ? &r->calls
+                                                            : &r->reasoning;
         r->piece.len = 0;
         ln_str_add(&r->piece, all->data + v->at, v->n);
         if (r->piece.failed) {
@@ -299,6 +302,11 @@ static ln_status read_event(ln_req *r, ln_event *out, ln_error *err) {
         }
         out->text = r->piece.data;
         out->bytes = v->n;
+        if (v->kind == LN_EVENT_TOOL_CALL) {
+            out->name = r->piece.data;
+            out->text = out->name + strlen(out->name) + 1;
+            out->bytes = strlen(out->text);
+        }
     }
     r->cursor++;
     if (!readable(r)) r->told = false;

@@ -58,7 +58,7 @@ typedef enum ln_req_state { LN_REQ_WAITING = 0, LN_REQ_RUNNING, LN_REQ_HELD, LN_
 /* A range of the record that became readable together. */
 typedef struct ln_req_event {
     ln_event_kind kind;
-    size_t at, n; /* TOKEN: number of the generated token; TEXT, REASONING: bytes of that text */
+    size_t at, n; /* TOKEN: number of the generated token; TEXT, REASONING, TOOL_CALL: bytes of that text */
 } ln_req_event;
 
 struct ln_req {
@@ -94,6 +94,8 @@ struct ln_req {
     ln_top *top;                /* [generated tokens, n_top] */
     size_t cap_logprobs, cap_top;
     ln_str text, reasoning;
+    ln_str calls; /* [n_calls] names and arguments of calls of tools, each with a NUL byte at its end */
+    size_t n_calls;
     ln_req_event *events;
     size_t n_events, cap_events;
     int64_t n_read; /* tokens of the prompt whose keys and values are computed or reused */

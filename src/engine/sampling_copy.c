@@ -52,6 +52,7 @@ ln_status ln_sampling_copy(ln_arena *a, const ln_sampling *from, ln_sampling *ou
                     copy_ids(a, from->suppress, from->n_suppress, &out->suppress) &&
                     copy_ids(a, from->begin_suppress, from->n_begin_suppress, &out->begin_suppress) &&
                     copy_ids(a, from->stop_ids, from->n_stop_ids, &out->stop_ids) &&
+                    copy_texts(a, from->tool_names, from->n_tool_names, &out->tool_names) &&
                     copy_words(a, from->bad_words, from->n_bad_words, &out->bad_words);
     if (!ok) return LN_OOM(err, "the sampling of a request");
     out->bias = bias;

@@ -113,7 +113,7 @@ static role role_of(const ln_adapter_file *a, const ln_adapter_config *c, const 
 }
 
 /* LN_EUNSUPPORTED for the embedding and the output head, whatever the tensor is of them: their adapters, with
- * which PEFT saves the matrices themselves, and matrices that it saves because they were resized. */
+ * which PEFT saves the matrices themselves. */
 static ln_status check_place(const ln_adapter_file *a, const ln_tensor *t, ln_error *err) {
     static const char *const places[] = {"embed_tokens", "lm_head"};
     for (size_t i = 0; i < LN_COUNT(places); i++) {
@@ -148,18 +148,37 @@ static ln_status refuse_name(const ln_adapter_file *a, const ln_tensor *t, ln_er
     return refuse_tensor(a, t, LN_EINVALID, why, err);
 }
 
+static const char base_prefix[] = "base_model.model.";
+
+/* Takes the model's embedding table or output head, which PEFT saves with an adapter where it is told to, or
+ * where it finds that the vocabulary was resized; *taken: the tensor is one. */
+static ln_status take_copy(ln_adapter_file *a, const ln_tensor *t, bool *taken, ln_error *err) {
+    static const char *const names[LN_ADAPTER_COPIES] = {"embed_tokens.weight", "lm_head.weight"};
+    const size_t from = sizeof base_prefix - 1;
+    *taken = false;
+    if (a->layout != LN_ADAPTER_PEFT || strncmp(t->name, base_prefix, from) != 0) return LN_OK;
+    for (size_t i = 0; i < LN_ADAPTER_COPIES; i++) {
+        if (strcmp(without_prefixes(t->name + from), names[i]) != 0) continue;
+        if (a->copies[i])
+            return refuse_tensor(a, t, LN_EINVALID, "the same matrix occurs twice, under two prefixes", err);
+        a->copies[i] = t;
+        a->n_copies++;
+        *taken = true;
+    }
+    return LN_OK;
+}
+
 static ln_status read_name(ln_adapter_file *a, const ln_adapter_config *c, const ln_tensor *t, half *out,
                            ln_error *err) {
-    static const char base[] = "base_model.model.";
     size_t n = t->name_bytes, left = 0, from = 0;
     *out = (half){.t = t, .role = role_of(a, c, t, &left)};
     if (out->role == ROLES) return refuse_name(a, t, err);
     LN_TRY(check_place(a, t, err));
     if (a->layout == LN_ADAPTER_PEFT) {
-        if (n <= sizeof base || memcmp(t->name, base, sizeof base - 1) != 0)
+        if (n <= sizeof base_prefix || memcmp(t->name, base_prefix, sizeof base_prefix - 1) != 0)
             return refuse_tensor(a, t, LN_EINVALID, "expected a name that begins with base_model.model.",
                                  err);
-        from = sizeof base - 1;
+        from = sizeof base_prefix - 1;
     }
     if (left <= from) return refuse_tensor(a, t, LN_EINVALID, "the name has no module", err);
     out->full = ln_arena_strndup(&a->arena, t->name + from, left - from);
@@ -283,9 +302,13 @@ static ln_status read_modules(ln_adapter_file *a, const ln_adapter_config *c, ln
     size_t n_halves = 0;
     a->modules = ln_arena_alloc(&a->arena, (n + 1) * sizeof *a->modules);
     ln_status st = halves && a->modules ? LN_OK : LN_OOM(err, "an adapter");
-    for (size_t i = 0; st == LN_OK && i < n; i++)
-        if (ln_tower_name(a->tensors.items[i].name)) a->n_unused++;
-        else st = read_name(a, c, &a->tensors.items[i], &halves[n_halves++], err);
+    for (size_t i = 0; st == LN_OK && i < n; i++) {
+        const ln_tensor *t = &a->tensors.items[i];
+        bool taken = ln_tower_name(t->name);
+        if (taken) a->n_unused++;
+        else st = take_copy(a, t, &taken, err);
+        if (st == LN_OK && !taken) st = read_name(a, c, t, &halves[n_halves++], err);
+    }
     if (st == LN_OK && n == 0) st = ln_fail(err, LN_EINVALID, "%s: the adapter has no tensors", a->path);
     if (st == LN_OK) st = make_modules(a, c, halves, n_halves, err);
     ln_free(halves);
@@ -347,7 +370,7 @@ void ln_adapter_file_close(ln_adapter_file **adapter) {
 
 /* ---- values ---- */
 
-static float value_at(const ln_tensor *t, size_t i) {
+float ln_adapter_value(const ln_tensor *t, size_t i) {
     uint16_t half_bits;
     float f;
     if (t->dtype == LN_ST_F32) {
@@ -362,7 +385,7 @@ static float value_at(const ln_tensor *t, size_t i) {
 static void read_matrix(const ln_tensor *t, bool turned, int64_t rows, int64_t cols, float *out) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < cols; k++)
-            out[i * cols + k] = value_at(t, (size_t)(turned ? k * rows + i : i * cols + k));
+            out[i * cols + k] = ln_adapter_value(t, (size_t)(turned ? k * rows + i : i * cols + k));
 }
 
 void ln_adapter_file_read(const ln_adapter_file *a, const ln_adapter_module *m, float *A, float *B) {
@@ -371,12 +394,12 @@ void ln_adapter_file_read(const ln_adapter_file *a, const ln_adapter_module *m, 
 }
 
 void ln_adapter_vector(const ln_tensor *t, int64_t n, float *out) {
-    for (int64_t i = 0; i < n; i++) out[i] = value_at(t, (size_t)i);
+    for (int64_t i = 0; i < n; i++) out[i] = ln_adapter_value(t, (size_t)i);
 }
 
 static bool is_finite(const ln_tensor *t, size_t n) {
     bool ok = true;
-    for (size_t i = 0; t && i < n; i++) ok = ok && isfinite(value_at(t, i));
+    for (size_t i = 0; t && i < n; i++) ok = ok && isfinite(ln_adapter_value(t, i));
     return ok;
 }
 

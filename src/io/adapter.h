@@ -3,14 +3,14 @@
  * A module adds scale * B A x to the output of one matrix of the model, where A is [rank, n_in] and B is
  * [n_out, rank]. The configuration decides about the layout, because shapes cannot (a square matrix):
  *
- *            file                         A, B as stored       scale                        names
- *   PEFT     adapter_model.safetensors    [r,in], [out,r]      alpha / r, alpha / sqrt(r)
- * base_model.model.*.lora_A.weight mlx-lm   adapters.safetensors         [in,r], [r,out]
- * lora_parameters.scale        *.lora_a go-mlx   adapter.safetensors          [r,in], [out,r]      alpha /
- * rank                 *.lora_a
+ * PEFT: adapter_model.safetensors with base_model.model.*.lora_A.weight; A is stored [r,in], B [out,r]; the
+ *   scale is alpha / r, or alpha / sqrt(r).
+ * mlx-lm: adapters.safetensors with *.lora_a, [in,r] and [r,out]; lora_parameters.scale.
+ * go-mlx: adapter.safetensors with *.lora_a, [r,in] and [out,r]; alpha / rank.
  *
  * PEFT may train biases too: `bias` all or lora_only puts biases of the model into the file, lora_bias gives
- * every B one.
+ * every B one. It may also save the model's embedding table and output head beside the adapter
+ * (save_embedding_layers): `copies`, which ln_adapter_match compares with the model's.
  *
  * Nothing is skipped but what concerns images and sounds: a tensor that is no half of a pair, a rank that the
  * configuration does not have, a module that it does not name, DoRA and whatever else would change the result
@@ -36,6 +36,9 @@ typedef struct ln_adapter_module {
                        not count */
 } ln_adapter_module;
 
+/* Matrices of the model that a file of PEFT may have besides. */
+typedef enum ln_adapter_copy { LN_COPY_EMBED, LN_COPY_HEAD, LN_ADAPTER_COPIES } ln_adapter_copy;
+
 typedef struct ln_adapter_file {
     ln_arena arena;
     ln_tensors tensors;
@@ -44,6 +47,8 @@ typedef struct ln_adapter_file {
     bool transposed;            /* A is stored [n_in, rank], B [rank, n_out] */
     ln_adapter_module *modules; /* [n], sorted by path */
     size_t n;
+    const ln_tensor *copies[LN_ADAPTER_COPIES]; /* of the model's matrices, [V,D]; NULL: the file has none */
+    size_t n_copies;
     size_t n_unused;   /* tensors of a vision or audio tower, which no module has */
     int n_last_layers; /* mlx-lm: only the last so many layers may have modules; 0: all */
     char absent[256]; /* modules that the configuration names and of which there are no tensors: "k_proj, fc1"
@@ -61,8 +66,14 @@ const char *ln_adapter_layout_name(ln_adapter_layout l);
 void ln_adapter_warn_absent(const ln_adapter_file *a);
 /* Writes A, f32 [rank, n_in], and B, f32 [n_out, rank], of one module that has them. */
 void ln_adapter_file_read(const ln_adapter_file *a, const ln_adapter_module *m, float *A, float *B);
+/* Tensors that are neither of a tower nor copies: those that an adapter adds. */
+static inline size_t ln_adapter_applied(const ln_adapter_file *a) {
+    return a->tensors.n - a->n_unused - a->n_copies;
+}
 /* Writes a vector of n elements, b_bias or bias, as f32. */
 void ln_adapter_vector(const ln_tensor *t, int64_t n, float *out);
+/* Element i of a tensor of f32, bf16 or f16. */
+float ln_adapter_value(const ln_tensor *t, size_t i);
 /* LN_EINVALID unless all values of a module are finite. */
 ln_status ln_adapter_check_finite(const ln_adapter_file *a, const ln_adapter_module *m, ln_error *err);
 /* The SHA-256 of layout, paths, scales, shapes and bytes. LN_ECHANGED: a file changed. */

@@ -6,10 +6,12 @@
 #include "spec.h"
 
 /* Finds the weight (slot of weights.def) and the layer, -1 outside the layers, of each module; slots and
- * layers, [a->n], may be NULL. LN_EINVALID: a module that the model does not have, or whose matrix has
- * another shape; the message names the first of them and says how many there are. */
-ln_status ln_adapter_match(const ln_adapter_file *a, const ln_spec *s, int *slots, int *layers,
-                           ln_error *err);
+ * layers, [a->n], may be NULL. Compares the embedding table and the output head that the file may have with
+ * the model's, whose bytes it reads then. LN_EINVALID: a module that the model does not have, or whose matrix
+ * has another shape; the message names the first of them and says how many there are. LN_EUNSUPPORTED: the
+ * table or head of the file is not the model's, or the model's is quantised. */
+ln_status ln_adapter_match(const ln_adapter_file *a, const ln_spec *s, const ln_weights *w, int *slots,
+                           int *layers, ln_error *err);
 
 /* The slot of the bias that belongs to the matrix of `slot`; LN_W_COUNT: no model has one. */
 int ln_adapter_bias_slot(int slot);

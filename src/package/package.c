@@ -23,6 +23,21 @@ static ln_status check_vocab(const ln_package *m, ln_error *err) {
                    ln_path_text(shown, m->path), (long long)m->spec.V, n - 1);
 }
 
+/* A model without tokenizer.json computes all the same: what takes or gives token ids alone runs, what needs
+ * a text returns the error that is kept here. */
+static ln_status open_tokenizer(ln_package *m, ln_error *err) {
+    char path[sizeof m->path + 32];
+    ln_error why = {0};
+    bool there;
+    (void)snprintf(path, sizeof path, "%s/tokenizer.json", m->path);
+    LN_TRY(ln_look(path, &there, err));
+    const ln_status st = ln_check_tokenizer(m->path, &why);
+    if (st == LN_OK) return ln_tok_open(&m->tok, m->path, err);
+    if (there || st == LN_EMEMORY) return ln_fail(err, st, "%s", why.message);
+    ln_log(LN_LOG_INFO, "%s; token ids can be scored, texts cannot be read or written", why.message);
+    return ln_tok_open_absent(&m->tok, &why, err);
+}
+
 /* A broken template is no error here, since the model can still run without one, unless the caller named the
  * template. */
 static ln_status open_template(ln_package *m, ln_error *err) {
@@ -52,12 +67,12 @@ static ln_status open_parts(ln_package *m, const char *model, ln_error *err) {
     LN_TRY(ln_weights_bind(&m->weights, &m->spec, &m->tensors, err));
     if (m->opt.quantize_bits)
         LN_TRY(ln_weights_encode(&m->weights, &m->spec, (ln_enc){m->opt.quantize_bits, 64}, err));
-    LN_TRY(ln_check_tokenizer(m->path, err));
-    LN_TRY(ln_tok_open(&m->tok, m->path, err));
+    LN_TRY(open_tokenizer(m, err));
     LN_TRY(check_vocab(m, err));
     LN_TRY(ln_genconfig_open(&m->gen, m->path, &m->config, m->spec.V, token_id, m->tok, err));
     LN_TRY(open_template(m, err));
     m->delims = ln_reasoning_delims_of(m->tok, m->tmpl);
+    m->calls = ln_call_form_of(m->tmpl);
     LN_TRY(open_pooling(m, err));
     return ln_tensors_check(&m->tensors, false, err);
 }
@@ -122,12 +137,14 @@ void ln_package_info(const ln_package *m, ln_info *info) {
     memcpy(info->eos_ids, m->gen.eos, sizeof info->eos_ids);
     info->numerics = ln_run_numerics(s, m->opt.numerics);
     info->n_files = (int)m->tensors.n_files;
+    if (m->calls) memcpy(info->tool_form, m->calls->name, strlen(m->calls->name));
 }
 
 ln_status ln_package_match_adapter(const ln_package *m, const struct ln_adapter_file *a, int *weights,
                                    ln_error *err) {
     int *slots = ln_zalloc(2 * a->n + 2, sizeof *slots), *layers = slots ? slots + a->n + 1 : NULL;
-    ln_status st = slots ? ln_adapter_match(a, &m->spec, slots, layers, err) : LN_OOM(err, "an adapter");
+    ln_status st =
+        slots ? ln_adapter_match(a, &m->spec, &m->weights, slots, layers, err) : LN_OOM(err, "an adapter");
     for (size_t i = 0; st == LN_OK && i < a->n; i++) {
         if (layers[i] < 0)
             st = ln_fail(err, LN_EUNSUPPORTED,

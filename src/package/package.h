@@ -5,6 +5,7 @@
 
 #include "../base/sha256.h"
 #include "../chat/reasoning.h"
+#include "../chat/tool_calls.h"
 #include "../run/run.h"
 
 typedef struct ln_digest_slot ln_digest_slot;
@@ -21,6 +22,7 @@ typedef struct ln_package {
     ln_model_template *tmpl; /* NULL: there is none, or it cannot be used */
     ln_error template_error; /* why the template cannot be used; reported when a conversation needs it */
     const ln_reasoning_delims *delims; /* of reasoning; NULL: the model has none */
+    const ln_call_form *calls;         /* of tools; NULL: the template has no form that is known */
     ln_controls *controls;             /* control tokens of the fixed form; NULL where tmpl is not */
     ln_pooling pooling;                /* of embeddings; AUTO: the directory names none */
     ln_error pooling_error; /* why its pooling cannot be used; reported when an embedding needs it */

@@ -74,6 +74,7 @@ static ln_status load_loras(server *s, ln_error *err) {
 
 static ln_status load_all(server *s, ln_error *err) {
     const ln_serve_options *o = s->o;
+    size_t n;
     s->plan.size = sizeof s->plan;
     s->info.size = sizeof s->info;
     LN_TRY(ln_plan_memory(o->model, &o->engine, &s->plan, err));
@@ -82,6 +83,7 @@ static ln_status load_all(server *s, ln_error *err) {
     name_model(s);
     s->tok = ln_model_tokenizer(s->model);
     if (!s->tok) return ln_fail(err, ln_last_error()->code, "%s", ln_last_error()->message);
+    LN_TRY(ln_tokenize(s->tok, "", 0, false, NULL, 0, &n, err)); /* fails where the model has no tokenizer */
     wire_fingerprint(s->fingerprint, s->plan.numerics);
     s->target = (wire_target){.fingerprint = s->fingerprint,
                               .n_vocab = s->info.vocab_size,

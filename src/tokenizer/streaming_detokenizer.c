@@ -7,6 +7,7 @@ ln_status ln_tok_decode(const ln_tok *tok, const int32_t *ids, size_t n, bool sk
     tok_decoding *g = NULL;
     size_t from = out->len;
     ln_status st;
+    LN_TRY(ln_tok_check(tok, err));
     LN_GO(dec_open(&tok->dec, &g, err));
     for (size_t i = 0; i < n; i++) {
         size_t bytes;
@@ -30,10 +31,11 @@ out:
 }
 
 void ln_detok_open(ln_detok *d, const ln_tok *tok, bool skip_special) {
-    *d = (ln_detok){.tok = tok, .skip_special = skip_special, .keep = {-1, -1}};
+    *d = (ln_detok){.tok = tok, .skip_special = skip_special, .keep = {-1, -1, -1}};
 }
 
 static ln_status begin(ln_detok *d, ln_error *err) {
+    LN_TRY(ln_tok_check(d->tok, err));
     d->text.len = 0;
     LN_TRY(utf8_reserve(&d->text, 0, err));
     d->text.data[0] = '\0';
@@ -47,7 +49,8 @@ ln_status ln_detok_push(ln_detok *d, int32_t id, ln_error *err) {
     size_t bytes;
     bool skip;
     const char *text = tok_shown(d->tok, id, &bytes, &skip);
-    if (!text || (d->skip_special && skip && id != d->keep[0] && id != d->keep[1])) return LN_OK;
+    for (size_t i = 0; i < LN_COUNT(d->keep); i++) skip = skip && id != d->keep[i];
+    if (!text || (d->skip_special && skip)) return LN_OK;
     return dec_push(&d->tok->dec, d->state, text, bytes, &d->text, err);
 }
 

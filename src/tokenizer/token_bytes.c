@@ -46,7 +46,7 @@ ln_status ln_tok_bytes(const ln_tok *tok, int32_t id, ln_str *out, ln_error *err
     const char *text = id >= 0 ? tok_shown(tok, id, &bytes, &skip) : NULL;
     int byte = text && has_step(tok, DEC_FALLBACK) ? dec_fallback_byte(text, bytes) : -1;
     char c = (char)byte;
-    ln_status st = LN_OK;
+    ln_status st = ln_tok_check(tok, err);
     if (byte >= 0) ln_str_add(out, &c, 1);
     else if (text && !(has_step(tok, DEC_BYTES) && alphabet_bytes(text, bytes, out)))
         st = added_text(tok, id, out, err);

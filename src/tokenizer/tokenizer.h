@@ -31,6 +31,11 @@ ln_status ln_tok_open(ln_tok **out, const char *dir, ln_error *err);
 /* Opens a tokenizer from the text of a tokenizer.json alone. The text may be freed afterwards. `name` is the
  * name of the file in error messages. LN_EINVALID, LN_EUNSUPPORTED and ownership as for ln_tok_open. */
 ln_status ln_tok_open_memory(ln_tok **out, const char *name, const char *json, size_t bytes, ln_error *err);
+/* Opens the tokenizer of a model that has none: it knows no token, and what converts returns *why, an error
+ * that is copied. The caller owns *out. */
+ln_status ln_tok_open_absent(ln_tok **out, const ln_error *why, ln_error *err);
+/* The error of ln_tok_open_absent; LN_OK for any other tokenizer. */
+ln_status ln_tok_check(const ln_tok *tok, ln_error *err);
 /* Frees *tok and sets it to NULL; does nothing when it is NULL. */
 void ln_tok_close(ln_tok **tok);
 /* One more than the largest id that has a text, added tokens included. */
@@ -66,7 +71,7 @@ ln_status ln_tok_bytes(const ln_tok *tok, int32_t id, ln_str *out, ln_error *err
 typedef struct ln_detok {
     const ln_tok *tok;
     bool skip_special;
-    int32_t keep[2]; /* special ids that give text despite skip_special; the caller sets them after opening;
+    int32_t keep[3]; /* special ids that give text despite skip_special; the caller sets them after opening;
                         -1: none */
     struct tok_decoding *state; /* text that the decoder steps hold back; NULL before the first push */
     ln_str text;

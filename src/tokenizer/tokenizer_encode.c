@@ -133,6 +133,7 @@ static ln_status encode(const ln_tok *tok, const char *text, size_t bytes, bool 
     encoding e = {.t = tok, .out = out, .guard = guard, .whole = text};
     size_t from = out->n;
     ln_status st;
+    LN_TRY(ln_tok_check(tok, err));
     if (ln_utf8_valid(text, bytes) < bytes) {
         LN_GO(utf8_append_lossy(&e.clean, text, bytes, NULL, err));
         text = e.clean.data;

@@ -468,6 +468,7 @@ struct ln_tok {
     tok_dec dec;
     uint8_t *flags; /* TOK_FLAG_*, indexed by id, [n_flags] */
     size_t n_flags;
+    ln_error absent; /* of ln_tok_open_absent; code LN_OK: there is a tokenizer */
 };
 /* The text of an id that decoding starts from, borrowed, its length in *bytes; NULL when there is none.
  * *skip: decoding with skip_special leaves it out (the rule of the reference, added_tokens.c). */

@@ -193,6 +193,18 @@ out:
     return st;
 }
 
+ln_status ln_tok_open_absent(ln_tok **out, const ln_error *why, ln_error *err) {
+    *out = ln_zalloc(1, sizeof **out);
+    if (!*out) return LN_OOM(err, "a tokenizer");
+    (*out)->absent = *why;
+    return LN_OK;
+}
+
+ln_status ln_tok_check(const ln_tok *tok, ln_error *err) {
+    if (tok->absent.code == LN_OK) return LN_OK;
+    return ln_fail(err, tok->absent.code, "%s", tok->absent.message);
+}
+
 void ln_tok_close(ln_tok **tok) {
     ln_tok *t = *tok;
     if (!t) return;

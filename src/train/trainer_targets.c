@@ -102,7 +102,7 @@ static ln_status targets_of_adapter(const ln_package *m, const char *dir, ln_lor
     int *slots = NULL;
     ln_status st = ln_adapter_file_open(&a, dir, err);
     if (st == LN_OK && !(slots = ln_zalloc(a->n, sizeof *slots))) st = LN_OOM(err, "an adapter");
-    if (st == LN_OK) st = ln_adapter_match(a, &m->spec, slots, NULL, err);
+    if (st == LN_OK) st = ln_adapter_match(a, &m->spec, &m->weights, slots, NULL, err);
     if (st == LN_OK) st = check_uniform(a, &m->spec, slots, out, err);
     if (st == LN_OK) ln_adapter_warn_absent(a);
     ln_free(slots);

@@ -201,6 +201,7 @@ static ln_status open_model(chat *c, const char *model, const ln_options *opt, l
         return ln_backend_info(c->other, &c->info, err);
     }
     LN_TRY(ln_model_open(&c->model, model, opt, err));
+    LN_TRY(check_texts(c->model, err));
     return ln_model_info(c->model, &c->info, err);
 }
 

@@ -1,0 +1,155 @@
+/* A model directory without tokenizer.json: what takes token ids and gives numbers works as with one, and
+ * what needs a text is refused with the reason that opening the tokenizer has. */
+#include "../base/cm.h"
+
+#include <linnet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define GOLDEN LN_ROOT "/tests/golden/qwen2-f32"
+#define OK(x)                                                               \
+    do {                                                                    \
+        if ((x) != LN_OK) fail_msg("%s: %s", #x, ln_last_error()->message); \
+    } while (0)
+#define FAILS(status, word, x)                                                            \
+    do {                                                                                  \
+        const ln_status st_ = (x);                                                        \
+        if (st_ != (status) || !strstr(ln_last_error()->message, word))                   \
+            fail_msg("%s: status %d, expected %d with '%s': %s", #x, st_, (status), word, \
+                     ln_last_error()->message);                                           \
+    } while (0)
+
+static char dir[] = "/tmp/linnet-ids-XXXXXX";
+static const int32_t ids[] = {5, 6, 7, 200, 3};
+enum { N = 5 };
+
+static char *path_of(char path[200], const char *leaf) {
+    (void)snprintf(path, 200, "%s/%s", dir, leaf);
+    return path;
+}
+
+static void put(const char *leaf, const char *text) {
+    char path[200];
+    FILE *f = fopen(path_of(path, leaf), "we");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static ln_status keep(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top,
+                      const float *logits, int64_t n_vocab, ln_error *err) {
+    (void)top, (void)n_top, (void)logits, (void)n_vocab, (void)err;
+    ((double *)user)[t] = logprob;
+    return LN_OK;
+}
+
+static ln_engine *open_engine(const char *model, ln_model **m) {
+    ln_engine *e = NULL;
+    ln_options o = ln_options_default();
+    o.n_ctx = 32, o.n_threads = 1;
+    OK(ln_model_open(m, model, &o, NULL));
+    OK(ln_engine_open(&e, *m, &o, NULL));
+    return e;
+}
+
+static void ids_give_the_same_numbers(void **state) {
+    (void)state;
+    double logprobs[2][N];
+    ln_evaluation eval[2] = {{.size = sizeof *eval}, {.size = sizeof *eval}};
+    for (int i = 0; i < 2; i++) {
+        ln_model *m = NULL;
+        ln_engine *e = open_engine(i ? dir : GOLDEN, &m);
+        OK(ln_score(e, ids, N, 0, keep, logprobs[i], NULL, NULL));
+        OK(ln_evaluate(e, ids, N, 0, 0, &eval[i], NULL, NULL));
+        ln_engine_close(&e);
+        ln_model_close(&m);
+    }
+    assert_memory_equal(logprobs[0] + 1, logprobs[1] + 1, (N - 1) * sizeof *logprobs[0]);
+    assert_memory_equal(&eval[0], &eval[1], sizeof *eval);
+}
+
+static ln_status on_class(void *user, const ln_class *c, ln_error *err) {
+    (void)user, (void)err;
+    return c->status;
+}
+
+/* Checks that whatever would read or write a text returns `status`, with `word` in its message. */
+static void refuses_texts(ln_status status, const char *word) {
+    ln_model *m = NULL;
+    ln_engine *e = open_engine(dir, &m);
+    ln_prompt p = ln_prompt_default();
+    ln_classify_options next = ln_classify_options_default();
+    ln_result r = {.size = sizeof r};
+    ln_request *request = NULL;
+    int32_t out[8];
+    char text[8];
+    size_t n;
+    const ln_tokenizer *tok = ln_model_tokenizer(m);
+    assert_non_null(tok);
+    FAILS(status, word, ln_tokenize(tok, "a", 1, false, out, 8, &n, NULL));
+    FAILS(status, word, ln_tokenize(tok, "", 0, false, NULL, 0, &n, NULL));
+    FAILS(status, word, ln_detokenize(tok, ids, 1, false, text, 8, &n, NULL));
+    FAILS(status, word, ln_token_bytes(tok, 5, text, 8, &n, NULL, NULL));
+    p.text = "a", p.text_bytes = 1;
+    FAILS(status, word, ln_prompt_ids(m, &p, out, 8, &n, NULL));
+    FAILS(status, word, ln_generate(e, &p, NULL, NULL, NULL, &r, NULL));
+    ln_result_free(&r);
+    p.text = NULL, p.text_bytes = 0, p.ids = ids, p.n_ids = N;
+    OK(ln_prompt_ids(m, &p, out, 8, &n, NULL));
+    assert_int_equal(n, N);
+    FAILS(status, word, ln_generate(e, &p, NULL, NULL, NULL, &r, NULL));
+    ln_result_free(&r);
+    FAILS(status, word, ln_request_open(&request, e, &p, NULL, NULL));
+    assert_null(request);
+    FAILS(status, word, ln_classify(e, &p, 1, &next, on_class, NULL, NULL, NULL));
+    FAILS(status, word, ln_batch(e, "/dev/null", "/nonexistent/out.jsonl", NULL, NULL, NULL));
+    ln_engine_close(&e);
+    ln_model_close(&m);
+}
+
+static void texts_are_refused(void **state) {
+    char path[200];
+    (void)state;
+    refuses_texts(LN_EIO, "no tokenizer.json");
+    put("tokenizer.model", "x");
+    refuses_texts(LN_EUNSUPPORTED, "only tokenizer.model");
+    (void)unlink(path_of(path, "tokenizer.model"));
+}
+
+/* A tokenizer.json that is there must be one. */
+static void a_broken_tokenizer_is_no_absent_one(void **state) {
+    ln_model *m = NULL;
+    char path[200];
+    (void)state;
+    put("tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");
+    FAILS(LN_EINVALID, "LFS", ln_model_open(&m, dir, NULL, NULL));
+    put("tokenizer.json", "{");
+    FAILS(LN_EINVALID, "tokenizer.json", ln_model_open(&m, dir, NULL, NULL));
+    assert_null(m);
+    (void)unlink(path_of(path, "tokenizer.json"));
+}
+
+static int set_up(void **state) {
+    char path[200];
+    (void)state;
+    if (!mkdtemp(dir)) return -1;
+    return symlink(GOLDEN "/config.json", path_of(path, "config.json")) ||
+           symlink(GOLDEN "/model.safetensors", path_of(path, "model.safetensors"));
+}
+
+static int tear_down(void **state) {
+    static const char *const leaves[] = {"config.json", "model.safetensors"};
+    char path[200];
+    (void)state;
+    for (size_t i = 0; i < 2; i++) (void)unlink(path_of(path, leaves[i]));
+    return rmdir(dir);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ids_give_the_same_numbers),
+                                       cmocka_unit_test(texts_are_refused),
+                                       cmocka_unit_test(a_broken_tokenizer_is_no_absent_one)};
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,453 @@
+/* Separation of calls of tools from the text: the form of real templates, the splitter with the text cut at
+ * every place, and the engine with a model whose output is fixed by biases. */
+#include "../common.h"
+#include "../think_model.h"
+
+/* ---- the form of a template ---- */
+
+static void check_form(const char *source, const char *name) {
+    const ln_call_form *f = ln_call_form_in(source);
+    if (strcmp(f ? f->name : "", name) != 0) fail_msg("'%.60s': %s", source, f ? f->name : "none");
+}
+
+static void forms_of_templates(void **state) {
+    (void)state;
+    check_form("<tool_call>\\n{\\\"name\\\": <function-name>, \\\"arguments\\\": <args-json-object>}", "herme"
+                                                                                                       "s");
+    check_form("<|start_header_id|>{{ '\"parameters\": ' }}", "llama3");
+    check_form("{{ '[TOOL_CALLS][' }}", "mistral");
+    check_form("<tool_call>\n<function=f>\n<parameter=arguments>", "");
+    check_form("<tool_call>f\n<arg_key>k</arg_key>{{ arguments }}", "");
+    check_form("[TOOL_CALLS]f[ARGS]{}", "");
+    check_form("<start_of_turn>user", "");
+    check_form("<|start_header_id|>user", "");
+}
+
+/* The forms of the templates that the reference data has. */
+static void forms_of_real_templates(void **state) {
+    (void)state;
+    static const struct {
+        const char *file, *name;
+    } rows[] = {{"qwen2.5", "hermes"},    {"qwen3", "hermes"},     {"qwq-32b", "hermes"},
+                {"gemma-2", ""},          {"gemma-3", ""},         {"hermes-2-pro-tool-use", "hermes"},
+                {"llama-3.1", "llama3"},  {"llama-3.2", "llama3"}, {"mistral-nemo", "mistral"},
+                {"zephyr-tinyllama", ""}, {"deepseek-r1", ""},     {"mistral-7b-v0.3", "mistral"},
+                {"smollm2", ""},          {"gpt-oss", ""}};
+    for (size_t i = 0; i < LN_COUNT(rows); i++) {
+        char path[400], *text;
+        size_t bytes;
+        (void)snprintf(path, sizeof path, LN_ROOT "/../shared/data/tok/templates/%s.jinja", rows[i].file);
+        if (access(path, R_OK) != 0) skip();
+        OK(ln_read_file(path, 1 << 20, &text, &bytes, err));
+        const ln_call_form *f = ln_call_form_in(text);
+        if (strcmp(f ? f->name : "", rows[i].name) != 0) fail_msg("%s: %s", path, f ? f->name : "none");
+        ln_free(text);
+    }
+}
+
+/* ---- the splitter ---- */
+
+static const char *const tools[] = {"f", "get_weather"};
+
+typedef struct split {
+    char form;                /* h, l, m */
+    const char *text, *calls; /* calls: name, arguments and a newline of each */
+    const char *content;
+} split;
+
+#define CALL  "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>"
+#define PLAIN "{\"name\": \"f\", \"parameters\": {}}"
+static const split cases[] = {
+    {'h', CALL, "f{\"a\": 1}\n", ""},
+    {'h', "Now.\n" CALL, "f{\"a\": 1}\n", "Now."},
+    {'h', "a <b \n\n" CALL "\n", "f{\"a\": 1}\n", "a <b"},
+    {'h', CALL "\n<tool_call>{\"arguments\":{},\"name\":\"get_weather\"}</tool_call>",
+     "f{\"a\": 1}\nget_weather{}\n", ""},
+    {'h', CALL " And\nso.\n", "f{\"a\": 1}\n", "And\nso.\n"},
+    {'h', "<tool_call>{\"name\":\"f\",\"arguments\":{\"x\":\"}</tool_call>\\\"{\"}}</tool_call>",
+     "f{\"x\":\"}</tool_call>\\\"{\"}\n", ""},
+    {'h', "<tool_call>{\"name\":\"f\",\"arguments\":{\"w\":[{}],\"\xc3\xa9\":\"\xe2\x82\xac\"}}",
+     "f{\"w\":[{}],\"\xc3\xa9\":\"\xe2\x82\xac\"}\n", ""}, /* the object is whole */
+    {'h', "<tool_call>{\"name\":\"f\",\"arguments\":{}}\n</tool", "f{}\n", ""},
+    {'h', "<tool_call>{\"name\":\"f\",\"id\":[1],\"parameters\":{}}</tool_call>", "f{}\n", ""},
+    {'h', "<tool_call>{\"name\":\"g\",\"arguments\":{}}</tool_call>", "",
+     "<tool_call>{\"name\":\"g\",\"arguments\":{}}</tool_call>"},
+    {'h', " <tool_call>{\"name\":\"f\",\"arguments\":{}}x", "",
+     " <tool_call>{\"name\":\"f\",\"arguments\":{}}x"},
+    {'h', "<tool_call>{\"name\":\"f\",\"arguments\":\"{}\"}</tool_call>", "",
+     "<tool_call>{\"name\":\"f\",\"arguments\":\"{}\"}</tool_call>"},
+    {'h', "<tool_call>{\"name\":\"f\"}</tool_call>", "", "<tool_call>{\"name\":\"f\"}</tool_call>"},
+    {'h', "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":", "",
+     "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":"},
+    {'h', "<tool_call>{]\n</tool_call> ", "", "<tool_call>{]\n</tool_call> "},
+    {'h', "<tool_call>{\"name\":\"f\",\"name\":\"f\",\"arguments\":{}}</tool_call>", "",
+     "<tool_call>{\"name\":\"f\",\"name\":\"f\",\"arguments\":{}}</tool_call>"},
+    {'h', "<tool_call>f()</tool_call>" CALL, "f{\"a\": 1}\n", "<tool_call>f()</tool_call>"},
+    {'h', "<tool_call> <tool_call>{\"name\":\"f\",\"arguments\":{}}", "f{}\n", "<tool_call>"},
+    {'h', "<tool_call>{\"b " CALL, "f{\"a\": 1}\n", "<tool_call>{\"b"},
+    {'h', "<tool_", "", "<tool_"},
+    {'h', "a \n <tool_call> \n", "", "a \n <tool_call> \n"},
+    {'h', " \n", "", " \n"},
+    {'h', "", "", ""},
+    {'h', PLAIN, "", PLAIN},
+    {'l', PLAIN, "f{}\n", ""},
+    {'l', "\n" PLAIN "\n", "f{}\n", ""},
+    {'l', "<|python_tag|>" PLAIN, "f{}\n", ""},
+    {'l', PLAIN "; " PLAIN ";\n<|python_tag|>" PLAIN " ;", "f{}\nf{}\nf{}\n", ""},
+    {'l', PLAIN "\nDone.", "f{}\n", "Done."},
+    {'l', PLAIN ";x " PLAIN, "f{}\n", ";x " PLAIN},
+    {'l', "{\"type\":\"function\",\"name\":\"f\",\"parameters\":{\"a\":{}}}", "f{\"a\":{}}\n", ""},
+    {'l', "{\"name\":\"f\",\"arguments\":{}}", "f{}\n", ""},
+    {'l', "It is " PLAIN, "", "It is " PLAIN},
+    {'l', " {\"answer\":5}\n", "", " {\"answer\":5}\n"},
+    {'l', "{\"name\":\"f\",", "", "{\"name\":\"f\","},
+    {'l', "<|python_tag|>print(1)", "", "<|python_tag|>print(1)"},
+    {'l', "<|py", "", "<|py"},
+    {'m', "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": [1]}, \"id\": \"123456789\"}] ",
+     "f{\"a\": [1]}\n", ""},
+    {'m', "Hm. [TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}} , {\"name\":\"f\",\"arguments\":{\"b\":2}}]",
+     "f{}\nf{\"b\":2}\n", "Hm."},
+    {'m', "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}}", "f{}\n", ""},
+    {'m', "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}}, {\"name\":\"g\",\"arguments\":{}}]", "f{}\n",
+     ", {\"name\":\"g\",\"arguments\":{}}]"},
+    {'m', "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}}] So.", "f{}\n", "So."},
+    {'m', "[TOOL_CALLS]f{}", "", "[TOOL_CALLS]f{}"},
+    {'m', "[TOOL_CALLS] [", "", "[TOOL_CALLS] ["},
+    {'m', "[TOOL_CALLS][]", "", "[TOOL_CALLS][]"},
+};
+
+static const ln_call_form *form_of(char c) {
+    return ln_call_form_in(c == 'h'   ? "<tool_call> arguments"
+                           : c == 'l' ? "<|start_header_id|> \"parameters\": "
+                                      : "[TOOL_CALLS]");
+}
+
+/* Takes all pieces that are certain, each text to `content`, each call to `calls`. */
+static void take_pieces(ln_calls *t, bool final, ln_str *calls, ln_str *content) {
+    for (ln_calls_piece piece = LN_CALLS_TEXT; piece != LN_CALLS_NOTHING;) {
+        OK(ln_calls_next(t, final, &piece, err));
+        if (piece == LN_CALLS_TEXT) {
+            assert_true(t->text.len > 0);
+            ln_str_add(content, t->text.data, t->text.len);
+        } else if (piece == LN_CALLS_CALL) {
+            ln_str_addf(calls, "%s%s\n", t->name.data, t->arguments.data);
+        }
+    }
+}
+
+static bool same(const ln_str *s, const char *text) { return strcmp(s->data ? s->data : "", text) == 0; }
+
+static void check_cut(const split *c, const size_t *cut, size_t n_cut) {
+    ln_calls t;
+    ln_str calls = {0}, content = {0};
+    const size_t bytes = strlen(c->text);
+    ln_calls_open(&t, form_of(c->form), tools, LN_COUNT(tools), false);
+    for (size_t i = 0, from = 0; i <= n_cut; i++) {
+        const size_t to = i < n_cut ? cut[i] : bytes;
+        OK(ln_calls_push(&t, c->text + from, to - from, err));
+        take_pieces(&t, false, &calls, &content);
+        from = to;
+    }
+    take_pieces(&t, true, &calls, &content);
+    if (!same(&calls, c->calls) || !same(&content, c->content))
+        fail_msg("'%s': calls '%s', content '%s'", c->text, calls.data ? calls.data : "",
+                 content.data ? content.data : "");
+    assert_int_equal(t.before + content.len, bytes);
+    ln_calls_close(&t);
+    ln_str_free(&calls);
+    ln_str_free(&content);
+}
+
+static void every_cut_gives_the_same(void **state) {
+    (void)state;
+    for (size_t i = 0; i < LN_COUNT(cases); i++) {
+        size_t n = strlen(cases[i].text), all[200];
+        assert_true(n < LN_COUNT(all));
+        for (size_t k = 0; k < n; k++) all[k] = k + 1;
+        check_cut(&cases[i], all, n);
+        for (size_t a = 0; a <= n; a++)
+            for (size_t b = a; b <= n; b++) check_cut(&cases[i], (const size_t[]){a, b}, 2);
+    }
+}
+
+/* Text that is certain is not held back. */
+static void nothing_is_held_longer_than_needed(void **state) {
+    (void)state;
+    ln_calls t;
+    ln_calls_piece piece;
+    static const struct {
+        const char *push, *text;
+    } steps[] = {{"Let ", "Let"}, {"me", " me"},    {" <", ""},
+                 {"b", " <b"},    {"\n<tool_", ""}, {"x", "\n<tool_x"}};
+    ln_calls_open(&t, form_of('h'), tools, LN_COUNT(tools), false);
+    for (size_t i = 0; i < LN_COUNT(steps); i++) {
+        OK(ln_calls_push(&t, steps[i].push, strlen(steps[i].push), err));
+        OK(ln_calls_next(&t, false, &piece, err));
+        assert_int_equal(piece, steps[i].text[0] ? LN_CALLS_TEXT : LN_CALLS_NOTHING);
+        assert_true(piece == LN_CALLS_NOTHING || same(&t.text, steps[i].text));
+    }
+    ln_calls_close(&t);
+    ln_calls_open(&t, form_of('l'), tools, LN_COUNT(tools), false);
+    OK(ln_calls_push(&t, PLAIN, strlen(PLAIN), err)); /* the call is given with its last brace */
+    OK(ln_calls_next(&t, false, &piece, err));
+    assert_int_equal(piece, LN_CALLS_CALL);
+    ln_calls_close(&t);
+}
+
+/* With `single` the text ends after the first call; without a form all of it passes through. */
+static void ends_of_the_text(void **state) {
+    (void)state;
+    ln_calls t;
+    ln_str calls = {0}, content = {0};
+    static const char text[] = "Hm " CALL CALL " x";
+    ln_calls_open(&t, form_of('h'), tools, LN_COUNT(tools), true);
+    for (int i = 0; i < 2; i++) {
+        OK(ln_calls_push(&t, text, strlen(text), err));
+        take_pieces(&t, i > 0, &calls, &content);
+        assert_true(t.ended);
+    }
+    assert_true(same(&calls, "f{\"a\": 1}\n") && same(&content, "Hm"));
+    assert_int_equal(t.before + content.len, 2 * strlen(text));
+    ln_calls_close(&t);
+    content.len = 0;
+    ln_calls_open(&t, NULL, NULL, 0, false);
+    OK(ln_calls_push(&t, text, strlen(text), err));
+    take_pieces(&t, false, &calls, &content);
+    assert_true(same(&content, text));
+    ln_calls_close(&t);
+    ln_str_free(&calls);
+    ln_str_free(&content);
+}
+
+/* A text of tags that begin no call is read in linear time and passes through. */
+static void many_tags(void **state) {
+    (void)state;
+    enum { TAGS = 50000 };
+    ln_calls t;
+    ln_str all = {0}, calls = {0}, content = {0};
+    for (int i = 0; i < TAGS; i++) ln_str_adds(&all, "<tool_call>{\n");
+    ln_calls_open(&t, form_of('h'), tools, LN_COUNT(tools), false);
+    for (size_t at = 0; at < all.len; at += 13) {
+        OK(ln_calls_push(&t, all.data + at, 13, err));
+        take_pieces(&t, false, &calls, &content);
+    }
+    take_pieces(&t, true, &calls, &content);
+    assert_int_equal(content.len, all.len);
+    assert_int_equal(memcmp(content.data, all.data, all.len), 0);
+    ln_calls_close(&t);
+    ln_str_free(&all);
+    ln_str_free(&content);
+}
+
+/* ---- the engine ---- */
+
+#define REQUEST                                                                                              \
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"}],\"tools\":[{\"type\":\"function\",\"function\":{" \
+    "\"name\":\"f\",\"parameters\":{}}},{\"name\":\"g\"}]}"
+#define TEMPLATE "{{ messages[-1].content }}{# <tool_call> arguments #}"
+
+typedef struct room {
+    char dir[64];
+    ln_model *model;
+    ln_engine *engine;
+    ln_tokenizer *tok;
+} room;
+
+/* Makes the added token with this content one that texts have. */
+static void show_token(char *json, const char *content) {
+    char *at = strstr(json, content);
+    assert_non_null(at);
+    at = strstr(at, "\"special\": true");
+    assert_non_null(at);
+    memcpy(at, "\"special\":false", 15);
+}
+
+/* A model that can write a call in two tokens: '{' of a plan begins one, '}' ends it. */
+static void enter(room *r, const char *tmpl, bool listed) {
+    char dir[] = "/tmp/linnet-calls-XXXXXX", path[100], *json;
+    size_t bytes;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(r->dir, sizeof r->dir, "%s/m", dir);
+    think_make(r->dir, tmpl, false);
+    (void)snprintf(path, sizeof path, "%s/tokenizer.json", r->dir);
+    OK(ln_read_file(path, 1 << 20, &json, &bytes, err));
+    show_token(json, "\"<s5>\"");
+    if (listed) { /* the tag is a special token */
+        json = think_rename(json, "\"<s4>\"", "\"[TOOL_CALLS]\"");
+        json = think_rename(json, "\"<s5>\"",
+                            "\"[{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {\\\"a\\\": 1}}]\"");
+    } else {
+        show_token(json, "\"<s4>\"");
+        json = think_rename(json, "\"<s4>\"", "\"<tool_call>\\n{\\\"name\\\": \\\"f\\\", \"");
+        json = think_rename(json, "\"<s5>\"", "\"\\\"arguments\\\": {\\\"a\\\": 1}}\\n</tool_call>\"");
+    }
+    think_write(r->dir, "tokenizer.json", json, strlen(json));
+    ln_free(json);
+    OK(ln_model_open(&r->model, r->dir, NULL, err));
+    OK(ln_engine_open(&r->engine, r->model, NULL, err));
+    OK(ln_tokenizer_open(&r->tok, r->dir, err));
+}
+
+static void leave(room *r) {
+    ln_engine_close(&r->engine);
+    ln_model_close(&r->model);
+    ln_tokenizer_close(&r->tok);
+    think_remove(r->dir);
+    *strrchr(r->dir, '/') = '\0';
+    assert_int_equal(rmdir(r->dir), 0);
+}
+
+typedef struct wish {
+    const char *plan, *text;
+    size_t n_calls, n_ids;     /* n_ids 0: not compared */
+    const char *stop, *events; /* events: t for a text, c for a call, of two in a row one is shown */
+    const char *name;          /* that may be called; NULL: all */
+    bool single, off;
+    int64_t n_max;
+} wish;
+
+static ln_sampling sampling_of(const room *r, const wish *w, ln_logit_bias *bias) {
+    const size_t n = strlen(w->plan);
+    for (size_t i = 0; i < n; i++) bias[i] = (ln_logit_bias){think_id(r->tok, w->plan[i]), think_bias(i)};
+    return (ln_sampling){.size = sizeof(ln_sampling),
+                         .top_p = 1,
+                         .repeat_penalty = 1,
+                         .presence_penalty = 100,
+                         .frequency_penalty = 100,
+                         .bias = bias,
+                         .n_bias = n,
+                         .stop = &w->stop,
+                         .n_stop = w->stop ? 1 : 0,
+                         .n_max = w->n_max ? w->n_max : 60,
+                         .tool_choice = w->off ? LN_TOOLS_OFF : LN_TOOLS_AUTO,
+                         .tool_names = &w->name,
+                         .n_tool_names = w->name ? 1 : 0,
+                         .single_tool_call = w->single};
+}
+
+static const ln_prompt prompt = {
+    .size = sizeof(ln_prompt), .request = REQUEST, .request_bytes = sizeof REQUEST - 1};
+
+static void check(room *r, const wish *w) {
+    ln_logit_bias bias[40];
+    ln_result out = {.size = sizeof out};
+    ln_request *req;
+    ln_event ev = {.size = sizeof ev};
+    ln_str text = {0}, events = {0};
+    const ln_sampling how = sampling_of(r, w, bias);
+    ln_request_options o = ln_request_options_default();
+    size_t n_calls = 0;
+    o.sampling = &how;
+    OK(ln_request_open(&req, r->engine, &prompt, &o, err));
+    do {
+        OK(ln_request_next(req, -1, &ev, err));
+        const char kind = ev.kind == LN_EVENT_TEXT ? 't' : ev.kind == LN_EVENT_TOOL_CALL ? 'c' : 0;
+        if (kind == 't') ln_str_add(&text, ev.text, ev.bytes);
+        if (kind && (events.len == 0 || events.data[events.len - 1] != kind)) ln_str_add(&events, &kind, 1);
+        if (kind != 'c') continue;
+        assert_string_equal(ev.name, "f");
+        assert_int_equal(ev.bytes, 8);
+        assert_memory_equal(ev.text, "{\"a\": 1}", 8);
+        n_calls++;
+    } while (ev.kind != LN_EVENT_FINISH);
+    OK(ln_request_result(req, &out, err));
+    ln_request_close(&req);
+    if (strcmp(out.text, w->text) != 0 || !same(&text, w->text) || n_calls != w->n_calls ||
+        out.n_tool_calls != w->n_calls || !same(&events, w->events))
+        fail_msg("'%s': '%s', %zu calls, events %s", w->plan, out.text, out.n_tool_calls, events.data);
+    for (size_t i = 0; i < out.n_tool_calls; i++) {
+        assert_string_equal(out.tool_calls[i].name, "f");
+        assert_string_equal(out.tool_calls[i].arguments, "{\"a\": 1}");
+        assert_int_equal(out.tool_calls[i].arguments_bytes, 8);
+    }
+    assert_int_equal(out.finish, w->n_max ? LN_FINISH_LENGTH : LN_FINISH_STOP);
+    if (w->n_ids) assert_int_equal(out.n_ids, w->n_ids);
+    ln_result_free(&out);
+    assert_null(out.tool_calls);
+    ln_str_free(&text);
+    ln_str_free(&events);
+}
+
+static void calls_of_a_model(void **state) {
+    (void)state;
+    room r;
+    enter(&r, TEMPLATE, false);
+    static const wish wishes[] = {
+        {.plan = "a{}.", .text = "a", .n_calls = 1, .n_ids = 3, .events = "tc"},
+        {.plan = "{}bc.", .text = "bc", .n_calls = 1, .n_ids = 4, .events = "ct"},
+        {.plan = "ab.", .text = "ab", .events = "t"},
+        {.plan = "a{}bcd.", .text = "ab", .n_calls = 1, .n_ids = 4, .stop = "c", .events = "tct"},
+        {.plan = "a{}bc.", .text = "abc", .n_calls = 1, .stop = "ab", .events = "tct"}, /* none across a call
+                                                                                         */
+        {.plan = "x{}abc.", .text = "xa", .n_calls = 1, .n_ids = 4, .stop = "bc", .events = "tct"},
+        {.plan = "a{}bc.", .text = "a", .n_calls = 1, .n_ids = 3, .events = "tc", .single = true},
+        {.plan = "a{}bc.", .text = "a", .n_calls = 1, .n_ids = 3, .events = "tc", .n_max = 3},
+        {.plan = "a{b.", .text = "a<tool_call>\n{\"name\": \"f\", b", .events = "t"},
+        {.plan = "a{bc.", .text = "a<tool_call>\n{\"name\": \"f\", b", .events = "t", .n_max = 3},
+        {.plan = "{}.",
+         .text = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>",
+         .events = "t",
+         .off = true},
+        {.plan = "{}.",
+         .text = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>",
+         .events = "t",
+         .name = "g"},
+    };
+    for (size_t i = 0; i < LN_COUNT(wishes); i++) check(&r, &wishes[i]);
+    leave(&r);
+}
+
+/* The tag is a special token, which texts leave out unless calls are split off. */
+static void a_tag_that_is_special(void **state) {
+    (void)state;
+    room r;
+    static const wish wishes[] = {
+        {.plan = "a{}b.", .text = "ab", .n_calls = 1, .events = "tct"},
+        {.plan = "a{bc.", .text = "a[TOOL_CALLS]bc", .events = "t"},
+        {.plan = "a{bc.", .text = "abc", .events = "t", .off = true},
+        {.plan = "{}bcd.", .text = "b", .n_calls = 1, .n_ids = 3, .stop = "c", .events = "ct"},
+    };
+    enter(&r, "{{ messages[-1].content }}{# [TOOL_CALLS] #}", true);
+    for (size_t i = 0; i < LN_COUNT(wishes); i++) check(&r, &wishes[i]);
+    leave(&r);
+}
+
+/* What cannot be: a template without a form, a prompt without tools, a name that no tool has. */
+static void refusals(void **state) {
+    (void)state;
+    room r;
+    ln_logit_bias bias[4];
+    ln_result out = {.size = sizeof out};
+    ln_prompt p = prompt;
+    const wish plain = {.plan = "a."}, other = {.plan = "a.", .name = "h"};
+    ln_sampling how;
+    enter(&r, TEMPLATE, false);
+    how = sampling_of(&r, &other, bias);
+    FAILS(LN_EUSAGE, "found 'h'", ln_generate(r.engine, &p, &how, NULL, NULL, &out, err));
+    how = sampling_of(&r, &plain, bias);
+    p.request = "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"}]}";
+    p.request_bytes = strlen(p.request);
+    FAILS(LN_EUSAGE, "needs tools", ln_generate(r.engine, &p, &how, NULL, NULL, &out, err));
+    p = (ln_prompt){.size = sizeof p, .text = "Q", .text_bytes = 1};
+    FAILS(LN_EUSAGE, "needs tools", ln_generate(r.engine, &p, &how, NULL, NULL, &out, err));
+    how.tool_choice = (ln_tool_choice)9;
+    FAILS(LN_EUSAGE, "tool_choice", ln_generate(r.engine, &p, &how, NULL, NULL, &out, err));
+    leave(&r);
+    enter(&r, "{{ messages[-1].content }}", false);
+    how = sampling_of(&r, &plain, bias);
+    FAILS(LN_EUNSUPPORTED, "chat template", ln_generate(r.engine, &prompt, &how, NULL, NULL, &out, err));
+    leave(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(forms_of_templates),
+                                       cmocka_unit_test(forms_of_real_templates),
+                                       cmocka_unit_test(every_cut_gives_the_same),
+                                       cmocka_unit_test(nothing_is_held_longer_than_needed),
+                                       cmocka_unit_test(ends_of_the_text),
+                                       cmocka_unit_test(many_tags),
+                                       cmocka_unit_test(calls_of_a_model),
+                                       cmocka_unit_test(a_tag_that_is_special),
+                                       cmocka_unit_test(refusals)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
