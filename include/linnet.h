@@ -222,17 +222,17 @@ typedef struct ln_id_list {
     size_t n;
 } ln_id_list;
 
+typedef enum ln_tool_choice {
+    LN_TOOLS_OFF = 0, /* calls stay in the text */
+    LN_TOOLS_AUTO     /* the model decides; calls are split off the text */
+} ln_tool_choice;
+
 /* How the next token is chosen from the logits. Start from ln_sampling_default; a zeroed struct is invalid
  * (repeat_penalty 0). All pointers are borrowed during the call that takes the struct.
  *
  * Order: logit bias and ignore_eos; repeat penalty; presence and frequency penalties; forbidden tokens;
  * argmax when temperature is 0 or top_k is 1; else temperature, top-p, top-k, min-p, draw. A draw is
  * argmax(logit + Gumbel noise), where the noise is a function of Philox(seed, position, id). */
-typedef enum ln_tool_choice {
-    LN_TOOLS_OFF = 0, /* calls stay in the text */
-    LN_TOOLS_AUTO     /* the model decides; calls are split off the text */
-} ln_tool_choice;
-
 typedef struct ln_sampling {
     uint32_t size;      /* of the caller's struct: sizeof(ln_sampling) */
     double temperature; /* 0: greedy, the lowest id on ties; at most 1e6 */
@@ -296,6 +296,19 @@ typedef struct ln_sampling {
     const char *const *tool_names;
     size_t n_tool_names;
     bool single_tool_call; /* generation ends after the first call */
+    /* [form_bytes] The form of the answer, a JSON text (docs/structured.md); NULL: free. An expression is
+     *   {"schema": S}         a JSON value that meets the JSON schema S,
+     *   {"text": "..."}       this text; a text alone means the same,
+     *   {"regex": "..."}      a text that the regular expression matches as a whole,
+     *   {"token": "..."}      the special token of this name, which gives no text,
+     *   {"sequence": [E...]}  expressions one after the other,
+     *   {"choice": [E...]}    one of them,
+     *   {"repeat": E, "min": 0, "max": N}  E so many times; without max any number.
+     * Tokens that do not continue the form are excluded before the bias is added to the logits; generation
+     * ends where nothing may follow. Reasoning is free, and the form begins after it. A cancelled answer, or
+     * one that n_max or a stop text ends, is the beginning of a text of the form. Borrowed during the call. */
+    const char *form;
+    size_t form_bytes;
 } ln_sampling;
 
 /* ---- models ---- */
@@ -496,12 +509,6 @@ typedef struct ln_top {
     double logprob; /* natural logarithm */
 } ln_top;
 
-/* The result of ln_generate. Owned by the caller; ln_result_free frees the contents.
- *
- * ids and text exclude the stop token or stop text. Where a chat template is used and the model knows
- * reasoning delimiters, the output is split: `reasoning` has what is between them, without the delimiters and
- * the newlines next to them; `text` has the answer, and stop texts apply to the answer alone. `ids` has all
- * of the output. Other output is not split. */
 /* A call of a tool that a model has asked for. The texts belong to the result. */
 typedef struct ln_tool_call {
     const char *name;
@@ -509,6 +516,12 @@ typedef struct ln_tool_call {
     size_t arguments_bytes;
 } ln_tool_call;
 
+/* The result of ln_generate. Owned by the caller; ln_result_free frees the contents.
+ *
+ * ids and text exclude the stop token or stop text. Where a chat template is used and the model knows
+ * reasoning delimiters, the output is split: `reasoning` has what is between them, without the delimiters and
+ * the newlines next to them; `text` has the answer, and stop texts apply to the answer alone. `ids` has all
+ * of the output. Other output is not split. */
 typedef struct ln_result {
     uint32_t size;       /* of the caller's struct: sizeof(ln_result) */
     int32_t *prompt_ids; /* [n_prompt_ids] */

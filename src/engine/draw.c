@@ -25,13 +25,15 @@ static ln_status draw_token(ln_eng *e, const ln_scratch *x, const ln_draw *d, ln
     ln_req *r = d->r;
     const int64_t row = d->row;
     const int64_t V = e->run->spec->V, n = (int64_t)r->all.n, n_generated = n - r->opt.n_ids;
-    const bool plain = ln_sample_is_plain(&r->how, n_generated);
+    const bool plain = ln_sample_is_plain(&r->how, n_generated) && !ln_constrains(&r->constraint);
     double lse = 0;
     r->drawn = d->forced;
     r->drawn_logprob = NAN;
     const bool forced = r->drawn >= 0;
     LN_TRY(ln_run_logits(e->run, row, x->logits, err));
     if (r->opt.logprobs) LN_TRY(list_top(r, x->logits, V, r->drawn_top, &lse, err));
+    if (!forced && ln_constrains(&r->constraint))
+        LN_TRY(ln_constraint_apply(&r->constraint, &r->answer, x->logits, V, err));
     if (!forced)
         LN_TRY(ln_sample(x->sampler, x->logits, &r->how, r->seed, r->all.data, n, n_generated,
                          r->answer.end_ids, r->answer.n_end_ids, &r->drawn, err));
@@ -91,11 +93,13 @@ static void draw_job(void *user, int thread, int n_threads) {
 /* Whether the next token is the argmax of its row, unless sampling excludes it. */
 static bool is_argmax(const ln_draw *d) {
     return d->kind == LN_DRAW_TOKEN && d->forced < 0 && !d->r->opt.logprobs &&
+           !ln_constrains(&d->r->constraint) &&
            ln_sample_is_plain(&d->r->how, (int64_t)d->r->all.n - d->r->opt.n_ids);
 }
 /* Whether the next token is a draw that the device may do. */
 static bool is_draw(const ln_draw *d) {
     return d->kind == LN_DRAW_TOKEN && !d->done && d->forced < 0 && !d->r->opt.logprobs &&
+           !ln_constrains(&d->r->constraint) &&
            ln_sample_is_draw(&d->r->how, (int64_t)d->r->all.n - d->r->opt.n_ids);
 }
 static ln_row_sampling sampling_of(const ln_req *r) {

@@ -53,6 +53,7 @@ void ln_eng_close(ln_eng **out) {
     if (e->counted) ln_eng_count(e, false);
     ln_sched_close(&e->sched);
     ln_seqs_close(e);
+    ln_constraint_forget(e);
     if (e->run) ln_adapters_close(e);
     ln_run_close(&e->run);
     ln_free(e);

@@ -62,7 +62,11 @@ ln_status ln_req_take(ln_req *r, bool *done, ln_finish *how, ln_error *err) {
     *done = true;
     *how = LN_FINISH_STOP;
     const bool ends = ln_answer_ends_at(&r->answer, r->drawn, &stop_text);
+    const ln_constraint_before before = ln_constraint_look(&r->answer);
     if (!ends) LN_TRY(ln_answer_push(&r->answer, r->drawn, err));
+    if (!ends && ln_constrains(&r->constraint))
+        LN_TRY(ln_constraint_take(&r->constraint, &r->answer, before, r->drawn, err));
+    const bool over = r->answer.stop.hit || r->answer.calls.ended || ln_constraint_done(&r->constraint);
     pthread_mutex_lock(&s->lock);
     if (ends) {
         r->stop_id = r->drawn;
@@ -74,8 +78,8 @@ ln_status ln_req_take(ln_req *r, bool *done, ln_finish *how, ln_error *err) {
         const int64_t n = (int64_t)r->all.n - r->opt.n_ids;
         if (ln_req_cancelled(r)) *how = LN_FINISH_CANCELLED;
         else if (n >= r->how.n_max || (int64_t)r->all.n > r->e->run->opt.n_ctx) *how = LN_FINISH_LENGTH;
-        else *done = r->answer.stop.hit || r->answer.calls.ended;
-        if (r->answer.stop.hit || r->answer.calls.ended) *how = LN_FINISH_STOP;
+        else *done = over;
+        if (over) *how = LN_FINISH_STOP;
         if (!*done) ln_req_changed(r);
     }
 out:

@@ -74,6 +74,8 @@ static ln_status copy_options(ln_req *r, const ln_req_options *opt, ln_error *er
     r->seed = ln_sampling_seed(&r->how);
     LN_TRY(ln_answer_open(&r->answer, r->e->model, &r->how, opt->split_reasoning, opt->ids,
                           (size_t)opt->n_ids, err));
+    LN_TRY(ln_constraint_open(&r->constraint, r->e, &r->how, &r->answer, err));
+    r->how.form = NULL; /* it belongs to the caller */
     return ln_answer_warn(&r->answer, &r->e->stops_warned, err);
 }
 
@@ -97,7 +99,7 @@ uint64_t ln_req_bytes(const ln_req_options *o, int64_t n_most) {
 static ln_status count_memory(ln_req *r, ln_error *err) {
     ln_sched *s = r->e->sched;
     const uint64_t touched = sizeof *r + (uint64_t)r->opt.n_ids * sizeof *r->all.data + r->arena.total;
-    const uint64_t bytes = ln_req_bytes(&r->opt, r->n_most) + r->arena.total;
+    const uint64_t bytes = ln_req_bytes(&r->opt, r->n_most) + r->arena.total + r->constraint.bytes;
     const char *limit;
     char need[32], left[32];
     pthread_mutex_lock(&s->lock);
@@ -146,6 +148,7 @@ static void uncount(ln_req *r) {
 
 static void free_all(ln_req *r) {
     ln_answer_close(&r->answer);
+    ln_constraint_close(&r->constraint);
     ln_ids_free(&r->all);
     ln_free(r->logprobs);
     ln_free(r->top);

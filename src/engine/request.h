@@ -8,6 +8,7 @@
 #define LN_REQUEST_H
 
 #include "answer_text.h"
+#include "constraint.h"
 #include "eng_step.h"
 
 #include <stdatomic.h>
@@ -76,6 +77,7 @@ struct ln_req {
     /* ---- of the thread that holds the driver token ---- */
     ln_seq *seq;
     ln_answer answer;
+    ln_constraint constraint;
     int64_t share, grant; /* rows, and rows of logits, in the step that is being built */
     uint64_t turn;        /* number of the step that last computed logits for it, or that admitted it */
     int32_t drawn;        /* what the sampler chose in this step */

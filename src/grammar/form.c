@@ -16,7 +16,7 @@ static ln_status expression(form_reader *r, const json_t *v, const char *place, 
 
 /* The member of an expression that says what it is. */
 static const char *kind_of(const json_t *v) {
-    static const char *const kinds[] = {"schema", "text", "regex", "sequence", "choice", "repeat"};
+    static const char *const kinds[] = {"schema", "text", "regex", "token", "sequence", "choice", "repeat"};
     const char *found = NULL;
     for (size_t i = 0; i < LN_COUNT(kinds); i++) {
         if (!json_object_get(v, kinds[i])) continue;
@@ -88,6 +88,8 @@ static ln_status of_kind(form_reader *r, const json_t *v, const char *kind, cons
     const size_t bytes = json_string_length(what);
     if (strcmp(kind, "regex") == 0) return gr_pattern(r->g, text, bytes, GR_RAW, true, out, &a, &b, r->err);
     *out = gr_text(r->g, text, bytes);
+    if (strcmp(kind, "token") == 0) /* see ln_vocabulary */
+        *out = gr_seq(r->g, gr_byte_range(r->g, 0xff, 0xff), *out);
     return gr_check(r->g, r->err);
 }
 
@@ -101,7 +103,8 @@ static ln_status expression(form_reader *r, const json_t *v, const char *place, 
     }
     if (!kind)
         return ln_fail(r->err, LN_EINVALID,
-                       "%s: expected an object with one of schema, text, regex, sequence, choice, repeat; "
+                       "%s: expected an object with one of schema, text, regex, token, sequence, choice, "
+                       "repeat; "
                        "found %s",
                        place[0] ? place : "the form", ln_json_text(v, found));
     LN_TRY(check_members(r, v, kind, place[0] ? place : "the form"));

@@ -25,7 +25,9 @@ uint64_t ln_grammar_bytes(const ln_grammar *g);
 /* ---- vocabularies ---- */
 
 /* The texts of a vocabulary's tokens in ascending order of their bytes. Tokens with a common prefix are
- * neighbours, so that the prefix is matched once for all of them. Immutable after ln_vocabulary_sort. */
+ * neighbours, so that the prefix is matched once for all of them. The text of a special token is the byte
+ * 0xFF, which no UTF-8 text has, and its name: only {"token": name} of a form matches it. Immutable after
+ * ln_vocabulary_sort. */
 typedef struct ln_vocabulary {
     int64_t n_vocab;  /* V: ids are 0 .. V - 1 */
     size_t n;         /* tokens that have a text */

@@ -1,0 +1,198 @@
+/* Answers of a form: the grammar of ln_sampling.form over the model's vocabulary.
+ *
+ * Reasoning is free, but no stop id may end it, because the answer is still to come. The form begins with the
+ * answer. A special token has no text; in the vocabulary of a form it is the byte 0xFF, which no UTF-8 text
+ * has, and its name, so that only the expression {"token"} of a form matches it. */
+#include "constraint.h"
+
+#include "engine.h"
+#include "memory_plan.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+static pthread_mutex_t vocabulary_lock = PTHREAD_MUTEX_INITIALIZER; /* while ln_eng.vocabulary is made */
+
+/* ---- the vocabulary ---- */
+
+/* Whether decoding a text drops a blank at its beginning. */
+static ln_status strips_blank(const ln_tok *tok, const ln_vocabulary *v, bool *out, ln_error *err) {
+    ln_str text = {0};
+    ln_status st = LN_OK;
+    *out = false;
+    for (int32_t id = 0; id < v->n_vocab; id++) {
+        const size_t bytes = v->at[id + 1] - v->at[id];
+        if (bytes < 2 || v->text[v->at[id]] != ' ' || v->text[v->at[id] + 1] == ' ') continue;
+        st = ln_tok_decode(tok, &id, 1, false, &text, err);
+        *out = st == LN_OK && text.len == bytes - 1;
+        break; /* one such token shows it */
+    }
+    ln_str_free(&text);
+    return st;
+}
+
+static ln_status token_text(const ln_tok *tok, int32_t id, ln_str *all, ln_error *err) {
+    if (!ln_tok_is_special(tok, id)) return ln_tok_bytes(tok, id, all, err);
+    size_t bytes = 0;
+    const char *name = ln_tok_content(tok, id, &bytes);
+    ln_str_add(all, "\xff", 1);
+    if (name) ln_str_add(all, name, bytes);
+    return all->failed ? LN_OOM(err, "the vocabulary of a form") : LN_OK;
+}
+
+static ln_status read_vocabulary(ln_vocabulary *v, const ln_tok *tok, int64_t n_vocab, ln_error *err) {
+    ln_str all = {0};
+    ln_status st = LN_OK;
+    const int64_t n_texts = LN_MIN(n_vocab, (int64_t)ln_tok_count(tok));
+    v->n_vocab = n_vocab;
+    v->at = ln_zalloc((size_t)n_vocab + 1, sizeof *v->at);
+    if (!v->at) LN_GO(LN_OOM(err, "the vocabulary of a form"));
+    for (int64_t id = 0; id < n_vocab; id++) { /* a padded output layer has ids without a text */
+        if (id < n_texts) LN_GO(token_text(tok, (int32_t)id, &all, err));
+        v->at[id + 1] = (uint32_t)all.len;
+    }
+    v->text = all.data;
+    all = (ln_str){0};
+    LN_GO(ln_vocabulary_sort(v, err));
+    LN_GO(strips_blank(tok, v, &v->strips_blank, err));
+out:
+    ln_str_free(&all);
+    return st;
+}
+
+/* Makes the engine's vocabulary when the first form asks for it. */
+static ln_status find_vocabulary(ln_eng *e, ln_error *err) {
+    ln_status st = LN_OK;
+    const char *limit;
+    char need[32], left[32];
+    const uint64_t bytes = (uint64_t)e->run->spec->V * 24; /* ids, offsets, prefixes, about 8 bytes of text */
+    pthread_mutex_lock(&vocabulary_lock);
+    if (e->vocabulary) goto out;
+    const uint64_t room = ln_memory_room(e->memory_bytes, &limit);
+    if (room < bytes)
+        LN_GO(ln_fail(err, LN_EMEMORY,
+                      "the vocabulary of a form (ln_sampling.form) takes about %s, and %s leaves %s; raise "
+                      "that "
+                      "limit or leave the form out",
+                      ln_bytes_text(need, bytes), limit, ln_bytes_text(left, room)));
+    ln_vocabulary *v = ln_zalloc(1, sizeof *v);
+    if (!v) LN_GO(LN_OOM(err, "the vocabulary of a form"));
+    st = read_vocabulary(v, e->model->tok, e->run->spec->V, err);
+    if (st == LN_OK) {
+        e->vocabulary = v;
+    } else {
+        ln_vocabulary_free(v);
+        ln_free(v);
+    }
+out:
+    pthread_mutex_unlock(&vocabulary_lock);
+    return st;
+}
+
+void ln_constraint_forget(ln_eng *e) {
+    if (e->vocabulary) ln_vocabulary_free(e->vocabulary);
+    ln_free(e->vocabulary);
+    e->vocabulary = NULL;
+}
+
+/* ---- one request ---- */
+
+ln_status ln_constraint_open(ln_constraint *c, ln_eng *e, const ln_sampling *how, const ln_answer *a,
+                             ln_error *err) {
+    const ln_tok *tok = e->model->tok;
+    ln_error why;
+    *c = (ln_constraint){.think_open = -1, .newlines = {-1, -1}};
+    if (!how->form) return LN_OK;
+    LN_TRY(ln_tok_check(tok, err));
+    const ln_status st = ln_grammar_open(&c->grammar, how->form, how->form_bytes, &why);
+    if (st != LN_OK) return ln_fail(err, st, "ln_sampling.form: %s", why.message);
+    LN_TRY(find_vocabulary(e, err));
+    LN_TRY(ln_matcher_open(&c->matcher, c->grammar, e->vocabulary, err));
+    const size_t words = ((size_t)e->vocabulary->n_vocab + 63) / 64;
+    c->allowed = ln_zalloc(words, sizeof *c->allowed);
+    if (!c->allowed) return LN_OOM(err, "the mask of a form");
+    c->bytes =
+        ln_grammar_bytes(c->grammar) + ln_matcher_bytes(e->vocabulary->n_vocab) + words * sizeof *c->allowed;
+    if (!a->think.delims) return LN_OK;
+    c->think_open = ln_tok_id(tok, a->think.delims->open, strlen(a->think.delims->open));
+    for (int32_t id = 0; id < e->vocabulary->n_vocab; id++) {
+        const uint32_t at = e->vocabulary->at[id], bytes = e->vocabulary->at[id + 1] - at;
+        if ((bytes == 1 || bytes == 2) && memcmp(e->vocabulary->text + at, "\n\n", bytes) == 0)
+            c->newlines[bytes - 1] = id;
+    }
+    return LN_OK;
+}
+
+void ln_constraint_close(ln_constraint *c) {
+    ln_matcher_close(&c->matcher);
+    ln_grammar_close(&c->grammar);
+    ln_free(c->allowed);
+    c->allowed = NULL;
+}
+
+/* Whether the end of reasoning has just been seen, so that newlines do not belong to the answer. */
+static bool follows_reasoning(const ln_answer *a) {
+    return a->think.state == LN_REASONING_ANSWER && a->think.closed && !a->think.begun;
+}
+
+static void permit(const ln_constraint *c, int32_t id, bool yes) {
+    if (id < 0) return;
+    uint64_t *word = &c->allowed[id / 64];
+    *word = yes ? *word | UINT64_C(1) << (id % 64) : *word & ~(UINT64_C(1) << (id % 64));
+}
+
+/* Permits or excludes all tokens that end the answer. */
+static void permit_ends(const ln_constraint *c, const ln_answer *a, bool yes) {
+    for (int i = 0; i < a->n_end_ids; i++) permit(c, a->end_ids[i], yes);
+    for (size_t i = 0; i < a->how->n_stop_ids; i++) permit(c, a->how->stop_ids[i], yes);
+    for (size_t i = 0; i < a->stop.n_texts; i++) permit(c, a->stop_ids[i], yes);
+}
+
+ln_status ln_constraint_apply(ln_constraint *c, const ln_answer *a, float *logits, int64_t n_vocab,
+                              ln_error *err) {
+    const size_t bytes = ((size_t)n_vocab + 63) / 64 * sizeof *c->allowed;
+    const uint64_t *mask;
+    if (a->think.state == LN_REASONING_INSIDE) {
+        memset(c->allowed, 0xff, bytes);
+        permit_ends(c, a, false);
+        permit(c, ln_tok_id(a->model->tok, a->think.delims->end, strlen(a->think.delims->end)), true);
+    } else {
+        LN_TRY(ln_matcher_mask(c->matcher, &mask, err));
+        memcpy(c->allowed, mask, bytes);
+        permit_ends(c, a, ln_matcher_complete(c->matcher));
+        if (a->think.state == LN_REASONING_UNDECIDED && ln_matcher_begins(c->matcher))
+            permit(c, c->think_open, true);
+        for (int i = 0; i < 2 && follows_reasoning(a) && !c->after_newlines; i++)
+            permit(c, c->newlines[i], true);
+    }
+    for (int64_t i = 0; i < n_vocab; i++)
+        if (!(c->allowed[i / 64] >> (i % 64) & 1)) logits[i] = -INFINITY;
+    return LN_OK;
+}
+
+ln_status ln_constraint_take(ln_constraint *c, const ln_answer *a, ln_constraint_before before, int32_t id,
+                             ln_error *err) {
+    bool fits = true;
+    const bool after_reasoning =
+        before.state == LN_REASONING_INSIDE ||
+        (before.state == LN_REASONING_ANSWER && a->think.closed && !before.answering);
+    if (a->think.state == LN_REASONING_INSIDE) {
+        ln_matcher_follows(c->matcher);
+    } else if (after_reasoning) { /* what is left of the token's text, without newlines */
+        c->after_newlines = before.state != LN_REASONING_INSIDE;
+        ln_matcher_follows(c->matcher);
+        LN_TRY(ln_matcher_push(c->matcher, a->think.answer.data ? a->think.answer.data : "",
+                               a->think.answer.len, &fits, err));
+    } else {
+        LN_TRY(ln_matcher_take(c->matcher, id, &fits, err));
+    }
+    if (fits) return LN_OK;
+    return ln_fail(err, LN_EINVALID,
+                   "ln_sampling.form: token %d, which ends the reasoning, has text that does not begin the "
+                   "form; "
+                   "ask the model not to reason",
+                   id);
+}
+
+bool ln_constraint_done(const ln_constraint *c) { return ln_constrains(c) && ln_matcher_final(c->matcher); }

@@ -1,0 +1,48 @@
+/* The form of a request's answer: which tokens may come next, beside reasoning and stop ids. */
+#ifndef LN_CONSTRAINT_H
+#define LN_CONSTRAINT_H
+
+#include "../grammar/grammar.h"
+#include "answer_text.h"
+
+struct ln_eng;
+
+/* All zero: the answer has no form. Used by one thread at a time. */
+typedef struct ln_constraint {
+    ln_grammar *grammar;
+    ln_matcher *matcher;
+    uint64_t *allowed;   /* [(V + 63) / 64] one bit for each token; scratch */
+    int32_t think_open;  /* the token that begins reasoning; -1: none */
+    int32_t newlines[2]; /* the tokens of one newline and of two, which may stand after reasoning; -1 */
+    bool after_newlines; /* one of them has been taken */
+    uint64_t bytes;      /* that it may take at most */
+} ln_constraint;
+
+/* Compiles how->form, if there is one. `a` is the answer, already open. The caller closes *c, after an error
+ * too. LN_EINVALID: the form; LN_EUNSUPPORTED: the model has no tokenizer; LN_EMEMORY. */
+ln_status ln_constraint_open(ln_constraint *c, struct ln_eng *e, const ln_sampling *how, const ln_answer *a,
+                             ln_error *err);
+void ln_constraint_close(ln_constraint *c);
+static inline bool ln_constrains(const ln_constraint *c) { return c->matcher != NULL; }
+/* Sets the logits f32 [n_vocab] of tokens that must not come next to minus infinity. */
+ln_status ln_constraint_apply(ln_constraint *c, const ln_answer *a, float *logits, int64_t n_vocab,
+                              ln_error *err);
+/* What the answer was before a token; ln_constraint_take compares it with what the token has made of it. */
+typedef struct ln_constraint_before {
+    int state;
+    bool answering;
+} ln_constraint_before;
+static inline ln_constraint_before ln_constraint_look(const ln_answer *a) {
+    return (ln_constraint_before){(int)a->think.state, a->think.begun};
+}
+/* Advances over a token that the answer has taken. LN_EINVALID: it does not continue the form, which only
+ * tokens that were not chosen by ln_constraint_apply can do. */
+ln_status ln_constraint_take(ln_constraint *c, const ln_answer *a, ln_constraint_before before, int32_t id,
+                             ln_error *err);
+/* Whether the answer is complete and nothing may follow. */
+bool ln_constraint_done(const ln_constraint *c);
+
+/* Frees the sorted vocabulary that an engine keeps for its forms. */
+void ln_constraint_forget(struct ln_eng *e);
+
+#endif
