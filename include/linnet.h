@@ -311,6 +311,10 @@ typedef struct ln_sampling {
     size_t form_bytes;
 } ln_sampling;
 
+/* Checks an ln_sampling.form of `bytes` bytes. LN_EINVALID: it is malformed, no text has it, or it has a
+ * keyword that is not supported; the message begins with its place, as in "schema.properties.a.not". */
+LN_API LN_MUST_CHECK ln_status ln_form_check(const char *form, size_t bytes, ln_error *err);
+
 /* ---- models ---- */
 
 typedef struct ln_model ln_model;

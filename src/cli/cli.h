@@ -163,6 +163,9 @@ void template_args(const args *a, ln_prompt *p); /* sets the variables of the ch
 ln_prompt prompt_of(const args *a, const input *in);
 /* The model's default sampling parameters, overridden by the flags. */
 ln_status sampling_of(const args *a, const ln_model *model, ln_sampling *how, ln_error *err);
+/* Sets the form that --json-schema or --form names; *form holds its text, which the caller frees with
+ * ln_str_free. LN_EUSAGE, LN_EIO, LN_EINVALID. */
+ln_status form_of(const args *a, ln_str *form, ln_sampling *how, ln_error *err);
 /* Overrides the sampling parameters that have a flag, and no others. */
 void sampling_change(const args *a, ln_sampling *how);
 /* Prints remarks to stderr before generation starts: about flags that have no effect on this model, and

@@ -482,6 +482,7 @@ static ln_status check_pairs(const args *a, ln_error *err) {
                                     {F_JSONL, F_PROMPT},
                                     {F_STATS, F_NO_STATS},
                                     {F_LABELS, F_NEXT_TOKEN},
+                                    {F_JSON_SCHEMA, F_FORM},
                                     {F_NORMALIZE, F_NEXT_TOKEN},
                                     {F_EPOCHS, F_STEPS},
                                     {F_VALID, F_VALID_SPLIT}};

@@ -10,6 +10,7 @@ enum {
     CONTEXT_LEAST = 4096,
     ROOM = 2048,
     THREADS_MOST = 256,
+    FORM_FILE_MOST = 16 << 20,
     SCORE_ROWS = 64
 }; /* score: at most 64 rows x 262,144 logits x 4 bytes */
 
@@ -105,6 +106,27 @@ ln_status sampling_of(const args *a, const ln_model *model, ln_sampling *s, ln_e
     s->size = sizeof *s;
     LN_TRY(ln_sampling_default(model, s, err));
     sampling_change(a, s);
+    return LN_OK;
+}
+
+ln_status form_of(const args *a, ln_str *form, ln_sampling *how, ln_error *err) {
+    const bool schema = has(a, F_JSON_SCHEMA);
+    if (!schema && !has(a, F_FORM)) return LN_OK;
+    const char *text = a->flag[schema ? F_JSON_SCHEMA : F_FORM].text,
+               *said = schema ? "--json-schema" : "--form";
+    char *data = NULL;
+    size_t bytes = strlen(text);
+    ln_error why;
+    if (text[0] == '@') LN_TRY(source_read(text + 1, "the form", FORM_FILE_MOST, &data, &bytes, err));
+    if (schema) ln_str_adds(form, "{\"schema\":");
+    ln_str_add(form, data ? data : text, bytes);
+    if (schema) ln_str_adds(form, "}");
+    ln_free(data);
+    if (form->failed) return LN_OOM(err, "the form");
+    const ln_status st = ln_form_check(form->data ? form->data : "", form->len, &why);
+    if (st != LN_OK) return ln_fail(err, st == LN_EINVALID ? LN_EUSAGE : st, "%s: %s", said, why.message);
+    how->form = form->data;
+    how->form_bytes = form->len;
     return LN_OK;
 }
 

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { MOST_INDENT = 40, INTEGER_DIGITS = 18, FRACTION_DIGITS = 17, EXPONENT_DIGITS = 2 };
+enum { MOST_INDENT = 20, INTEGER_DIGITS = 18, FRACTION_DIGITS = 17, EXPONENT_DIGITS = 2 };
 
 /* ---- characters ---- */
 
@@ -65,10 +65,8 @@ static gr_node character(ln_grammar *g) {
 /* ---- values ---- */
 
 static gr_node blank_of(ln_grammar *g) {
-    const gr_node line = gr_texts(g, "\n");
-    return gr_optional(g, gr_alt(g, gr_texts(g, " "),
-                                 gr_all(g, line, gr_optional(g, line),
-                                        gr_repeat(g, one_of(g, " \t"), 0, MOST_INDENT))));
+    const gr_node indent = gr_repeat(g, one_of(g, " \t"), 0, MOST_INDENT);
+    return gr_optional(g, gr_alt(g, gr_texts(g, " "), gr_seq(g, gr_texts(g, "\n"), indent)));
 }
 
 gr_node gr_json_list(ln_grammar *g, const gr_json *j, char open, gr_node item, uint32_t min, uint32_t max,

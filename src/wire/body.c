@@ -462,6 +462,9 @@ void wire_request_trim(wire_request *q) {
     q->root = prompt;
     ln_str_free(&q->request);
     ln_str_free(&q->arguments);
+    ln_str_free(&q->form);
+    q->sampling.form = NULL;
+    q->sampling.form_bytes = 0;
     if (!q->echo) q->prompts = NULL; /* its texts are gone */
 }
 
@@ -470,6 +473,7 @@ void wire_request_close(wire_request *q) {
     ln_arena_free(&q->arena);
     ln_str_free(&q->request);
     ln_str_free(&q->arguments);
+    ln_str_free(&q->form);
     *q = (wire_request){0};
 }
 

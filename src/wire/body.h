@@ -46,6 +46,16 @@ ln_status body_stop(body_reader *b, const char *name, const json_t *v);
  * OpenAI allows; their parameters are objects. */
 ln_status body_tools(body_reader *b, const char *name, const json_t *v);
 
+/* ---- response_form.c: each sets the form of the answer ---- */
+
+ln_status body_response_format(body_reader *b, const char *name, const json_t *v);
+ln_status body_json_schema(body_reader *b, const char *name, const json_t *v); /* a schema, or its text */
+ln_status body_regex(body_reader *b, const char *name, const json_t *v);
+ln_status body_texts(body_reader *b, const char *name, const json_t *v); /* one of a list of texts */
+ln_status body_form(body_reader *b, const char *name,
+                    const json_t *v); /* an expression of ln_sampling.form */
+ln_status body_structured(body_reader *b, const char *name, const json_t *v); /* vLLM's structured_outputs */
+
 /* ---- messages.c ---- */
 
 /* Makes the prompt of a conversation from messages, tools, documents and the template's arguments. */

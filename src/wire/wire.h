@@ -92,6 +92,7 @@ typedef struct wire_request {
     ln_arena arena;
     struct json_t *root;
     ln_str request, arguments; /* texts of the prompt of a conversation */
+    ln_str form;               /* that sampling.form points to */
 } wire_request;
 
 /* Reads a body. The target must outlive *out, which the caller closes, after an error too. LN_EINVALID: *why
@@ -100,7 +101,7 @@ ln_status wire_request_open(wire_request *out, const wire_target *target, wire_k
                             size_t bytes, wire_error *why);
 void wire_request_close(wire_request *q);
 /* Frees what only the opening of requests reads: texts of prompts (unless they are repeated by `echo`),
- * tools, fields that nothing reads. The prompts are gone then; wire_choice may not be called any more. */
+ * tools, the form of the answer, fields that nothing reads. The prompts are gone then; wire_choice may not be called any more. */
 void wire_request_trim(wire_request *q);
 static inline size_t wire_n_choices(const wire_request *q) { return q->n_prompts * (size_t)q->n; }
 /* Writes prompt and sampling of choice i, and sets the fields of *opt that a body decides, `sampling`

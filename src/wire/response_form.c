@@ -1,0 +1,143 @@
+/* The form of an answer: OpenAI's response_format, and the names that other engines have for constraints.
+ * Each becomes ln_sampling.form. */
+#include "body.h"
+#include "../base/json_write.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Sets the form, which is {"kind": value}. `field` is what the body calls it. */
+static ln_status set_form(body_reader *b, const char *field, const char *kind, const json_t *value) {
+    wire_request *q = b->q;
+    ln_error why;
+    if (q->form.len > 0)
+        return wire_refuse(b->why, field, "the form of the answer is given twice; give one of the fields");
+    ln_str_adds(&q->form, "{");
+    put_key(&q->form, kind);
+    ln_str_json_value(&q->form, value);
+    ln_str_adds(&q->form, "}");
+    if (q->form.failed) return wire_fail(b->why, LN_OOM(&b->why->error, "a request"));
+    const ln_status st = ln_form_check(q->form.data, q->form.len, &why);
+    if (st == LN_EINVALID) return wire_refuse(b->why, field, "%s", why.message);
+    if (st != LN_OK) {
+        b->why->error = why;
+        return wire_fail(b->why, st);
+    }
+    q->sampling.form = q->form.data;
+    q->sampling.form_bytes = q->form.len;
+    return LN_OK;
+}
+
+static ln_status set_object(body_reader *b, const char *field) {
+    json_t *any = json_pack("{s:s}", "type", "object");
+    if (!any) return wire_fail(b->why, LN_OOM(&b->why->error, "a request"));
+    const ln_status st = set_form(b, field, "schema", any);
+    json_decref(any);
+    return st;
+}
+
+/* A schema, or the text of one. */
+static ln_status set_schema(body_reader *b, const char *field, const json_t *v) {
+    char found[80];
+    json_t *read = NULL;
+    if (json_is_object(v) || json_is_boolean(v)) return set_form(b, field, "schema", v);
+    if (!json_is_string(v))
+        return wire_refuse(b->why, field, "expected a JSON schema (an object), found %s",
+                           ln_json_text(v, found));
+    ln_error why;
+    ln_status st = ln_json_load(&read, "the schema", json_string_value(v), json_string_length(v), &why);
+    st = st == LN_OK ? set_form(b, field, "schema", read) : wire_refuse(b->why, field, "%s", why.message);
+    json_decref(read);
+    return st;
+}
+
+/* {"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "json_schema": {"schema": ...}}. */
+ln_status body_response_format(body_reader *b, const char *name, const json_t *v) {
+    const json_t *type = json_object_get(v, "type"), *named = json_object_get(v, "json_schema");
+    const json_t *direct = json_object_get(v, "schema"); /* llama.cpp's */
+    const char *kind = json_string_value(type);
+    char found[80];
+    if (!json_is_object(v))
+        return wire_refuse(b->why, name, "expected an object, found %s", ln_json_text(v, found));
+    if (kind && strcmp(kind, "text") == 0) return LN_OK;
+    if (kind && strcmp(kind, "json_object") == 0)
+        return direct ? set_schema(b, "response_format.schema", direct) : set_object(b, name);
+    if (!kind || strcmp(kind, "json_schema") != 0)
+        return wire_refuse(b->why, "response_format.type",
+                           "expected text, json_object or json_schema, found %s", ln_json_text(type, found));
+    if (!named && direct) return set_schema(b, "response_format.schema", direct);
+    if (!json_is_object(named))
+        return wire_refuse(b->why, "response_format.json_schema",
+                           "expected an object with a schema, found %s", ln_json_text(named, found));
+    const json_t *schema = json_object_get(named, "schema");
+    if (!schema || json_is_null(schema))
+        return wire_refuse(b->why, "response_format.json_schema.schema", "expected a JSON schema, found %s",
+                           ln_json_text(schema, found));
+    return set_schema(b, "response_format.json_schema.schema", schema);
+}
+
+ln_status body_json_schema(body_reader *b, const char *name, const json_t *v) {
+    return set_schema(b, name, v);
+}
+
+ln_status body_regex(body_reader *b, const char *name, const json_t *v) {
+    char found[80];
+    if (json_is_string(v)) return set_form(b, name, "regex", v);
+    return wire_refuse(b->why, name, "expected a regular expression (a text), found %s",
+                       ln_json_text(v, found));
+}
+
+ln_status body_texts(body_reader *b, const char *name, const json_t *v) {
+    char found[80];
+    bool ok = json_array_size(v) > 0;
+    for (size_t i = 0; ok && i < json_array_size(v); i++) ok = json_is_string(json_array_get(v, i));
+    if (ok) return set_form(b, name, "choice", v);
+    return wire_refuse(b->why, name, "expected a list of texts, found %s", ln_json_text(v, found));
+}
+
+/* An expression as linnet.h has it. */
+ln_status body_form(body_reader *b, const char *name, const json_t *v) {
+    json_t *one = json_pack("[O]", v);
+    if (!one) return wire_fail(b->why, LN_OOM(&b->why->error, "a request"));
+    const ln_status st = json_object_get(v, "schema")
+                             ? set_form(b, name, "schema", json_object_get(v, "schema"))
+                             : set_form(b, name, "sequence", one);
+    json_decref(one);
+    return st;
+}
+
+/* vLLM's object of one constraint. */
+ln_status body_structured(body_reader *b, const char *name, const json_t *v) {
+    static const struct {
+        const char *member, *field;
+        ln_status (*read)(body_reader *b, const char *name, const json_t *v);
+    } known[] = {{"json", "structured_outputs.json", body_json_schema},
+                 {"regex", "structured_outputs.regex", body_regex},
+                 {"choice", "structured_outputs.choice", body_texts}};
+    char found[80], field[96];
+    const char *key;
+    json_t *one;
+    if (!json_is_object(v))
+        return wire_refuse(b->why, name, "expected an object, found %s", ln_json_text(v, found));
+    json_object_foreach((json_t *)(uintptr_t)v, key, one) {
+        bool read = json_is_null(one) || json_is_false(one);
+        if (strcmp(key, "json_object") == 0 && json_is_true(one)) {
+            LN_TRY(set_object(b, "structured_outputs.json_object"));
+            read = true;
+        }
+        for (size_t i = 0; i < LN_COUNT(known) && !read; i++) {
+            if (strcmp(key, known[i].member) != 0) continue;
+            LN_TRY(known[i].read(b, known[i].field, one));
+            read = true;
+        }
+        (void)snprintf(field, sizeof field, "structured_outputs.%.60s", key);
+        if (!read) {
+            const ln_status st =
+                wire_refuse(b->why, field, "%s is not supported; use json, regex, choice or json_object",
+                            ln_json_text(one, found));
+            b->why->code = "unsupported_parameter";
+            return st;
+        }
+    }
+    return LN_OK;
+}
