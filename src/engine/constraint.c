@@ -33,8 +33,13 @@ static ln_status strips_blank(const ln_tok *tok, const ln_vocabulary *v, bool *o
 }
 
 static ln_status token_text(const ln_tok *tok, int32_t id, ln_str *all, ln_error *err) {
-    if (!ln_tok_is_special(tok, id)) return ln_tok_bytes(tok, id, all, err);
-    size_t bytes = 0;
+    size_t bytes = 0, from = all->len;
+    if (!ln_tok_is_special(tok, id)) {
+        LN_TRY(ln_tok_bytes(tok, id, all, err));
+        if (all->len > from && memchr(all->data + from, 0xff, all->len - from))
+            all->len = from; /* no UTF-8 */
+        return LN_OK;
+    }
     const char *name = ln_tok_content(tok, id, &bytes);
     ln_str_add(all, "\xff", 1);
     if (name) ln_str_add(all, name, bytes);

@@ -147,6 +147,7 @@ typedef struct wish {
     const char *stop;
     int stop_after;
     const char *args;
+    const char *form;
     size_t n_ids; /* 0: not compared */
     int64_t n_reasoning;
 } wish;
@@ -170,6 +171,8 @@ static void check(room *r, const wish *w) {
                        .n_max = w->n_max ? w->n_max : 60,
                        .has_think_budget = w->has_budget,
                        .think_budget = w->budget,
+                       .form = w->form,
+                       .form_bytes = w->form ? strlen(w->form) : 0,
                        .on_reasoning = on_reasoning};
     ln_prompt p = {.size = sizeof(ln_prompt),
                    .text = "Q",
@@ -184,7 +187,7 @@ static void check(room *r, const wish *w) {
     assert_int_equal(out.text_bytes, strlen(w->answer));
     assert_true(same(&h.reasoning, out.reasoning) && same(&h.answer, out.text));
     if (w->n_ids) assert_int_equal(out.n_ids, w->n_ids);
-    assert_int_equal(out.metrics.reasoning_tokens, w->n_reasoning);
+    if (w->n_reasoning >= 0) assert_int_equal(out.metrics.reasoning_tokens, w->n_reasoning);
     assert_int_equal(out.finish, w->n_max        ? LN_FINISH_LENGTH
                                  : w->stop_after ? LN_FINISH_CANCELLED
                                                  : LN_FINISH_STOP);
@@ -305,10 +308,38 @@ static void budgets(void **state) {
     leave(&r);
 }
 
+/* Reasoning is free, and no stop id ends it; the form begins after it. */
+static void forms_begin_after_reasoning(void **state) {
+    (void)state;
+    static const char form[] = "{\"choice\":[\"ab\",\"cd\"]}";
+    static const wish drawn[] = {
+        {"{xyz}ab", "xyz", "ab", .form = form, .n_reasoning = 4},
+        {"{x.}zcd", "x", "cd", .form = form, .n_reasoning = 2},
+        {"zab", "", "ab", .form = form},
+        {"{x}\nab", "x", "ab", .form = form, .n_reasoning = 2, .n_ids = 6},
+        {"\nab", "", "ab", .form = form},
+        {"{xyzab", "x", "ab", .form = form, .has_budget = true, .budget = 1, .n_reasoning = -1},
+    };
+    static const wish opened[] = {
+        {"xy}ab", "xy", "ab", .form = form, .n_reasoning = 3},
+        {"x.}cd", "x", "cd", .form = form, .n_reasoning = 2},
+    };
+    room r;
+    enter(&r, AS_QWEN, true);
+    for (size_t i = 0; i < LN_COUNT(drawn); i++) check(&r, &drawn[i]);
+    leave(&r);
+    enter(&r, AS_R1, true);
+    for (size_t i = 0; i < LN_COUNT(opened); i++) check(&r, &opened[i]);
+    leave(&r);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_cut_gives_the_same), cmocka_unit_test(nothing_is_held_longer_than_needed),
-        cmocka_unit_test(special_tokens), cmocka_unit_test(letters_after_an_opened_prompt),
-        cmocka_unit_test(budgets)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(forms_begin_after_reasoning),
+
+                                       cmocka_unit_test(every_cut_gives_the_same),
+                                       cmocka_unit_test(nothing_is_held_longer_than_needed),
+                                       cmocka_unit_test(special_tokens),
+                                       cmocka_unit_test(letters_after_an_opened_prompt),
+                                       cmocka_unit_test(budgets)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -185,7 +185,7 @@ static void rows_that_fail(void **state) {
                     "completions\",\"body\":{\"prompt\":\"a\",\"top_p\":2}}\n"
                     "{\"custom_id\":\"form\",\"method\":\"POST\",\"url\":\"/v1/chat/"
                     "completions\",\"body\":{\"messages\":[{\"role\":\"user\","
-                    "\"content\":\"a\"}],\"response_format\":{\"type\":\"json_object\"}}}\n"
+                    "\"content\":\"a\"}],\"response_format\":{\"type\":\"xml\"}}}\n"
                     "{\"custom_id\":\"url\",\"method\":\"POST\",\"url\":\"/v1/embeddings\",\"body\":{}}\n"
                     "{\"custom_id\":\"method\",\"method\":\"GET\",\"url\":\"/v1/completions\",\"body\":{}}\n"
                     "{\"custom_id\":\"empty\",\"method\":\"POST\",\"url\":\"/v1/"

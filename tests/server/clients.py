@@ -5,6 +5,7 @@ usage: tests/server/clients.py URL      URL: http://127.0.0.1:PORT
 
 Needs openai; the other clients are tried where they are installed. Exit 1 when something is not as it should be."""
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -93,10 +94,37 @@ def embeddings():
     check("langchain's embeddings", all(abs(a - b) < 1e-8 for a, b in zip(e.embed_query(texts[0]), rows[0])))
 
 
+def schema_format(schema):
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+
+
+def forms():
+    """Answers of a form: what comes is JSON that meets the schema, whole and in a stream, drawn and greedy."""
+    schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "minimum": 0, "maximum": 120},
+                                               "pets": {"type": "array", "items": {"enum": ["cat", "dog"]}, "maxItems": 2}},
+              "required": ["name", "age", "pets"], "additionalProperties": False}
+    for seed in range(4):
+        a = client.chat.completions.create(model="tiny", messages=ASK, response_format=schema_format(schema), seed=seed, temperature=seed and 1.0)
+        v = json.loads(a.choices[0].message.content)
+        check("form: keys", list(v) == ["name", "age", "pets"])
+        check("form: values", isinstance(v["name"], str) and len(v["name"]) <= 20 and 0 <= v["age"] <= 120 and len(v["pets"]) <= 2 and set(v["pets"]) <= {"cat", "dog"})
+        check("form: its end", a.choices[0].finish_reason == "stop")
+        parts = client.chat.completions.create(model="tiny", messages=ASK, response_format=schema_format(schema), seed=seed, temperature=seed and 1.0, stream=True)
+        check("form: a stream", "".join(p.choices[0].delta.content or "" for p in parts) == a.choices[0].message.content)
+    a = client.chat.completions.create(model="tiny", messages=ASK, response_format={"type": "json_object"}, seed=3, max_tokens=400, n=2)
+    for c in a.choices:
+        check("form: an object", c.finish_reason == "length" or isinstance(json.loads(c.message.content), dict))
+    a = client.completions.create(model="tiny", prompt="The answer is", extra_body={"guided_choice": [" yes", " no"]})
+    check("form: a choice", a.choices[0].text in (" yes", " no"))
+    a = client.completions.create(model="tiny", prompt="Phone:", seed=1, extra_body={"structured_outputs": {"regex": "[0-9]{3}-[0-9]{4}"}})
+    check("form: a pattern", len(a.choices[0].text) == 8 and a.choices[0].text[3] == "-")
+
+
 def errors():
     for kind, call in ((openai.BadRequestError, lambda: client.chat.completions.create(model="tiny", messages=ASK, temperature=-1)),
                        (openai.NotFoundError, lambda: client.chat.completions.create(model="other", messages=ASK)),
-                       (openai.BadRequestError, lambda: client.chat.completions.create(model="tiny", messages=ASK, response_format={"type": "json_object"})),
+                       (openai.BadRequestError, lambda: client.chat.completions.create(model="tiny", messages=ASK, response_format={"type": "xml"})),
+                       (openai.BadRequestError, lambda: client.chat.completions.create(model="tiny", messages=ASK, response_format=schema_format({"not": {}}))),
                        (openai.BadRequestError, lambda: client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": "word " * 3000}]))):
         try:
             call()
@@ -256,6 +284,6 @@ def llm():
         check("llm: " + r.stderr, r.stdout.startswith("Near the hill lived"))
 
 
-for test in (chat, completions, embeddings, errors, responses, messages, shapes, langchain, llm, others):
+for test in (chat, completions, embeddings, forms, errors, responses, messages, shapes, langchain, llm, others):
     test()
     print(test.__name__, "good", flush=True)

@@ -324,7 +324,7 @@ static void bodies_are_refused(void **state) {
         {"/v1/completions", "{\"prompt\":\"\"}", 400, ""}, /* this model adds no token of its own */
         {CHAT, "{\"messages\":[]}", 400, "messages"},
         {CHAT, "{\"messages\":[{\"role\":\"wizard\",\"content\":\"\"}]}", 400, "messages[0].role"},
-        {CHAT, "{" MESSAGES ",\"response_format\":{\"type\":\"json_object\"}}", 400, "response_format"},
+        {CHAT, "{" MESSAGES ",\"response_format\":{\"type\":\"xml\"}}", 400, "response_format.type"},
         {CHAT, "{" MESSAGES ",\"tools\":[{\"type\":\"function\"}]}", 400, "tools"}, /* */
         {CHAT, "{" MESSAGES ",\"stream\":\"yes\"}", 400, "stream"},                 /* */
         {CHAT,

@@ -441,9 +441,6 @@ static void refused(void **state) {
                 good((wire_kind)kind, text);
             }
         }
-    bad(WIRE_CHAT, "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{}}", "response_format",
-        "json_schema");
-    good(WIRE_CHAT, "\"response_format\":{\"type\": \"text\"}");
 }
 
 static void unknown_names(void **state) {
