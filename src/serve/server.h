@@ -118,6 +118,7 @@ struct choice {
     ln_result result;          /* once it is done */
     ln_result tokens;          /* of a stream with log-probabilities: ids, logprobs, top so far */
     size_t cap_ids, cap_logprobs, cap_top;
+    size_t n_calls;    /* of tools, that were sent */
     size_t n_sent;     /* of these tokens */
     wire_place place;  /* of the next one in the text */
     double last_token; /* ln_now of the token that was read last */
