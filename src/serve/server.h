@@ -166,7 +166,11 @@ struct exchange {
     /* other forms of the API (dialect.h); NULL: chat completions */
     const struct dialect *form;
     int block, sequence; /* of a stream: the part of the answer that is sent, the next event's number */
-    char block_kind;     /* 't'ext, 'r'easoning, 0: none is open */
+    char block_kind;     /* 't'ext, 'r'easoning, 'c'all, 0: none is open */
+    /* of /v1/responses: what a request said about tools; of a stream: items that have ended, the text of the
+     * one that is open, calls so far */
+    ln_str shown_tools, items, said;
+    size_t n_calls;
 
     /* other routes: the worker's answer, or what it changed */
     ln_str out;
