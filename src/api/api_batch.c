@@ -112,6 +112,7 @@ static ln_status run(ln_engine *engine, const ln_eng *e, const char *in, const c
     ln_package *m = (ln_package *)(uintptr_t)e->model;
     wire_target target = {.n_vocab = m->spec.V,
                           .has_template = m->tmpl != NULL,
+                          .tool_form = m->calls ? m->calls->name : NULL,
                           .token = token_bytes,
                           .text = text_of_ids,
                           .user = m};

@@ -26,6 +26,38 @@ ln_status dialect_add_message(exchange *x, json_t *list, const char *role, const
     return dialect_set(x, m, "content", json_stringn(text->data ? text->data : "", text->len));
 }
 
+ln_status dialect_add_result(exchange *x, json_t *list, json_t *id, const ln_str *text) {
+    LN_TRY(dialect_add_message(x, list, "tool", text));
+    return dialect_set(x, json_array_get(list, json_array_size(list) - 1), "tool_call_id", json_incref(id));
+}
+
+ln_status dialect_add_call(exchange *x, json_t *calls, json_t *id, json_t *name, json_t *arguments) {
+    json_t *call = json_object(), *function = json_object();
+    if (!calls) json_decref(call);
+    if (!calls || !call || json_array_append_new(calls, call) != 0) {
+        json_decref(function);
+        return no_room(x);
+    }
+    LN_TRY(dialect_set(x, call, "function", function));
+    LN_TRY(dialect_set(x, call, "id", json_incref(id)));
+    LN_TRY(dialect_set(x, call, "type", json_string("function")));
+    LN_TRY(dialect_set(x, function, "name", json_incref(name)));
+    return dialect_set(x, function, "arguments", json_incref(arguments));
+}
+
+ln_status dialect_add_tool(exchange *x, json_t *list, const json_t *tool, const char *parameters) {
+    const char *const pairs[] = {"name",       "name",   "description", "description", parameters,
+                                 "parameters", "strict", "strict",      NULL};
+    json_t *outer = json_object(), *function = json_object();
+    if (!outer || json_array_append_new(list, outer) != 0) {
+        json_decref(function);
+        return no_room(x);
+    }
+    LN_TRY(dialect_set(x, outer, "type", json_string("function")));
+    LN_TRY(dialect_set(x, outer, "function", function));
+    return dialect_copy(x, tool, function, pairs);
+}
+
 ln_status dialect_text(exchange *x, const json_t *v, const char *field, const char *const *types,
                        ln_str *out) {
     char found[80];

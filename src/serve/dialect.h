@@ -20,6 +20,8 @@ typedef struct dialect {
 } dialect;
 
 extern const dialect dialect_messages, dialect_responses;
+ln_status messages_translate(exchange *x, const json_t *body, json_t *to);
+ln_status responses_translate(exchange *x, const json_t *body, json_t *to);
 
 /* Sends one event with its name, and frees the JSON text. */
 void stream_named(exchange *x, const char *name, ln_str *json);
@@ -33,6 +35,12 @@ ln_status dialect_copy(exchange *x, const json_t *from, json_t *to, const char *
 /* Sets a member to a text or a value, which is consumed. LN_EMEMORY in x->why. */
 ln_status dialect_set(exchange *x, json_t *to, const char *name, json_t *v);
 ln_status dialect_add_message(exchange *x, json_t *list, const char *role, const ln_str *text);
+/* Appends a message with the result of the call `id`. */
+ln_status dialect_add_result(exchange *x, json_t *list, json_t *id, const ln_str *text);
+/* Appends a call to a list of tool_calls, which may be NULL after a lack of memory. */
+ln_status dialect_add_call(exchange *x, json_t *calls, json_t *id, json_t *name, json_t *arguments);
+/* Appends a tool that has its members in one object, the parameters by the name `parameters`. */
+ln_status dialect_add_tool(exchange *x, json_t *list, const json_t *tool, const char *parameters);
 /* Logs the members that none of the lists (pairs, then names) has. */
 void dialect_others(const json_t *body, const char *const *pairs, const char *const *names);
 

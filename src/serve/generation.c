@@ -289,7 +289,7 @@ static void finish(choice *c, const ln_event *ev) {
         cancel_others(x);
     } else {
         count_result(x, c);
-        x->finish = wire_finish(ev->finish);
+        x->finish = wire_finish_of(&c->result);
         if (x->streaming && !x->ended) stream_finish(c);
     }
     end_choice(c);

@@ -1,95 +1,23 @@
-/* Anthropic's /v1/messages, stateless: a request becomes one of /v1/chat/completions, its answer a message
- * with blocks of thinking and text. */
+/* Answers of Anthropic's /v1/messages, stateless: a message with blocks of thinking, text and calls of tools.
+ * messages_body.c reads the requests. */
 #include "dialect.h"
 
-#include <stdio.h>
 #include <string.h>
 
-/* Fields with another name, or the same. */
-static const char *const copied[] = {"model",          "model", "max_tokens", "max_tokens", "temperature",
-                                     "temperature",    "top_p", "top_p",      "top_k",      "top_k",
-                                     "stop_sequences", "stop",  "stream",     "stream",     "seed",
-                                     "seed",           NULL};
-static const char *const read_here[] = {"messages",    "system",   "thinking",     "tools",
-                                        "tool_choice", "metadata", "service_tier", NULL};
 static const char *const names[] = {"stop", "stop_sequences", NULL};
-
-static ln_status add_system(exchange *x, const json_t *body, json_t *list) {
-    static const char *const types[] = {"text", NULL};
-    const json_t *v = json_object_get(body, "system");
-    ln_str text = {0};
-    if (!v || json_is_null(v)) return LN_OK;
-    ln_status st = dialect_text(x, v, "system", types, &text);
-    if (st == LN_OK) st = dialect_add_message(x, list, "system", &text);
-    ln_str_free(&text);
-    return st;
-}
-
-static ln_status add_messages(exchange *x, const json_t *body, json_t *list) {
-    static const char *const types[] = {"text", NULL};
-    const json_t *all = json_object_get(body, "messages");
-    char field[64], found[80];
-    size_t i;
-    json_t *m;
-    if (!json_is_array(all) || json_array_size(all) == 0)
-        return wire_refuse(&x->why, "messages", "expected a list of at least one message, found %s",
-                           ln_json_text(all, found));
-    json_array_foreach((json_t *)(uintptr_t)all, i, m) {
-        const char *role = json_string_value(json_object_get(m, "role"));
-        ln_str text = {0};
-        (void)snprintf(field, sizeof field, "messages[%zu].role", i);
-        if (!role || (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0))
-            return wire_refuse(&x->why, field, "expected user or assistant, found %s",
-                               ln_json_text(json_object_get(m, "role"), found));
-        (void)snprintf(field, sizeof field, "messages[%zu].content", i);
-        ln_status st = dialect_text(x, json_object_get(m, "content"), field, types, &text);
-        if (st == LN_OK) st = dialect_add_message(x, list, role, &text);
-        ln_str_free(&text);
-        LN_TRY(st);
-    }
-    return LN_OK;
-}
-
-/* Tools are not called yet, as in /v1/chat/completions. */
-static ln_status check_tools(exchange *x, const json_t *body) {
-    const json_t *tools = json_object_get(body, "tools"), *wanted = json_object_get(body, "tool_choice");
-    const char *type = json_string_value(json_object_get(wanted, "type"));
-    if (json_array_size(tools) == 0 || (type && strcmp(type, "none") == 0)) return LN_OK;
-    const ln_status st =
-        wire_refuse(&x->why, "tools", "calls of tools are not supported yet; leave the field out");
-    x->why.code = "unsupported_parameter";
-    return st;
-}
-
-static ln_status translate(exchange *x, const json_t *body, json_t *to) {
-    const json_t *max = json_object_get(body, "max_tokens"), *stops = json_object_get(body, "stop_sequences");
-    char found[80];
-    const char *thinking = json_string_value(json_object_get(json_object_get(body, "thinking"), "type"));
-    json_t *list = json_array();
-    LN_TRY(dialect_set(x, to, "messages", list));
-    if ((!max || json_is_null(max)) && !x->route->counts)
-        return wire_refuse(&x->why, "max_tokens", "is required");
-    LN_TRY(add_system(x, body, list));
-    LN_TRY(add_messages(x, body, list));
-    LN_TRY(check_tools(x, body));
-    if (stops && !json_is_null(stops) && !json_is_array(stops))
-        return wire_refuse(&x->why, "stop_sequences", "expected a list of texts, found %s",
-                           ln_json_text(stops, found));
-    if (thinking)
-        LN_TRY(dialect_set(x, to, "enable_thinking", json_boolean(strcmp(thinking, "disabled") != 0)));
-    dialect_others(body, copied, read_here);
-    return dialect_copy(x, body, to, copied);
-}
 
 /* ---- answers ---- */
 
 static const char *stop_reason(const ln_result *r) {
-    return r->finish == LN_FINISH_LENGTH ? "max_tokens" : r->stop_text >= 0 ? "stop_sequence" : "end_turn";
+    return r->finish == LN_FINISH_LENGTH ? "max_tokens"
+           : r->n_tool_calls > 0         ? "tool_use"
+           : r->stop_text >= 0           ? "stop_sequence"
+                                         : "end_turn";
 }
 
 static void put_stop(ln_str *out, const exchange *x, const ln_result *r) {
-    const bool text =
-        r->finish == LN_FINISH_STOP && r->stop_text >= 0 && (size_t)r->stop_text < x->q.sampling.n_stop;
+    const bool text = r->finish == LN_FINISH_STOP && r->n_tool_calls == 0 && r->stop_text >= 0 &&
+                      (size_t)r->stop_text < x->q.sampling.n_stop;
     ln_str_addf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", stop_reason(r));
     if (text) ln_str_json(out, x->q.sampling.stop[r->stop_text], strlen(x->q.sampling.stop[r->stop_text]));
     else ln_str_adds(out, "null");
@@ -110,6 +38,17 @@ static void put_head(ln_str *out, const exchange *x) {
     ln_str_json(out, x->answer.model, strlen(x->answer.model));
 }
 
+/* Appends the beginning of the block of call k, up to its input. */
+static void put_call(ln_str *out, const exchange *x, size_t k, const char *name) {
+    char id[WIRE_CALL_ID];
+    wire_call_id(id, &x->q, &x->answer, 0, k);
+    const bool usual = strncmp(id, "call_", 5) == 0;
+    ln_str_addf(out, "{\"type\":\"tool_use\",\"id\":\"%s%s\",\"name\":", usual ? "toolu_" : "",
+                usual ? id + 5 : id);
+    ln_str_json(out, name, strlen(name));
+    ln_str_adds(out, ",\"input\":");
+}
+
 static void put_answer(ln_str *out, const exchange *x) {
     const ln_result *r = &x->choices[0].result;
     ln_str_adds(out, "{");
@@ -120,9 +59,19 @@ static void put_answer(ln_str *out, const exchange *x) {
         ln_str_json(out, r->reasoning, r->reasoning_bytes);
         ln_str_adds(out, ",\"signature\":\"\"},");
     }
-    ln_str_adds(out, "{\"type\":\"text\",\"text\":");
-    ln_str_json(out, r->text, r->text_bytes);
-    ln_str_adds(out, "}],");
+    const bool text = r->text_bytes > 0 || r->n_tool_calls == 0;
+    if (text) {
+        ln_str_adds(out, "{\"type\":\"text\",\"text\":");
+        ln_str_json(out, r->text, r->text_bytes);
+        ln_str_adds(out, "}");
+    }
+    for (size_t k = 0; k < r->n_tool_calls; k++) {
+        if (text || k > 0) ln_str_adds(out, ",");
+        put_call(out, x, k, r->tool_calls[k].name);
+        ln_str_add(out, r->tool_calls[k].arguments, r->tool_calls[k].arguments_bytes);
+        ln_str_adds(out, "}");
+    }
+    ln_str_adds(out, "],");
     put_stop(out, x, r);
     ln_str_adds(out, ",");
     put_usage(out, r);
@@ -201,10 +150,35 @@ static void begin_block(exchange *x, char kind) {
     stream_named(x, "content_block_start", &s);
 }
 
+/* A call is whole: a block with one delta. */
+static void send_call(choice *c, const ln_event *ev) {
+    exchange *x = c->x;
+    ln_str s = {0};
+    end_block(x);
+    x->block++;
+    x->block_kind = 'c';
+    ln_str_addf(&s, "{\"type\":\"content_block_start\",\"index\":%d,\"content_block\":", x->block);
+    put_call(&s, x, c->n_calls++, ev->name);
+    ln_str_adds(&s, "{}}}");
+    stream_named(x, "content_block_start", &s);
+    ln_str_addf(&s,
+                "{\"type\":\"content_block_delta\",\"index\":%d,\"delta\":{\"type\":\"input_json_delta\","
+                "\"partial_json\":",
+                x->block);
+    ln_str_json(&s, ev->text, ev->bytes);
+    ln_str_adds(&s, "}}");
+    stream_named(x, "content_block_delta", &s);
+    end_block(x);
+}
+
 static void event(choice *c, const ln_event *ev) {
     exchange *x = c->x;
     ln_str s = {0};
     if (ev->kind == LN_EVENT_TOKEN) return;
+    if (ev->kind == LN_EVENT_TOOL_CALL) {
+        send_call(c, ev);
+        return;
+    }
     const bool text = ev->kind == LN_EVENT_TEXT;
     begin_block(x, text ? 't' : 'r');
     ln_str_addf(&s,
@@ -235,7 +209,7 @@ static void end(exchange *x, bool failed) {
     stream_named(x, failed ? "error" : "message_stop", &s);
 }
 
-const dialect dialect_messages = {.translate = translate,
+const dialect dialect_messages = {.translate = messages_translate,
                                   .names = names,
                                   .put_answer = put_answer,
                                   .put_error = put_error,

@@ -1,145 +1,13 @@
-/* OpenAI's /v1/responses, stateless: a request becomes one of /v1/chat/completions, its answer a response
- * whose output has an item of reasoning, where there is some, and a message. */
+/* Answers of OpenAI's /v1/responses, stateless: a response whose output has an item of reasoning, where there
+ * is some, a message, and calls of functions. responses_body.c reads the requests.
+ *
+ * A stream keeps its items as they end, so that the response at its end has the same ones. */
+#include "../base/json_write.h"
 #include "dialect.h"
 
-#include <stdio.h>
 #include <string.h>
 
-static const char *const copied[] = {"model",
-                                     "model",
-                                     "max_output_tokens",
-                                     "max_tokens",
-                                     "temperature",
-                                     "temperature",
-                                     "top_p",
-                                     "top_p",
-                                     "stream",
-                                     "stream",
-                                     "top_logprobs",
-                                     "top_logprobs",
-                                     "seed",
-                                     "seed",
-                                     "stop",
-                                     "stop",
-                                     "chat_template_kwargs",
-                                     "chat_template_kwargs",
-                                     NULL};
-static const char *const read_here[] = {"input",
-                                        "instructions",
-                                        "tools",
-                                        "tool_choice",
-                                        "text",
-                                        "reasoning",
-                                        "previous_response_id",
-                                        "conversation",
-                                        "background",
-                                        "prompt",
-                                        "store",
-                                        "include",
-                                        "metadata",
-                                        "parallel_tool_calls",
-                                        "truncation",
-                                        "user",
-                                        "service_tier",
-                                        "safety_identifier",
-                                        "prompt_cache_key",
-                                        "max_tool_calls",
-                                        "stream_options",
-                                        NULL};
 static const char *const names[] = {"max_tokens", "max_output_tokens", "messages", "input", NULL};
-static const char *const text_types[] = {"input_text", "output_text", "text", NULL};
-
-static ln_status add_item(exchange *x, size_t i, const json_t *item, json_t *list) {
-    const char *role = json_string_value(json_object_get(item, "role"));
-    const json_t *type = json_object_get(item, "type");
-    char field[64], found[80];
-    ln_str text = {0};
-    (void)snprintf(field, sizeof field, "input[%zu]", i);
-    if (json_is_string(type) && strcmp(json_string_value(type), "reasoning") == 0)
-        return LN_OK; /* of an earlier answer */
-    const bool is_message = !type || json_is_null(type) ||
-                            (json_is_string(type) && strcmp(json_string_value(type), "message") == 0);
-    if (!role || !is_message) {
-        const ln_status st = wire_refuse(&x->why, field, "expected a message with a role, found %s",
-                                         ln_json_text(item, found));
-        x->why.code = "unsupported_parameter";
-        return st;
-    }
-    (void)snprintf(field, sizeof field, "input[%zu].content", i);
-    ln_status st = dialect_text(x, json_object_get(item, "content"), field, text_types, &text);
-    if (st == LN_OK) st = dialect_add_message(x, list, role, &text);
-    ln_str_free(&text);
-    return st;
-}
-
-static ln_status add_input(exchange *x, const json_t *body, json_t *list) {
-    const json_t *input = json_object_get(body, "input"), *first = json_object_get(body, "instructions");
-    char found[80];
-    size_t i;
-    json_t *item;
-    ln_str text = {0};
-    ln_status st = LN_OK;
-    if (first && !json_is_null(first)) {
-        st = json_is_string(first) ? dialect_text(x, first, "instructions", text_types, &text)
-                                   : wire_refuse(&x->why, "instructions", "expected a text, found %s",
-                                                 ln_json_text(first, found));
-        if (st == LN_OK) st = dialect_add_message(x, list, "system", &text);
-        text.len = 0;
-    }
-    if (st == LN_OK && json_is_string(input)) {
-        ln_str_add(&text, json_string_value(input), json_string_length(input));
-        st = dialect_add_message(x, list, "user", &text);
-    }
-    ln_str_free(&text);
-    LN_TRY(st);
-    if (json_is_string(input)) return LN_OK;
-    if (!json_is_array(input) || json_array_size(input) == 0)
-        return wire_refuse(&x->why, "input", "expected a text or a list of messages, found %s",
-                           ln_json_text(input, found));
-    json_array_foreach((json_t *)(uintptr_t)input, i, item) LN_TRY(add_item(x, i, item, list));
-    return LN_OK;
-}
-
-static ln_status unsupported(exchange *x, const char *field, const char *advice) {
-    const ln_status st = wire_refuse(&x->why, field, "is not supported; %s", advice);
-    x->why.code = "unsupported_parameter";
-    return st;
-}
-
-static bool given(const json_t *body, const char *name) {
-    const json_t *v = json_object_get(body, name);
-    return v && !json_is_null(v) && !json_is_false(v);
-}
-
-static ln_status check_others(exchange *x, const json_t *body) {
-    const char *wanted = json_string_value(json_object_get(body, "tool_choice"));
-    const json_t *format = json_object_get(json_object_get(body, "text"), "format");
-    const char *type = json_string_value(json_object_get(format, "type"));
-    if (given(body, "previous_response_id"))
-        return unsupported(x, "previous_response_id",
-                           "no response is kept: send the whole conversation as input");
-    if (given(body, "conversation"))
-        return unsupported(x, "conversation", "no response is kept: send the whole conversation as input");
-    if (given(body, "background"))
-        return unsupported(x, "background", "responses are answered at once; leave the field out");
-    if (given(body, "prompt")) return unsupported(x, "prompt", "there are no stored prompts; use input");
-    if (type && strcmp(type, "text") != 0)
-        return unsupported(x, "text.format", "only {\"type\": \"text\"} is supported");
-    if (json_array_size(json_object_get(body, "tools")) > 0 && !(wanted && strcmp(wanted, "none") == 0))
-        return unsupported(x, "tools", "calls of tools are not supported yet; leave the field out");
-    return LN_OK;
-}
-
-static ln_status translate(exchange *x, const json_t *body, json_t *to) {
-    json_t *list = json_array();
-    json_t *effort = json_object_get(json_object_get(body, "reasoning"), "effort");
-    LN_TRY(dialect_set(x, to, "messages", list));
-    LN_TRY(add_input(x, body, list));
-    LN_TRY(check_others(x, body));
-    if (effort && !json_is_null(effort)) LN_TRY(dialect_set(x, to, "reasoning_effort", json_incref(effort)));
-    dialect_others(body, copied, read_here);
-    return dialect_copy(x, body, to, copied);
-}
 
 /* ---- answers ---- */
 
@@ -158,16 +26,51 @@ static void put_reasoning(ln_str *out, const exchange *x, const ln_result *r) {
     ln_str_adds(out, "}],\"status\":\"completed\"}");
 }
 
-static void put_message(ln_str *out, const exchange *x, const ln_result *r) {
-    ln_str_addf(out,
-                "{\"type\":\"message\",\"id\":\"msg_%s\",\"status\":\"%s\",\"role\":\"assistant\","
-                "\"content\":[",
-                x->id + 4,
-                !r                              ? "in_progress"
-                : r->finish == LN_FINISH_LENGTH ? "incomplete"
-                                                : "completed");
-    if (r) put_text_part(out, r->text, r->text_bytes);
+/* The id of a message: there is one, unless a stream has text after a call. */
+static void put_message_id(ln_str *out, const exchange *x) {
+    ln_str_addf(out, "msg_%s", x->id + 4);
+    if (x->n_calls > 0) ln_str_addf(out, "_%zu", x->n_calls);
+}
+
+/* A message; text NULL: it has just begun. */
+static void put_message(ln_str *out, const exchange *x, const char *text, size_t n, bool cut) {
+    ln_str_adds(out, "{\"type\":\"message\",\"id\":\"");
+    put_message_id(out, x);
+    ln_str_addf(out, "\",\"status\":\"%s\",\"role\":\"assistant\",\"content\":[",
+                !text ? "in_progress"
+                : cut ? "incomplete"
+                      : "completed");
+    if (text) put_text_part(out, text, n);
     ln_str_adds(out, "]}");
+}
+
+/* Call k; arguments NULL: it has just begun. */
+static void put_call(ln_str *out, const exchange *x, size_t k, const char *name, const char *arguments,
+                     size_t n) {
+    char id[WIRE_CALL_ID];
+    wire_call_id(id, &x->q, &x->answer, 0, k);
+    ln_str_addf(out,
+                "{\"type\":\"function_call\",\"id\":\"fc_%s_%zu\",\"call_id\":\"%s\",\"name\":", x->id + 4, k,
+                id);
+    ln_str_json(out, name, strlen(name));
+    ln_str_adds(out, ",\"arguments\":");
+    ln_str_json(out, arguments ? arguments : "", arguments ? n : 0);
+    ln_str_addf(out, ",\"status\":\"%s\"}", arguments ? "completed" : "in_progress");
+}
+
+/* The items of an answer that was not streamed. */
+static void put_items(ln_str *out, const exchange *x, const ln_result *r) {
+    if (r->reasoning_bytes > 0) {
+        put_reasoning(out, x, r);
+        ln_str_adds(out, ",");
+    }
+    const bool text = r->text_bytes > 0 || r->n_tool_calls == 0;
+    if (text) put_message(out, x, r->text, r->text_bytes, r->finish == LN_FINISH_LENGTH);
+    for (size_t k = 0; k < r->n_tool_calls; k++) {
+        const ln_tool_call *c = &r->tool_calls[k];
+        if (text || k > 0) ln_str_adds(out, ",");
+        put_call(out, x, k, c->name, c->arguments, c->arguments_bytes);
+    }
 }
 
 static void put_usage(ln_str *out, const ln_result *r) {
@@ -202,13 +105,12 @@ static void put_response(ln_str *out, const exchange *x, const ln_result *r, boo
                          : ",\"incomplete_details\":null,\"model\":");
     ln_str_json(out, x->answer.model, strlen(x->answer.model));
     ln_str_adds(out, ",\"output\":[");
-    if (r && r->reasoning_bytes > 0) {
-        put_reasoning(out, x, r);
-        ln_str_adds(out, ",");
-    }
-    if (r) put_message(out, x, r);
-    ln_str_adds(out, "],\"parallel_tool_calls\":false,\"tool_choice\":\"none\",\"tools\":[],\"instructions\":"
-                     "null,\"metadata\":{},"
+    if (r && !x->streaming) put_items(out, x, r);
+    else if (r) ln_str_add(out, x->items.data ? x->items.data : "", x->items.len);
+    out->failed |= x->items.failed;
+    ln_str_adds(out, "],");
+    ln_str_add(out, x->shown_tools.data, x->shown_tools.len);
+    ln_str_adds(out, ",\"instructions\":null,\"metadata\":{},"
                      "\"store\":false,\"truncation\":\"disabled\",\"text\":{\"format\":{\"type\":\"text\"}},"
                      "\"temperature\":");
     ln_str_double(out, x->q.sampling.temperature);
@@ -247,51 +149,72 @@ static void begin(exchange *x) {
     send_response(x, "response.in_progress", NULL, false);
 }
 
-/* Ids of the two kinds of items; output_index of the message follows that of the reasoning. */
 static void put_place(ln_str *s, const exchange *x) {
-    ln_str_addf(s, "\"item_id\":\"%s_%s\",\"output_index\":%d,\"content_index\":0,",
-                x->block_kind == 'r' ? "rs" : "msg", x->id + 4, x->block);
+    ln_str_adds(s, "\"item_id\":\"");
+    if (x->block_kind == 'r') ln_str_addf(s, "rs_%s", x->id + 4);
+    else put_message_id(s, x);
+    ln_str_addf(s, "\",\"output_index\":%d,\"content_index\":0,", x->block);
 }
 
-static void end_item(exchange *x, const ln_result *r) {
-    if (x->block_kind == 't') {
-        const char *text = r ? r->text : "";
-        const size_t n = r ? r->text_bytes : 0;
-        ln_str s = event_of(x, "response.output_text.done");
-        put_place(&s, x);
-        ln_str_adds(&s, "\"logprobs\":[],\"text\":");
-        ln_str_json(&s, text, n);
-        ln_str_adds(&s, "}");
-        stream_named(x, "response.output_text.done", &s);
-        s = event_of(x, "response.content_part.done");
-        put_place(&s, x);
-        ln_str_adds(&s, "\"part\":");
-        put_text_part(&s, text, n);
-        ln_str_adds(&s, "}");
-        stream_named(x, "response.content_part.done", &s);
-    }
-    if (x->block_kind) {
-        ln_str s = event_of(x, "response.output_item.done");
-        ln_str_addf(&s, "\"output_index\":%d,\"item\":", x->block);
-        if (x->block_kind == 't' && r) put_message(&s, x, r);
-        else
-            ln_str_addf(&s,
-                        "{\"type\":\"reasoning\",\"id\":\"rs_%s\",\"summary\":[],\"status\":\"completed\"}",
-                        x->id + 4);
-        ln_str_adds(&s, "}");
-        stream_named(x, "response.output_item.done", &s);
-        x->block++;
-    }
+/* Sends the item at items[from ..), which is complete, and goes on to the next one. */
+static void send_done(exchange *x, size_t from) {
+    ln_str s = event_of(x, "response.output_item.done");
+    ln_str_addf(&s, "\"output_index\":%d,\"item\":", x->block);
+    ln_str_add(&s, x->items.data ? x->items.data + from : "", x->items.len - from);
+    s.failed |= x->items.failed;
+    ln_str_adds(&s, "}");
+    stream_named(x, "response.output_item.done", &s);
+    x->block++;
     x->block_kind = 0;
+}
+
+/* Appends a comma after the item before; returns where the next one begins. */
+static size_t next_item(exchange *x) {
+    if (x->items.len > 0) ln_str_adds(&x->items, ",");
+    return x->items.len;
+}
+
+static void end_text(exchange *x) {
+    const char *text = x->said.data ? x->said.data : "";
+    ln_str s = event_of(x, "response.output_text.done");
+    put_place(&s, x);
+    ln_str_adds(&s, "\"logprobs\":[],\"text\":");
+    ln_str_json(&s, text, x->said.len);
+    ln_str_adds(&s, "}");
+    s.failed |= x->said.failed;
+    stream_named(x, "response.output_text.done", &s);
+    s = event_of(x, "response.content_part.done");
+    put_place(&s, x);
+    ln_str_adds(&s, "\"part\":");
+    put_text_part(&s, text, x->said.len);
+    ln_str_adds(&s, "}");
+    stream_named(x, "response.content_part.done", &s);
+}
+
+/* Ends the item that is open; `cut`: the answer was cut within it. */
+static void end_item(exchange *x, bool cut) {
+    if (!x->block_kind) return;
+    if (x->block_kind == 't') end_text(x);
+    const ln_result reasoning = {.reasoning = x->said.data, .reasoning_bytes = x->said.len};
+    const size_t from = next_item(x);
+    if (x->block_kind == 't') put_message(&x->items, x, x->said.data ? x->said.data : "", x->said.len, cut);
+    else put_reasoning(&x->items, x, &reasoning);
+    send_done(x, from);
+    x->said.len = 0;
+}
+
+static ln_str begin_added(exchange *x) {
+    ln_str s = event_of(x, "response.output_item.added");
+    ln_str_addf(&s, "\"output_index\":%d,\"item\":", x->block);
+    return s;
 }
 
 static void begin_item(exchange *x, char kind) {
     if (x->block_kind == kind) return;
-    end_item(x, NULL);
+    end_item(x, false);
     x->block_kind = kind;
-    ln_str s = event_of(x, "response.output_item.added");
-    ln_str_addf(&s, "\"output_index\":%d,\"item\":", x->block);
-    if (kind == 't') put_message(&s, x, NULL);
+    ln_str s = begin_added(x);
+    if (kind == 't') put_message(&s, x, NULL, 0, false);
     else
         ln_str_addf(&s, "{\"type\":\"reasoning\",\"id\":\"rs_%s\",\"summary\":[],\"status\":\"in_progress\"}",
                     x->id + 4);
@@ -306,12 +229,40 @@ static void begin_item(exchange *x, char kind) {
     stream_named(x, "response.content_part.added", &s);
 }
 
+/* An event of call k with a text: its arguments, all in one. */
+static void send_arguments(exchange *x, const char *type, size_t k, const char *name, const ln_event *ev) {
+    ln_str s = event_of(x, type);
+    ln_str_addf(&s, "\"item_id\":\"fc_%s_%zu\",\"output_index\":%d,\"%s\":", x->id + 4, k, x->block, name);
+    ln_str_json(&s, ev->text, ev->bytes);
+    if (strcmp(name, "arguments") == 0) put_text(&s, "name", ev->name);
+    ln_str_adds(&s, "}");
+    stream_named(x, type, &s);
+}
+
+static void send_call(exchange *x, const ln_event *ev) {
+    end_item(x, false);
+    const size_t k = x->n_calls++, from = next_item(x);
+    ln_str s = begin_added(x);
+    put_call(&s, x, k, ev->name, NULL, 0);
+    ln_str_adds(&s, "}");
+    stream_named(x, "response.output_item.added", &s);
+    send_arguments(x, "response.function_call_arguments.delta", k, "delta", ev);
+    send_arguments(x, "response.function_call_arguments.done", k, "arguments", ev);
+    put_call(&x->items, x, k, ev->name, ev->text, ev->bytes);
+    send_done(x, from);
+}
+
 static void event(choice *c, const ln_event *ev) {
     exchange *x = c->x;
     if (ev->kind == LN_EVENT_TOKEN) return;
+    if (ev->kind == LN_EVENT_TOOL_CALL) {
+        send_call(x, ev);
+        return;
+    }
     const bool text = ev->kind == LN_EVENT_TEXT;
     const char *type = text ? "response.output_text.delta" : "response.reasoning_text.delta";
     begin_item(x, text ? 't' : 'r');
+    ln_str_add(&x->said, ev->text, ev->bytes);
     ln_str s = event_of(x, type);
     put_place(&s, x);
     ln_str_adds(&s, text ? "\"logprobs\":[],\"delta\":" : "\"delta\":");
@@ -323,16 +274,17 @@ static void event(choice *c, const ln_event *ev) {
 static void finish(choice *c) {
     exchange *x = c->x;
     const ln_result *r = &c->result;
-    begin_item(x, 't'); /* an answer without a text has an empty message */
-    end_item(x, r);
-    send_response(x, r->finish == LN_FINISH_LENGTH ? "response.incomplete" : "response.completed", r, false);
+    const bool cut = r->finish == LN_FINISH_LENGTH;
+    if (r->n_tool_calls == 0) begin_item(x, 't'); /* an answer without a text has an empty message */
+    end_item(x, cut);
+    send_response(x, cut ? "response.incomplete" : "response.completed", r, false);
 }
 
 static void end(exchange *x, bool failed) {
     if (failed) send_response(x, "response.failed", NULL, true);
 }
 
-const dialect dialect_responses = {.translate = translate,
+const dialect dialect_responses = {.translate = responses_translate,
                                    .names = names,
                                    .put_answer = put_answer,
                                    .put_error = put_error,

@@ -88,6 +88,7 @@ static ln_status load_all(server *s, ln_error *err) {
     s->target = (wire_target){.fingerprint = s->fingerprint,
                               .n_vocab = s->info.vocab_size,
                               .has_template = s->info.has_template,
+                              .tool_form = s->info.tool_form,
                               .token = token_of,
                               .text = text_of,
                               .user = (void *)(uintptr_t)s->tok};

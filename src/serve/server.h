@@ -118,6 +118,7 @@ struct choice {
     ln_result result;          /* once it is done */
     ln_result tokens;          /* of a stream with log-probabilities: ids, logprobs, top so far */
     size_t cap_ids, cap_logprobs, cap_top;
+    size_t n_calls;    /* of tools, that were sent */
     size_t n_sent;     /* of these tokens */
     wire_place place;  /* of the next one in the text */
     double last_token; /* ln_now of the token that was read last */
@@ -165,7 +166,11 @@ struct exchange {
     /* other forms of the API (dialect.h); NULL: chat completions */
     const struct dialect *form;
     int block, sequence; /* of a stream: the part of the answer that is sent, the next event's number */
-    char block_kind;     /* 't'ext, 'r'easoning, 0: none is open */
+    char block_kind;     /* 't'ext, 'r'easoning, 'c'all, 0: none is open */
+    /* of /v1/responses: what a request said about tools; of a stream: items that have ended, the text of the
+     * one that is open, calls so far */
+    ln_str shown_tools, items, said;
+    size_t n_calls;
 
     /* other routes: the worker's answer, or what it changed */
     ln_str out;

@@ -175,6 +175,7 @@ void stream_event(choice *c, const ln_event *ev) {
         c->tokens.text_bytes = c->tokens.text ? ev->bytes : 0;
     }
     if (ev->kind == LN_EVENT_TEXT) d.text = ev->text, d.text_bytes = ev->bytes;
+    else if (ev->kind == LN_EVENT_TOOL_CALL) d.call = ev, d.n_call = c->n_calls++;
     else d.reasoning = ev->text, d.reasoning_bytes = ev->bytes;
     if (c->x->q.n_logprobs >= 0) put_tokens(c, &d, &c->tokens, certain_tokens(c));
     send_delta(c->x, &d);
@@ -210,7 +211,7 @@ void stream_finish(choice *c) {
         x->form->finish(c);
         return;
     }
-    wire_delta d = {.index = c->index, .finish = wire_finish(c->result.finish)};
+    wire_delta d = {.index = c->index, .finish = wire_finish_of(&c->result)};
     const bool last = x->n_done + 1 == x->n_choices && !x->q.include_usage;
     ln_result *results = last ? exchange_results(x) : NULL;
     d.timings = results;

@@ -4,6 +4,30 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+/* The files of a result. */
+static bool is_temporary(const char *name) {
+    static const char *const leaves[] = {"adapter_model.safetensors.", "adapter_config.json.",
+                                         "chat_template.jinja.", "loss.svg."};
+    for (size_t i = 0; i < LN_COUNT(leaves); i++) {
+        const size_t n = strlen(leaves[i]);
+        if (strncmp(name, leaves[i], n) != 0) continue;
+        const char *at = name + n + strspn(name + n, "0123456789"); /* of ln_out_open: process and serial */
+        if (at > name + n && *at == '-') return strcmp(at + 1 + strspn(at + 1, "0123456789"), ".tmp") == 0;
+    }
+    return false;
+}
+
+void train_files_sweep(const char *dir) {
+    ln_names names;
+    char path[4096];
+    if (ln_names_read(&names, dir, &(ln_error){0}) != LN_OK) return;
+    for (size_t i = 0; i < names.n; i++)
+        if (is_temporary(names.items[i]) && ln_path_join(path, dir, names.items[i], &(ln_error){0}) == LN_OK)
+            (void)unlink(path);
+    ln_names_free(&names);
+}
 
 ln_status train_file_write(const char *dir, const char *name, const train_part *parts, size_t n,
                            json_t *hashes, ln_error *err) {

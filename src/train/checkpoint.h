@@ -71,8 +71,12 @@ ln_status train_checkpoint_read(const train_found *f, train_state *s, ln_error *
  * the data are among them; the message lists the names and both values. */
 ln_status train_settings_check(const train_found *f, const json_t *now, ln_error *err);
 
-/* Removes what killed processes left in `dir`. Only for the process that holds the directory's lock. */
+/* Removes what killed processes left in `dir`, that of checkpoints. Only for the process that holds the lock
+ * of the run's directory, as the next one. */
 void train_checkpoint_sweep(const char *dir);
+/* Removes the temporary files of train_file_write that killed processes left in `dir`, which may be absent.
+ */
+void train_files_sweep(const char *dir);
 
 /* ---- adapter_file.c ---- */
 

@@ -45,16 +45,18 @@ static ln_status add_point(train_point **list, size_t *n, size_t *cap, int64_t s
     return st;
 }
 
-/* Takes a line of the file; *later: it belongs to a step after `step`. False: it is no line of a run. */
-static ln_status take_line(train_metrics *m, const char *text, size_t bytes, int64_t step, bool *good,
-                           bool *later, ln_error *err) {
+/* Takes a line of the file. *later: the checkpoint does not have its step or, of a validation, was written
+ * before that; the validation of a checkpoint's own step may follow the checkpoint. *good false: it is no
+ * line of a run. */
+static ln_status take_line(train_metrics *m, const char *text, size_t bytes, int64_t step, int64_t valid_step,
+                           bool *good, bool *later, ln_error *err) {
     json_t *line = NULL;
     ln_status st = LN_OK;
     *good = ln_json_load(&line, "metrics.jsonl", text, bytes, &(ln_error){0}) == LN_OK;
     const json_t *at = json_object_get(line, "step"), *loss = json_object_get(line, "loss"),
                  *valid = json_object_get(line, "valid_loss");
     *good = *good && json_is_integer(at) && (loss || valid);
-    *later = *good && json_integer_value(at) > step;
+    *later = *good && json_integer_value(at) > (valid ? valid_step : step);
     if (*good && !*later && valid)
         st = add_point(&m->valids, &m->n_valids, &m->cap_valids, json_integer_value(at),
                        json_number_value(valid), err);
@@ -65,8 +67,9 @@ static ln_status take_line(train_metrics *m, const char *text, size_t bytes, int
     return st;
 }
 
-/* Reads the lines up to `step`; *keep becomes the bytes of the file that stay. */
-static ln_status read_lines(train_metrics *m, int64_t step, uint64_t *keep, ln_error *err) {
+/* Reads the lines that the checkpoint knows; *keep becomes the bytes of the file that stay. */
+static ln_status read_lines(train_metrics *m, int64_t step, int64_t valid_step, uint64_t *keep,
+                            ln_error *err) {
     ln_lines l;
     char shown[LN_PATH_TEXT];
     ln_status st = LN_OK;
@@ -78,7 +81,7 @@ static ln_status read_lines(train_metrics *m, int64_t step, uint64_t *keep, ln_e
         bool whole, good, later;
         LN_GO(ln_lines_next(&l, &text, &bytes, &offset, &whole, err));
         if (!text || !whole) break; /* a torn last line is cut off */
-        LN_GO(take_line(m, text, bytes, step, &good, &later, err));
+        LN_GO(take_line(m, text, bytes, step, valid_step, &good, &later, err));
         if (!good)
             LN_GO(ln_fail(err, LN_EINVALID, "%s:%llu: expected a line that a run wrote; move the file away",
                           ln_path_text(shown, m->path), (unsigned long long)l.number));
@@ -96,14 +99,15 @@ static ln_status fail_errno(const train_metrics *m, const char *doing, ln_error 
                    ln_errno_text(why, errno));
 }
 
-ln_status train_metrics_open(train_metrics *m, const char *dir, int64_t step, ln_error *err) {
+ln_status train_metrics_open(train_metrics *m, const char *dir, int64_t step, int64_t valid_step,
+                             ln_error *err) {
     uint64_t keep = 0;
     *m = (train_metrics){.fd = -1};
     if ((size_t)snprintf(m->path, sizeof m->path, "%s/metrics.jsonl", dir) >= sizeof m->path)
         return ln_fail(err, LN_EIO, "the path of metrics.jsonl is too long");
     m->fd = open(m->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
     if (m->fd < 0) return fail_errno(m, "open", err);
-    LN_TRY(read_lines(m, step, &keep, err));
+    LN_TRY(read_lines(m, step, valid_step, &keep, err));
     if (ftruncate(m->fd, (off_t)keep) != 0 || lseek(m->fd, (off_t)keep, SEEK_SET) < 0)
         return fail_errno(m, "cut", err);
     return LN_OK;

@@ -16,9 +16,11 @@ typedef struct train_metrics {
     size_t n_steps, n_valids, cap_steps, cap_valids;
 } train_metrics;
 
-/* Opens `dir`/metrics.jsonl. Lines of steps after `step`, which a killed run wrote after its last checkpoint,
- * and a torn last line are cut off; the others are read. LN_EIO, LN_EINVALID: the file is none of a run. */
-ln_status train_metrics_open(train_metrics *m, const char *dir, int64_t step, ln_error *err);
+/* Opens `dir`/metrics.jsonl. Lines of steps after `step` and of validations after that of `valid_step`, which
+ * a killed run wrote after its last checkpoint, and a torn last line are cut off; the others are read.
+ * LN_EIO, LN_EINVALID: the file is none of a run. */
+ln_status train_metrics_open(train_metrics *m, const char *dir, int64_t step, int64_t valid_step,
+                             ln_error *err);
 void train_metrics_close(train_metrics *m);
 /* The line of a step or validation, as --json prints it, with a newline. */
 void train_step_line(ln_str *s, const ln_step_report *r);

@@ -303,6 +303,9 @@ static ln_status open_out(train_trainer *t, ln_error *err) {
     (void)snprintf(path, sizeof path, "%s/checkpoints", t->how.out);
     LN_TRY(make_dir(path, err));
     train_checkpoint_sweep(path);
+    (void)snprintf(path, sizeof path, "%s/best", t->how.out);
+    train_files_sweep(path);
+    train_files_sweep(t->how.out);
     return LN_OK;
 }
 
@@ -361,7 +364,7 @@ static ln_status open_run(train_trainer *t, ln_error *err) {
     LN_TRY(make_state(t, err));
     LN_TRY(make_scratch(t, err));
     if (t->how.resume) LN_TRY(train_resume_from(t, &t->found, &step, err));
-    if (t->how.out) LN_TRY(train_metrics_open(&t->metrics, t->how.out, step, err));
+    if (t->how.out) LN_TRY(train_metrics_open(&t->metrics, t->how.out, step, t->state.valid_step, err));
     t->info.step = step;
     return ln_tensors_check(&t->m->tensors, false, err);
 }

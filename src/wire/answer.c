@@ -46,19 +46,54 @@ const char *wire_finish(ln_finish finish) {
     return finish == LN_FINISH_STOP ? "stop" : finish == LN_FINISH_LENGTH ? "length" : NULL;
 }
 
+const char *wire_finish_of(const ln_result *r) {
+    return r->finish == LN_FINISH_STOP && r->n_tool_calls > 0 ? "tool_calls" : wire_finish(r->finish);
+}
+
+void wire_call_id(char out[WIRE_CALL_ID], const wire_request *q, const wire_answer *a, size_t choice,
+                  size_t k) {
+    const char *form = q->target->tool_form, *digits = strrchr(a->id, '-');
+    digits = digits ? digits + 1 : a->id;
+    if (form && strcmp(form, "mistral") == 0)
+        (void)snprintf(out, WIRE_CALL_ID, "%.5s%02x%02x", digits, (unsigned)choice & 255, (unsigned)k & 255);
+    else (void)snprintf(out, WIRE_CALL_ID, "call_%.16s%04x%04x", digits, (unsigned)choice, (unsigned)k);
+}
+
+static void put_calls(ln_str *out, const wire_request *q, const wire_answer *a, size_t i,
+                      const ln_result *r) {
+    char id[WIRE_CALL_ID];
+    if (r->n_tool_calls == 0) return;
+    put_list(out, "tool_calls");
+    for (size_t k = 0; k < r->n_tool_calls; k++) {
+        const ln_tool_call *c = &r->tool_calls[k];
+        ln_str_adds(out, k > 0 ? ",{" : "{");
+        wire_call_id(id, q, a, i, k);
+        put_text(out, "id", id);
+        put_text(out, "type", "function");
+        put_object(out, "function");
+        put_text(out, "name", c->name);
+        put_bytes(out, "arguments", c->arguments, c->arguments_bytes);
+        ln_str_adds(out, "}}");
+    }
+    ln_str_adds(out, "]");
+}
+
 static void put_finish(ln_str *out, const ln_result *r) {
-    put_text(out, "finish_reason", wire_finish(r->finish));
+    put_text(out, "finish_reason", wire_finish_of(r));
     ln_str_adds(out, "}");
 }
 
-static void put_message(ln_str *out, const wire_request *q, size_t i, const ln_result *r) {
+static void put_message(ln_str *out, const wire_request *q, const wire_answer *a, size_t i,
+                        const ln_result *r) {
+    const bool only_calls = r->n_tool_calls > 0 && r->text_bytes == 0;
     ln_str_adds(out, "{");
     put_uint(out, "index", i);
     put_object(out, "message");
     put_text(out, "role", "assistant");
-    put_bytes(out, "content", r->text ? r->text : "", r->text_bytes);
+    put_bytes(out, "content", only_calls ? NULL : r->text ? r->text : "", r->text_bytes);
     put_text(out, "refusal", NULL);
     if (r->reasoning_bytes > 0) put_bytes(out, "reasoning_content", r->reasoning, r->reasoning_bytes);
+    put_calls(out, q, a, i, r);
     ln_str_adds(out, "}");
     put_key(out, "logprobs");
     wire_put_logprobs(out, q, r, 0, r->n_ids);
@@ -116,7 +151,7 @@ void wire_put_answer(ln_str *out, const wire_request *q, const wire_answer *a, c
     put_list(out, "choices");
     for (size_t i = 0; i < wire_n_choices(q); i++) {
         if (i > 0) ln_str_adds(out, ",");
-        if (q->kind == WIRE_CHAT) put_message(out, q, i, &results[i]);
+        if (q->kind == WIRE_CHAT) put_message(out, q, a, i, &results[i]);
         else put_completion(out, q, i, &results[i]);
     }
     ln_str_adds(out, "]");

@@ -75,6 +75,13 @@ static ln_status read_tool_choice(body_reader *b, const char *name, const json_t
     return LN_OK;
 }
 
+static ln_status read_parallel(body_reader *b, const char *name, const json_t *v) {
+    bool parallel;
+    LN_TRY(body_bool(b, name, v, &parallel));
+    b->q->sampling.single_tool_call = !parallel;
+    return LN_OK;
+}
+
 static ln_status read_documents(body_reader *b, const char *name, const json_t *v) {
     char found[80];
     if (!json_is_array(v))
@@ -366,22 +373,6 @@ static ln_status make_prompts(body_reader *b) {
 
 /* ---- fields together ---- */
 
-static ln_status check_tools(body_reader *b) {
-    bool none = b->tool_choice && json_is_string(b->tool_choice) &&
-                strcmp(json_string_value(b->tool_choice), "none") == 0;
-    bool idle = !b->tool_choice ||
-                (json_is_string(b->tool_choice) && strcmp(json_string_value(b->tool_choice), "auto") == 0);
-    if (none || (!b->tools && idle)) return LN_OK;
-    char found[80];
-    ln_status st =
-        wire_refuse(b->why, b->tool_choice ? "tool_choice" : "tools",
-                    "calls of tools are not supported yet (tool_choice %s); \"tool_choice\": \"none\" "
-                    "shows \"tools\" to the model and takes its answer as text",
-                    b->tool_choice ? ln_json_text(b->tool_choice, found) : "auto, the default");
-    b->why->code = "unsupported_parameter";
-    return st;
-}
-
 static ln_status check_length(body_reader *b) {
     wire_request *q = b->q;
     if (b->has_max && b->has_completion && b->max_tokens != b->max_completion)
@@ -431,7 +422,7 @@ static ln_status read_all(body_reader *b) {
     json_object_foreach(b->q->root, name, v) LN_TRY(read_field(b, name, v));
     if (b->q->kind == WIRE_CHAT && !b->messages) return wire_refuse(b->why, "messages", "is required");
     if (b->q->kind == WIRE_COMPLETION && !b->prompt) return wire_refuse(b->why, "prompt", "is required");
-    LN_TRY(check_tools(b));
+    LN_TRY(body_check_tools(b));
     LN_TRY(check_length(b));
     LN_TRY(check_stream(b));
     LN_TRY(check_logprobs(b));

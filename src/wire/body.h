@@ -45,6 +45,8 @@ ln_status body_stop(body_reader *b, const char *name, const json_t *v);
 /* Checks a list of tools: each is an object; the names of functions are distinct and of the characters that
  * OpenAI allows; their parameters are objects. */
 ln_status body_tools(body_reader *b, const char *name, const json_t *v);
+/* Judges tools and tool_choice together: which calls the sampling asks for. */
+ln_status body_check_tools(body_reader *b);
 
 /* ---- response_form.c: each sets the form of the answer ---- */
 

@@ -4,12 +4,28 @@
 
 #include <stdio.h>
 
-static void put_delta(ln_str *out, const wire_delta *d) {
+/* A whole call in one delta. */
+static void put_call(ln_str *out, const wire_request *q, const wire_answer *a, const wire_delta *d) {
+    char id[WIRE_CALL_ID];
+    wire_call_id(id, q, a, d->index, d->n_call);
+    put_list(out, "tool_calls");
+    ln_str_adds(out, "{");
+    put_uint(out, "index", d->n_call);
+    put_text(out, "id", id);
+    put_text(out, "type", "function");
+    put_object(out, "function");
+    put_text(out, "name", d->call->name);
+    put_bytes(out, "arguments", d->call->text, d->call->bytes);
+    ln_str_adds(out, "}}]");
+}
+
+static void put_delta(ln_str *out, const wire_request *q, const wire_answer *a, const wire_delta *d) {
     put_object(out, "delta");
     if (d->role) put_text(out, "role", "assistant");
     if (d->text || (d->role && !d->reasoning))
         put_bytes(out, "content", d->text ? d->text : "", d->text_bytes);
     if (d->reasoning) put_bytes(out, "reasoning_content", d->reasoning, d->reasoning_bytes);
+    if (d->call) put_call(out, q, a, d);
     ln_str_adds(out, "}");
 }
 
@@ -19,7 +35,7 @@ void wire_put_delta(ln_str *out, const wire_request *q, const wire_answer *a, co
     put_key(out, "choices");
     ln_str_adds(out, "[{");
     put_uint(out, "index", d->index);
-    if (q->kind == WIRE_CHAT) put_delta(out, d);
+    if (q->kind == WIRE_CHAT) put_delta(out, q, a, d);
     else put_bytes(out, "text", d->text ? d->text : "", d->text_bytes);
     put_key(out, "logprobs");
     if (d->tokens) wire_put_logprobs_after(out, q, d->tokens, d->from, d->to, d->place);

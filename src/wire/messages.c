@@ -169,11 +169,14 @@ static void put_call(ln_str *out, const json_t *call) {
     ln_str_adds(out, "}");
 }
 
-static void put_turn(ln_str *out, const turn *t) {
+/* Content that is null beside calls is an empty text for templates with the form of Hermes: some of them
+ * refuse null, and all of them leave an empty text out. */
+static void put_turn(ln_str *out, const turn *t, const char *tool_form) {
     static const char *const kept[] = {"name", "tool_call_id", "reasoning_content", "reasoning", "thinking"};
     ln_str_adds(out, "{");
     put_text(out, "role", t->role);
-    put_bytes(out, "content", t->content, t->content_bytes);
+    const bool empty = !t->content && tool_form && strcmp(tool_form, "hermes") == 0;
+    put_bytes(out, "content", empty ? "" : t->content, t->content_bytes);
     for (size_t k = 0; k < LN_COUNT(kept); k++) {
         const json_t *v = json_object_get(t->object, kept[k]);
         if (!json_is_string(v)) continue;
@@ -202,7 +205,7 @@ static ln_status make_request(body_reader *b, const turn *turns, size_t n, ln_pr
     ln_str_adds(s, "{\"messages\":[");
     for (size_t i = 0; i < n; i++) {
         if (i > 0) ln_str_adds(s, ",");
-        put_turn(s, &turns[i]);
+        put_turn(s, &turns[i], b->t->tool_form);
     }
     ln_str_adds(s, "]");
     put_member(s, "tools", b->tools);

@@ -1,5 +1,5 @@
-/* The list of tools of a conversation. A chat template writes the tools into the prompt as they are, so that
- * their members are checked here, where the error can name the field. */
+/* The tools of a conversation: a list that chat templates show to the model, checked before that so that the
+ * error can name the field, and which of them are to be called. */
 #include "body.h"
 
 #include <stdio.h>
@@ -51,4 +51,119 @@ ln_status body_tools(body_reader *b, const char *name, const json_t *v) {
         if (f) LN_TRY(check_function(b, v, i, f));
     }
     return LN_OK;
+}
+
+/* ---- tool_choice ---- */
+
+/* What tool_choice says. */
+typedef struct choice {
+    bool none, required;
+    const json_t *names; /* a name, or a list of tools that may be called; NULL: all */
+} choice;
+
+static ln_status refuse_choice(body_reader *b, const json_t *v) {
+    char found[80];
+    return wire_refuse(b->why, "tool_choice",
+                       "expected none, auto, required, {\"type\": \"function\", \"function\": {\"name\"}} or "
+                       "{\"type\": \"allowed_tools\", \"allowed_tools\": {\"mode\", \"tools\"}}, found %s",
+                       ln_json_text(v, found));
+}
+
+static bool is_text(const json_t *v, const char *text) {
+    return json_is_string(v) && strcmp(json_string_value(v), text) == 0;
+}
+
+/* Reads the forms of /v1/chat/completions, and those of /v1/responses, which have no inner object. */
+static ln_status read_choice(body_reader *b, choice *c) {
+    const json_t *v = b->tool_choice, *type = json_object_get(v, "type"), *inner;
+    *c = (choice){0};
+    if (!v || is_text(v, "auto")) return LN_OK;
+    c->none = is_text(v, "none");
+    c->required = is_text(v, "required");
+    if (c->none || c->required) return LN_OK;
+    if (is_text(type, "function")) {
+        inner = json_object_get(v, "function");
+        c->required = true;
+        c->names = json_object_get(inner ? inner : v, "name");
+        if (json_is_string(c->names)) return LN_OK;
+    } else if (is_text(type, "allowed_tools")) {
+        inner = json_object_get(v, "allowed_tools");
+        inner = inner ? inner : v;
+        c->required = is_text(json_object_get(inner, "mode"), "required");
+        c->names = json_object_get(inner, "tools");
+        if (json_array_size(c->names) > 0 && (c->required || is_text(json_object_get(inner, "mode"), "auto")))
+            return LN_OK;
+    }
+    return refuse_choice(b, v);
+}
+
+static const json_t *name_of(const json_t *tool) {
+    const json_t *f = json_object_get(tool, "function");
+    return json_object_get(f ? f : tool, "name");
+}
+
+/* Adds a name that may be called, which must be that of a tool. */
+static ln_status add_name(body_reader *b, const json_t *name, const char **to) {
+    char found[80];
+    bool known = false;
+    for (size_t i = 0; i < json_array_size(b->tools) && !known; i++)
+        known = json_is_string(name) && json_equal(name_of(json_array_get(b->tools, i)), name);
+    if (!known)
+        return wire_refuse(b->why, "tool_choice", "expected the name of a function of \"tools\", found %s",
+                           ln_json_text(name, found));
+    *to = ln_arena_strndup(&b->q->arena, json_string_value(name), json_string_length(name));
+    return *to ? LN_OK : wire_fail(b->why, LN_OOM(&b->why->error, "a request"));
+}
+
+static ln_status add_names(body_reader *b, const choice *c) {
+    ln_sampling *s = &b->q->sampling;
+    const bool one = json_is_string(c->names);
+    const size_t n = one ? 1 : json_array_size(c->names);
+    const char **names = ln_arena_alloc(&b->q->arena, (n + 1) * sizeof *names);
+    if (!names) return wire_fail(b->why, LN_OOM(&b->why->error, "a request"));
+    for (size_t i = 0; i < n; i++)
+        LN_TRY(add_name(b, one ? c->names : name_of(json_array_get(c->names, i)), &names[i]));
+    s->tool_names = names;
+    s->n_tool_names = n;
+    return LN_OK;
+}
+
+/* Each tool must be one that a call can name. */
+static ln_status check_callable(body_reader *b) {
+    char field[FIELD], found[80];
+    for (size_t i = 0; i < json_array_size(b->tools); i++) {
+        const json_t *tool = json_array_get(b->tools, i), *type = json_object_get(tool, "type");
+        (void)snprintf(field, sizeof field, "tools[%zu]", i);
+        if ((type && !json_is_null(type) && !is_text(type, "function")) || !json_object_get(tool, "function"))
+            return wire_refuse(b->why, field,
+                               "expected a tool of type \"function\" with a \"function\", found %s",
+                               ln_json_text(tool, found));
+    }
+    return LN_OK;
+}
+
+static ln_status unsupported(body_reader *b, const char *field, const char *what) {
+    const ln_status st = wire_refuse(b->why, field,
+                                     "%s; \"tool_choice\": \"none\" shows \"tools\" to the model and takes "
+                                     "its answer as text",
+                                     what);
+    b->why->code = "unsupported_parameter";
+    return st;
+}
+
+ln_status body_check_tools(body_reader *b) {
+    ln_sampling *s = &b->q->sampling;
+    choice c;
+    LN_TRY(read_choice(b, &c));
+    if (!b->tools && (c.required || c.names))
+        return wire_refuse(b->why, "tool_choice", "needs \"tools\", which the request does not have");
+    if (!b->tools || c.none) return LN_OK;
+    if (!b->t->tool_form || !b->t->tool_form[0])
+        return unsupported(b, "tools",
+                           "this model's chat template shows no form of calls that is known, so that "
+                           "tools cannot be called");
+    if (c.required) return unsupported(b, "tool_choice", "only \"auto\" and \"none\" are supported yet");
+    LN_TRY(check_callable(b));
+    s->tool_choice = LN_TOOLS_AUTO;
+    return c.names ? add_names(b, &c) : LN_OK;
 }

@@ -52,6 +52,7 @@ typedef struct wire_target {
     const char *fingerprint; /* `system_fingerprint` of answers: wire_fingerprint; NULL: null */
     int64_t n_vocab;
     bool has_template;    /* the model has a chat template, which takes tools and arguments */
+    const char *tool_form; /* ln_info.tool_form; NULL or "": calls of tools cannot be asked for */
     ln_sampling sampling; /* of fields that a body leaves out: wire_sampling_default */
     wire_token_fn *token;
     wire_text_fn *text;
@@ -121,6 +122,11 @@ typedef struct wire_answer {
 wire_answer wire_answer_of(const wire_request *q);
 /* Writes n (at most 32) random hexadecimal digits and a NUL. */
 void wire_random_hex(char *out, int n);
+enum { WIRE_CALL_ID = 40 };
+/* Writes the id of call k of a choice, the same whenever it is asked for: call_ and digits; nine digits for
+ * models with Mistral's form, whose templates take no other ids. */
+void wire_call_id(char out[WIRE_CALL_ID], const wire_request *q, const wire_answer *a, size_t choice,
+                  size_t k);
 
 /* Appends the members id, object, created, model and system_fingerprint. */
 void wire_put_head(ln_str *out, const wire_answer *a, const char *object);
@@ -137,6 +143,8 @@ void wire_put_logprobs_after(ln_str *out, const wire_request *q, const ln_result
                              wire_place *at);
 /* The word for a finish, "stop" or "length"; NULL for a cancelled request. */
 const char *wire_finish(ln_finish finish);
+/* The same for a result: "tool_calls" where it stopped and has calls of tools. */
+const char *wire_finish_of(const ln_result *r);
 /* Appends the member `usage` for results[wire_n_choices]. A prompt counts once, however many choices it has.
  */
 void wire_put_usage(ln_str *out, const wire_request *q, const ln_result *results);
@@ -155,6 +163,8 @@ typedef struct wire_delta {
     bool role;                    /* the first chunk of a choice of a conversation */
     const char *text, *reasoning; /* NULL: none */
     size_t text_bytes, reasoning_bytes;
+    const ln_event *call; /* LN_EVENT_TOOL_CALL, the n_call-th of the choice; NULL: none */
+    size_t n_call;
     const ln_result *tokens; /* with log-probabilities: those of tokens [from, to); NULL: none */
     size_t from, to;
     wire_place *place;        /* with tokens */

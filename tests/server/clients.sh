@@ -26,6 +26,7 @@ for _ in $(seq 100); do
 done
 [ -n "$url" ] || { cat "$log" >&2; exit 1; }
 "$venv/bin/python" "$root/tests/server/clients.py" "$url"
+"$venv/bin/python" "$root/tests/server/tool_clients.py" "$root" "$build"
 if command -v curl >/dev/null; then # the line of docs/server.md
     curl -sf "$url/v1/chat/completions" -H 'Content-Type: application/json' \
         -d '{"messages": [{"role": "user", "content": "Tell me a short story."}], "max_tokens": 40}' | grep -q '"finish_reason":"length"'

@@ -31,6 +31,8 @@ static struct {
     const char *key; /* header field with a key that it takes, for /v1/status */
 } server = {.log = -1};
 
+static const char *server_model = LN_ROOT "/models/tiny";
+
 /* ---- the process ---- */
 
 /* Reads what the server says until it says `text`; false when it ends first or takes longer than a minute. */
@@ -57,7 +59,7 @@ static bool wait_for(const char *text) {
 /* Begins the server with more arguments, NULL at the end. Port 0 unless they name another. */
 static void spawn_with(const char *const *more) {
     int fd[2];
-    const char *argv[32] = {"linnet", "serve", LN_ROOT "/models/tiny", "--threads", "1", "--port", "0"};
+    const char *argv[32] = {"linnet", "serve", server_model, "--threads", "1", "--port", "0"};
     int n = 7;
     for (int i = 0; more[i]; i++)
         if (strcmp(more[i], "--port") == 0) n = 5;

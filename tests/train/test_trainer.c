@@ -55,6 +55,7 @@ static ln_options exact(int threads) {
 
 static double losses[64];
 static int n_losses, n_valids, stop_after;
+static bool dies_at_valid; /* as a process that is killed after a validation */
 static ln_status on_step(void *user, const ln_step_report *r, ln_error *err) {
     (void)user;
     if (r->step < 64) losses[r->step] = r->loss;
@@ -66,6 +67,7 @@ static ln_status on_valid(void *user, const ln_valid_report *r, ln_error *err) {
     (void)user, (void)err;
     assert_true(fabs(r->perplexity - exp(r->loss)) < 1e-9 * r->perplexity);
     n_valids++;
+    if (dies_at_valid) _exit(3);
     return LN_OK;
 }
 
@@ -249,6 +251,51 @@ static void killed(void **state) {
     OK(run(SMALL, &how, 1, &r, err));
     same_files(at("whole/adapter_model.safetensors"), at("killed/adapter_model.safetensors"));
     same_files(at("whole/loss.svg"), at("killed/loss.svg"));
+}
+
+static int lines_of(const char *path) {
+    size_t n;
+    int lines = 0;
+    char *x = bytes_of(path, &n);
+    for (size_t i = 0; i < n; i++) lines += x[i] == '\n';
+    ln_free(x);
+    return lines;
+}
+
+/* A run that is stopped before the validation of its last step validates when it goes on. Killed then, it has
+ * a line in metrics.jsonl of which its checkpoint knows nothing, and what it was writing. */
+static void killed_after_a_validation(void **state) {
+    (void)state;
+    static const char *const left[] = {"dying/loss.svg.12-3.tmp", "dying/adapter_model.safetensors.4-0.tmp",
+                                       "dying/best/adapter_config.json.77-1.tmp"};
+    static const char *const others[] = {"dying/loss.svg.old.tmp", "dying/notes.12-3.tmp"};
+    ln_trainer_result r;
+    ln_trainer_options how = rich(at("dying"));
+    int status;
+    if (!ln_exists(at("whole"))) skip();
+    stop_after = 8; /* the second validation's step */
+    OK(run(SMALL, &how, 1, &r, err));
+    assert_true(r.cancelled && n_valids == 1);
+    stop_after = 0;
+    how.resume = true;
+    for (int i = 0; i < 2; i++) {
+        const pid_t pid = fork();
+        if (pid == 0) {
+            dies_at_valid = true;
+            _exit(run(SMALL, &how, 1, &r, NULL));
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 3);
+    }
+    for (size_t i = 0; i < LN_COUNT(left); i++) put(left[i], "torn");
+    for (size_t i = 0; i < LN_COUNT(others); i++) put(others[i], "mine");
+    OK(run(SMALL, &how, 1, &r, err));
+    same_files(at("whole/adapter_model.safetensors"), at("dying/adapter_model.safetensors"));
+    same_files(at("whole/loss.svg"), at("dying/loss.svg"));
+    assert_int_equal(lines_of(at("whole/metrics.jsonl")), lines_of(at("dying/metrics.jsonl")));
+    for (size_t i = 0; i < LN_COUNT(left); i++) assert_false(ln_exists(at(left[i])));
+    for (size_t i = 0; i < LN_COUNT(others); i++) assert_true(ln_exists(at(others[i])));
+    remove_dir("dying");
 }
 
 /* ---- refusals ---- */
@@ -478,6 +525,7 @@ int main(void) {
         cmocka_unit_test(as_torch_and_peft),
         cmocka_unit_test(interrupted_or_not),
         cmocka_unit_test(killed),
+        cmocka_unit_test(killed_after_a_validation),
         cmocka_unit_test(other_settings),
         cmocka_unit_test(bad_options),
         cmocka_unit_test(no_finite_loss),

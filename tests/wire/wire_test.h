@@ -32,12 +32,15 @@ static void test_text(void *user, const int32_t *ids, size_t n, ln_str *out) {
 
 static const char *const test_names[] = {"base", "poet", "/home/me/models/base"};
 
+static const char *test_form; /* of calls of tools; NULL: none */
+
 static wire_target test_target(void) {
     return (wire_target){
         .names = test_names,
         .n_names = 3,
         .n_vocab = 300,
         .has_template = true,
+        .tool_form = test_form,
         .sampling = {.temperature = 1, .top_p = 1, .repeat_penalty = 1, .repeat_last = 64, .n_max = -1},
         .token = test_token,
         .text = test_text};

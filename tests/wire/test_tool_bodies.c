@@ -1,0 +1,152 @@
+/* Bodies with tools: which calls a request asks for, and how answers and streams show them. */
+#include "wire_test.h"
+
+#define F                                                                                                  \
+    "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\"},\"strict\":" \
+    "true}}"
+#define G     "{\"type\":\"function\",\"function\":{\"name\":\"g\"}}"
+#define TOOLS "\"tools\":[" F "," G "]"
+
+static void names_are(size_t n, const char *first) {
+    assert_int_equal(q.sampling.n_tool_names, n);
+    if (n > 0) assert_string_equal(q.sampling.tool_names[0], first);
+}
+
+static void choices(void **state) {
+    (void)state;
+    test_form = "hermes";
+    good(WIRE_CHAT, TOOLS);
+    assert_int_equal(q.sampling.tool_choice, LN_TOOLS_AUTO);
+    names_are(0, NULL);
+    assert_false(q.sampling.single_tool_call);
+    assert_non_null(strstr(q.prompts[0].request, "\"tools\":[" F "," G "]"));
+    good(WIRE_CHAT, TOOLS ",\"tool_choice\":\"auto\",\"parallel_tool_calls\":false");
+    assert_int_equal(q.sampling.tool_choice, LN_TOOLS_AUTO);
+    assert_true(q.sampling.single_tool_call);
+    good(WIRE_CHAT, TOOLS ",\"tool_choice\":\"none\",\"parallel_tool_calls\":true");
+    assert_int_equal(q.sampling.tool_choice, LN_TOOLS_OFF);
+    good(WIRE_CHAT, TOOLS ",\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\","
+                          "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"g\"}}]}}");
+    names_are(1, "g");
+    good(WIRE_CHAT, TOOLS ",\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":\"auto\","
+                          "\"tools\":[{\"type\":\"function\",\"name\":\"f\"},{\"name\":\"g\"}]}");
+    names_are(2, "f");
+    good(WIRE_CHAT, "\"tools\":[],\"tool_choice\":\"auto\"");
+    assert_int_equal(q.sampling.tool_choice, LN_TOOLS_OFF);
+}
+
+static void refused_choices(void **state) {
+    (void)state;
+    static const char *const forms[] = {"{}",
+                                        "{\"type\":\"function\"}",
+                                        "{\"type\":\"function\",\"function\":{}}",
+                                        "{\"type\":\"function\",\"function\":{\"name\":5}}",
+                                        "{\"type\":\"allowed_tools\"}",
+                                        "{\"type\":\"allowed_tools\",\"mode\":\"auto\",\"tools\":[]}",
+                                        "{\"type\":\"allowed_tools\",\"mode\":\"any\",\"tools\":[{\"name\":"
+                                        "\"f\"}]}",
+                                        "\"always\""};
+    char text[400];
+    test_form = "hermes";
+    for (size_t i = 0; i < LN_COUNT(forms); i++) {
+        (void)snprintf(text, sizeof text, TOOLS ",\"tool_choice\":%s", forms[i]);
+        bad(WIRE_CHAT, text, "tool_choice", "expected none, auto, required");
+    }
+    bad(WIRE_CHAT, "\"tool_choice\":\"required\"", "tool_choice", "needs \"tools\"");
+    bad(WIRE_CHAT, "\"tools\":[],\"tool_choice\":{\"type\":\"function\",\"name\":\"f\"}", "tool_choice",
+        "needs");
+    bad(WIRE_CHAT,
+        TOOLS ",\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":\"auto\",\"tools\":[{\"name\":\"h\"}]}",
+        "tool_choice", "found \"h\"");
+    bad(WIRE_CHAT, "\"tools\":[" F ",{\"type\":\"web_search\"}]", "tools[1]", "web_search");
+    bad(WIRE_CHAT, "\"tools\":[{\"type\":\"custom\",\"function\":{\"name\":\"f\"}}]", "tools[0]", "custom");
+    bad(WIRE_CHAT, TOOLS ",\"parallel_tool_calls\":1", "parallel_tool_calls", "true or false");
+    test_form = "";
+    bad(WIRE_CHAT, TOOLS, "tools", "chat template");
+    assert_string_equal(why.code, "unsupported_parameter");
+}
+
+/* Null beside calls is an empty text where templates refuse null. */
+static void content_beside_calls(void **state) {
+    (void)state;
+    static const struct {
+        const char *form, *content;
+    } rows[] = {
+        {"hermes", "\"content\":\"\","}, {"llama3", "\"content\":null,"}, {NULL, "\"content\":null,"}};
+    for (size_t i = 0; i < LN_COUNT(rows); i++) {
+        test_form = rows[i].form;
+        assert_int_equal(read_body(WIRE_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{"
+                                              "\"id\":\"c\","
+                                              "\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}]}"),
+                         LN_OK);
+        assert_non_null(strstr(q.prompts[0].request, rows[i].content));
+    }
+}
+
+/* ---- answers ---- */
+
+static ln_tool_call calls[] = {{"f", "{\"a\": \"\\n\"}", 11}, {"g", "{}", 2}};
+
+static void expect(ln_str *s, const char *text) {
+    json_t *root;
+    ln_error err;
+    assert_false(s->failed);
+    if (ln_json_load(&root, "a body", s->data, s->len, &err) != LN_OK)
+        fail_msg("%s: %s", err.message, s->data);
+    json_decref(root);
+    if (!strstr(s->data, text)) fail_msg("'%s' is not in %s", text, s->data);
+    s->len = 0;
+}
+
+static void answers(void **state) {
+    (void)state;
+    ln_str s = {0};
+    ln_result r = {
+        .text = "", .reasoning = "", .tool_calls = calls, .n_tool_calls = 2, .finish = LN_FINISH_STOP};
+    const wire_answer a = {"chatcmpl-0123456789abcdef01234567", 1700000000, "base"};
+    test_form = "hermes";
+    good(WIRE_CHAT, TOOLS);
+    wire_put_answer(&s, &q, &a, &r);
+    expect(&s,
+           "\"message\":{\"role\":\"assistant\",\"content\":null,\"refusal\":null,\"tool_calls\":[{\"id\":"
+           "\"call_0123456789abcdef00000000\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+           "\"arguments\":\"{\\\"a\\\": \\\"\\\\n\\\"}\"}},{\"id\":\"call_0123456789abcdef00000001\","
+           "\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}}]},"
+           "\"logprobs\":null,\"finish_reason\":\"tool_calls\"}");
+    r.text = "Let me", r.text_bytes = 6;
+    r.finish = LN_FINISH_LENGTH;
+    wire_put_answer(&s, &q, &a, &r);
+    expect(&s, "\"content\":\"Let me\",\"refusal\":null,\"tool_calls\":[{");
+    wire_put_answer(&s, &q, &a, &r);
+    expect(&s, "\"finish_reason\":\"length\"");
+    r.n_tool_calls = 0;
+    r.finish = LN_FINISH_STOP;
+    wire_put_answer(&s, &q, &a, &r);
+    expect(&s, "\"content\":\"Let me\",\"refusal\":null},\"logprobs\":null,\"finish_reason\":\"stop\"");
+    ln_str_free(&s);
+}
+
+static void streams(void **state) {
+    (void)state;
+    ln_str s = {0};
+    const ln_event call = {.kind = LN_EVENT_TOOL_CALL, .name = "g", .text = "{}", .bytes = 2};
+    const wire_answer a = {"chatcmpl-0123456789abcdef01234567", 1700000000, "base"};
+    test_form = "hermes";
+    good(WIRE_CHAT, TOOLS ",\"n\":2,\"stream\":true");
+    wire_put_delta(&s, &q, &a, &(wire_delta){.index = 1, .call = &call, .n_call = 1});
+    expect(&s, "\"choices\":[{\"index\":1,\"delta\":{\"tool_calls\":[{\"index\":1,\"id\":"
+               "\"call_0123456789abcdef00010001\",\"type\":\"function\",\"function\":{\"name\":\"g\","
+               "\"arguments\":\"{}\"}}]},\"logprobs\":null,\"finish_reason\":null}]");
+    test_form = "mistral"; /* whose templates take ids of nine characters only */
+    good(WIRE_CHAT, TOOLS);
+    wire_put_delta(&s, &q, &a, &(wire_delta){.call = &call, .n_call = 2});
+    expect(&s, "\"id\":\"012340002\"");
+    ln_str_free(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(choices), cmocka_unit_test(refused_choices),
+                                       cmocka_unit_test(content_beside_calls), cmocka_unit_test(answers),
+                                       cmocka_unit_test(streams)};
+    return cmocka_run_group_tests(tests, NULL, close_last);
+}
