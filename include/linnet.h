@@ -306,7 +306,8 @@ typedef struct ln_sampling {
      *   {"repeat": E, "min": 0, "max": N}  E so many times; without max any number.
      * Tokens that do not continue the form are excluded before the bias is added to the logits; generation
      * ends where nothing may follow. Reasoning is free, and the form begins after it. A cancelled answer, or
-     * one that n_max or a stop text ends, is the beginning of a text of the form. Borrowed during the call. */
+     * one that n_max or a stop text ends, is the beginning of a text of the form. Borrowed during the call.
+     */
     const char *form;
     size_t form_bytes;
 } ln_sampling;

@@ -51,9 +51,9 @@ typedef struct wire_target {
     const ln_adapter *const *adapters;
     const char *fingerprint; /* `system_fingerprint` of answers: wire_fingerprint; NULL: null */
     int64_t n_vocab;
-    bool has_template;    /* the model has a chat template, which takes tools and arguments */
+    bool has_template;     /* the model has a chat template, which takes tools and arguments */
     const char *tool_form; /* ln_info.tool_form; NULL or "": calls of tools cannot be asked for */
-    ln_sampling sampling; /* of fields that a body leaves out: wire_sampling_default */
+    ln_sampling sampling;  /* of fields that a body leaves out: wire_sampling_default */
     wire_token_fn *token;
     wire_text_fn *text;
     void *user;
@@ -102,7 +102,8 @@ ln_status wire_request_open(wire_request *out, const wire_target *target, wire_k
                             size_t bytes, wire_error *why);
 void wire_request_close(wire_request *q);
 /* Frees what only the opening of requests reads: texts of prompts (unless they are repeated by `echo`),
- * tools, the form of the answer, fields that nothing reads. The prompts are gone then; wire_choice may not be called any more. */
+ * tools, the form of the answer, fields that nothing reads. The prompts are gone then; wire_choice may not be
+ * called any more. */
 void wire_request_trim(wire_request *q);
 static inline size_t wire_n_choices(const wire_request *q) { return q->n_prompts * (size_t)q->n; }
 /* Writes prompt and sampling of choice i, and sets the fields of *opt that a body decides, `sampling`

@@ -1,5 +1,5 @@
-/* Answers of a form (ln_sampling.form), with the bundled model: they have it, whatever is drawn and whoever
- * runs beside them. */
+/* Answers of a form (ln_sampling.form) with the bundled model: each has its form, and other requests of the
+ * same steps change nothing. */
 #include "../common.h"
 #include "grammar/grammar.h"
 
