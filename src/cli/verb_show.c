@@ -35,6 +35,7 @@ static ln_status show_json(const ln_info *m, ln_error *err) {
     put_uint(&s, "bytes", m->weights_bytes);
     put_int(&s, "files", m->n_files);
     put_bool(&s, "template", m->has_template);
+    put_text(&s, "tool_form", m->tool_form[0] ? m->tool_form : NULL);
     put_ids(&s, "eos_ids", m->eos_ids, (size_t)m->n_eos);
     put_text(&s, "numerics", numerics_name(m->numerics));
     ln_str_adds(&s, "}\n");
@@ -56,8 +57,9 @@ static ln_status show_text(const ln_info *m, ln_error *err) {
                 m->n_heads == 1 ? "" : "s", m->n_kv_heads, m->n_kv_heads == 1 ? "" : "s", m->head_dim);
     ln_str_addf(&s, "context     %lld", (long long)m->n_ctx_max);
     if (m->window) ln_str_addf(&s, ", windows of %lld", (long long)m->window);
-    ln_str_addf(&s, "\ntemplate    %s\n",
-                m->has_template ? "yes: an instruct model" : "none: continues text");
+    ln_str_addf(&s, "\ntemplate    %s", m->has_template ? "yes: an instruct model" : "none: continues text");
+    if (m->tool_form[0]) ln_str_addf(&s, ", calls tools in the form of %s", m->tool_form);
+    ln_str_adds(&s, "\n");
     ln_str_adds(&s, "eos ids    ");
     for (int i = 0; i < m->n_eos; i++) ln_str_addf(&s, " %d", m->eos_ids[i]);
     ln_str_addf(&s, "%s\nnumerics    %s\n", m->n_eos ? "" : " none", numerics_name(m->numerics));
