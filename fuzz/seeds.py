@@ -57,8 +57,24 @@ def documents():
     return docs, texts
 
 
+def forms():
+    """Yields the forms of tests/grammar/test_grammar.c, each with texts that it is tried with."""
+    kinds, form = {"schema", "text", "regex", "token", "sequence", "choice", "repeat"}, None
+    for item in c_strings(text("tests", "grammar", "test_grammar.c")):
+        try:
+            value = json.loads(item)
+        except ValueError:
+            value = None
+        if isinstance(value, dict) and (kinds & set(value) or form is None or set(value) & {"type", "$ref", "anyOf", "allOf", "enum", "const", "properties", "title", "minimum", "items", "prefixItems"}):
+            form = item if kinds & set(value) else b'{"schema":' + item + b"}"
+            yield form
+        elif form:
+            yield form + b"\xff" + item
+
+
 def main(argv):
     out = argv[1]
+    write(out, "grammar", sorted(set(forms())))
     docs, texts = documents()
     small = [d for d in docs if len(d) < 4000]
     configs = []

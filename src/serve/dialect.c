@@ -58,6 +58,16 @@ ln_status dialect_add_tool(exchange *x, json_t *list, const json_t *tool, const 
     return dialect_copy(x, tool, function, pairs);
 }
 
+ln_status dialect_format(exchange *x, json_t *to, const json_t *format, const char *field) {
+    const json_t *type = json_object_get(format, "type");
+    char found[80];
+    if (!format || json_is_null(format)) return LN_OK;
+    if (!json_is_object(format) || !json_is_string(type))
+        return wire_refuse(&x->why, field, "expected an object with a type, found %s",
+                           ln_json_text(format, found));
+    return dialect_set(x, to, "response_format", json_incref((json_t *)(uintptr_t)format));
+}
+
 ln_status dialect_text(exchange *x, const json_t *v, const char *field, const char *const *types,
                        ln_str *out) {
     char found[80];

@@ -41,6 +41,9 @@ ln_status dialect_add_result(exchange *x, json_t *list, json_t *id, const ln_str
 ln_status dialect_add_call(exchange *x, json_t *calls, json_t *id, json_t *name, json_t *arguments);
 /* Appends a tool that has its members in one object, the parameters by the name `parameters`. */
 ln_status dialect_add_tool(exchange *x, json_t *list, const json_t *tool, const char *parameters);
+/* Sets response_format from a format that has its schema beside its type; NULL and {"type": "text"} change
+ * nothing. `field` is its name, for x->why. */
+ln_status dialect_format(exchange *x, json_t *to, const json_t *format, const char *field);
 /* Logs the members that none of the lists (pairs, then names) has. */
 void dialect_others(const json_t *body, const char *const *pairs, const char *const *names);
 

@@ -35,7 +35,7 @@ static void free_exchange(exchange *x) {
     generation_free(x);
     ln_str_free(&x->path);
     ln_str_free(&x->out);
-    ln_str_free(&x->shown_tools);
+    ln_str_free(&x->asked);
     ln_str_free(&x->items);
     ln_str_free(&x->said);
     tenant_leave(s, x->who);

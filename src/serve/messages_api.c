@@ -4,7 +4,15 @@
 
 #include <string.h>
 
-static const char *const names[] = {"stop", "stop_sequences", NULL};
+static const char *const names[] = {"stop",
+                                    "stop_sequences",
+                                    "response_format.schema",
+                                    "output_config.format.schema",
+                                    "response_format.type",
+                                    "output_config.format.type",
+                                    "response_format.json_schema",
+                                    "output_config.format.schema",
+                                    NULL};
 
 /* ---- answers ---- */
 

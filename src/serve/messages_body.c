@@ -10,8 +10,9 @@ static const char *const copied[] = {"model",          "model", "max_tokens", "m
                                      "temperature",    "top_p", "top_p",      "top_k",      "top_k",
                                      "stop_sequences", "stop",  "stream",     "stream",     "seed",
                                      "seed",           NULL};
-static const char *const read_here[] = {"messages",    "system",   "thinking",     "tools",
-                                        "tool_choice", "metadata", "service_tier", NULL};
+static const char *const read_here[] = {"messages",      "system",   "thinking",     "tools",
+                                        "tool_choice",   "metadata", "service_tier", "output_config",
+                                        "output_format", NULL};
 static ln_status add_system(exchange *x, const json_t *body, json_t *list) {
     static const char *const types[] = {"text", NULL};
     const json_t *v = json_object_get(body, "system");
@@ -238,6 +239,9 @@ ln_status messages_translate(exchange *x, const json_t *body, json_t *to) {
                            ln_json_text(stops, found));
     if (thinking)
         LN_TRY(dialect_set(x, to, "enable_thinking", json_boolean(strcmp(thinking, "disabled") != 0)));
+    const json_t *format = json_object_get(json_object_get(body, "output_config"), "format");
+    LN_TRY(dialect_format(x, to, format, "output_config.format"));
+    if (!format) LN_TRY(dialect_format(x, to, json_object_get(body, "output_format"), "output_format"));
     dialect_others(body, copied, read_here);
     return dialect_copy(x, body, to, copied);
 }

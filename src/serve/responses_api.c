@@ -7,7 +7,19 @@
 
 #include <string.h>
 
-static const char *const names[] = {"max_tokens", "max_output_tokens", "messages", "input", NULL};
+static const char *const names[] = {"max_tokens",
+                                    "max_output_tokens",
+                                    "messages",
+                                    "input",
+                                    "response_format.schema",
+                                    "text.format.schema",
+                                    "response_format.type",
+                                    "text.format.type",
+                                    "response_format.json_schema",
+                                    "text.format.schema",
+                                    "response_format",
+                                    "text.format",
+                                    NULL};
 
 /* ---- answers ---- */
 
@@ -109,9 +121,9 @@ static void put_response(ln_str *out, const exchange *x, const ln_result *r, boo
     else if (r) ln_str_add(out, x->items.data ? x->items.data : "", x->items.len);
     out->failed |= x->items.failed;
     ln_str_adds(out, "],");
-    ln_str_add(out, x->shown_tools.data, x->shown_tools.len);
+    ln_str_add(out, x->asked.data, x->asked.len);
     ln_str_adds(out, ",\"instructions\":null,\"metadata\":{},"
-                     "\"store\":false,\"truncation\":\"disabled\",\"text\":{\"format\":{\"type\":\"text\"}},"
+                     "\"store\":false,\"truncation\":\"disabled\","
                      "\"temperature\":");
     ln_str_double(out, x->q.sampling.temperature);
     ln_str_adds(out, ",\"top_p\":");

@@ -153,8 +153,6 @@ static bool given(const json_t *body, const char *name) {
 }
 
 static ln_status check_others(exchange *x, const json_t *body) {
-    const json_t *format = json_object_get(json_object_get(body, "text"), "format");
-    const char *type = json_string_value(json_object_get(format, "type"));
     if (given(body, "previous_response_id"))
         return unsupported(x, "previous_response_id",
                            "no response is kept: send the whole conversation as input");
@@ -163,8 +161,6 @@ static ln_status check_others(exchange *x, const json_t *body) {
     if (given(body, "background"))
         return unsupported(x, "background", "responses are answered at once; leave the field out");
     if (given(body, "prompt")) return unsupported(x, "prompt", "there are no stored prompts; use input");
-    if (type && strcmp(type, "text") != 0)
-        return unsupported(x, "text.format", "only {\"type\": \"text\"} is supported");
     return LN_OK;
 }
 
@@ -201,14 +197,17 @@ static void put_or(ln_str *out, const json_t *body, const char *name, const char
     else ln_str_adds(out, usual);
 }
 
-/* A response repeats what was asked for about tools. */
-static ln_status keep_tools(exchange *x, const json_t *body) {
-    put_or(&x->shown_tools, body, "parallel_tool_calls", "true");
-    ln_str_adds(&x->shown_tools, ",");
-    put_or(&x->shown_tools, body, "tool_choice", "\"auto\"");
-    ln_str_adds(&x->shown_tools, ",");
-    put_or(&x->shown_tools, body, "tools", "[]");
-    return x->shown_tools.failed ? wire_fail(&x->why, LN_OOM(&x->why.error, "a request")) : LN_OK;
+/* A response repeats what was asked for about tools and the form of the text. */
+static ln_status keep_asked(exchange *x, const json_t *body) {
+    put_or(&x->asked, body, "parallel_tool_calls", "true");
+    ln_str_adds(&x->asked, ",");
+    put_or(&x->asked, body, "tool_choice", "\"auto\"");
+    ln_str_adds(&x->asked, ",");
+    put_or(&x->asked, body, "tools", "[]");
+    ln_str_adds(&x->asked, ",\"text\":{");
+    put_or(&x->asked, json_object_get(body, "text"), "format", "{\"type\":\"text\"}");
+    ln_str_adds(&x->asked, "}");
+    return x->asked.failed ? wire_fail(&x->why, LN_OOM(&x->why.error, "a request")) : LN_OK;
 }
 
 ln_status responses_translate(exchange *x, const json_t *body, json_t *to) {
@@ -218,7 +217,8 @@ ln_status responses_translate(exchange *x, const json_t *body, json_t *to) {
     LN_TRY(add_input(x, body, list));
     LN_TRY(check_others(x, body));
     LN_TRY(add_tools(x, body, to));
-    LN_TRY(keep_tools(x, body));
+    LN_TRY(keep_asked(x, body));
+    LN_TRY(dialect_format(x, to, json_object_get(json_object_get(body, "text"), "format"), "text.format"));
     if (effort && !json_is_null(effort)) LN_TRY(dialect_set(x, to, "reasoning_effort", json_incref(effort)));
     dialect_others(body, copied, read_here);
     return dialect_copy(x, body, to, copied);

@@ -169,7 +169,7 @@ struct exchange {
     char block_kind;     /* 't'ext, 'r'easoning, 'c'all, 0: none is open */
     /* of /v1/responses: what a request said about tools; of a stream: items that have ended, the text of the
      * one that is open, calls so far */
-    ln_str shown_tools, items, said;
+    ln_str asked, items, said;
     size_t n_calls;
 
     /* other routes: the worker's answer, or what it changed */

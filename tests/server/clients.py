@@ -10,8 +10,10 @@ import os
 import subprocess
 import sys
 import tempfile
+import typing
 
 import openai
+import pydantic
 
 URL = sys.argv[1].rstrip("/")
 ASK = [{"role": "user", "content": "Tell me a short story."}]
@@ -94,6 +96,17 @@ def embeddings():
     check("langchain's embeddings", all(abs(a - b) < 1e-8 for a, b in zip(e.embed_query(texts[0]), rows[0])))
 
 
+class Friend(pydantic.BaseModel):
+    name: str = pydantic.Field(max_length=8)
+
+
+class Person(pydantic.BaseModel):
+    name: str = pydantic.Field(max_length=8)
+    kind: typing.Literal["cat", "dog"]
+    weight: float = pydantic.Field(ge=0, lt=100)
+    friend: typing.Optional[Friend]
+
+
 def schema_format(schema):
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
 
@@ -116,6 +129,16 @@ def forms():
         check("form: an object", c.finish_reason == "length" or isinstance(json.loads(c.message.content), dict))
     a = client.completions.create(model="tiny", prompt="The answer is", extra_body={"guided_choice": [" yes", " no"]})
     check("form: a choice", a.choices[0].text in (" yes", " no"))
+    a = client.responses.create(model="tiny", input="A person", extra_body={"seed": 2}, text={"format": {"type": "json_schema", "name": "person", "schema": schema, "strict": True}})
+    check("form: a response", list(json.loads(a.output_text)) == ["name", "age", "pets"] and a.text.format.name == "person")
+    parsed = client.chat.completions.parse(model="tiny", messages=ASK, response_format=Person, seed=5).choices[0].message.parsed
+    check("form: parse", isinstance(parsed, Person) and parsed.kind in ("cat", "dog") and (parsed.friend is None or parsed.friend.name is not None))
+    try:
+        client.responses.create(model="tiny", input="x", text={"format": {"type": "json_schema", "name": "n", "schema": {"not": {}}}})
+    except openai.BadRequestError as e:
+        check("form: the field of a response", e.body["param"] == "text.format.schema")
+    else:
+        check("form: a schema that cannot be was taken", False)
     a = client.completions.create(model="tiny", prompt="Phone:", seed=1, extra_body={"structured_outputs": {"regex": "[0-9]{3}-[0-9]{4}"}})
     check("form: a pattern", len(a.choices[0].text) == 8 and a.choices[0].text[3] == "-")
 
@@ -163,6 +186,9 @@ def messages():
     greedy = {"temperature": 0}
     r = a.messages.create(model="tiny", max_tokens=40, messages=ASK, extra_body=greedy)
     check("message", r.content[0].text.startswith("Near the hill lived") and r.stop_reason == "max_tokens" and r.usage.output_tokens == 40)
+    kind = {"type": "json_schema", "schema": {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}}
+    f = a.messages.create(model="tiny", max_tokens=100, messages=ASK, extra_body={"temperature": 0, "output_config": {"format": kind}})
+    check("a message of a form", list(json.loads(f.content[0].text)) == ["ok"] and f.stop_reason == "end_turn")
     with a.messages.stream(model="tiny", max_tokens=40, messages=ASK, extra_body=greedy) as stream:
         text = "".join(stream.text_stream)
         check("stream of a message", text == r.content[0].text == stream.get_final_message().content[0].text)

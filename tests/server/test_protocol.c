@@ -379,8 +379,8 @@ static void bodies_are_refused(void **state) {
         {"/v1/responses", "{\"input\":[{\"role\":\"wizard\",\"content\":\"\"}]}", 400, "input[0].role"},
         {"/v1/responses", "{\"input\":\"a\",\"max_output_tokens\":\"7\"}", 400, "max_output_tokens"},
         {"/v1/responses", "{\"input\":\"a\",\"background\":true}", 400, "background"},
-        {"/v1/responses", "{\"input\":\"a\",\"text\":{\"format\":{\"type\":\"json_object\"}}}", 400,
-         "text.format"},
+        {"/v1/responses", "{\"input\":\"a\",\"text\":{\"format\":{\"type\":\"xml\"}}}", 400,
+         "text.format.type"},
         {"/v1/responses", "{\"input\":\"a\",\"max_output_tokens\":1,\"store\":true}", 200, ""},
     };
     for (size_t i = 0; i < LN_COUNT(rows); i++)
