@@ -224,7 +224,8 @@ typedef struct ln_id_list {
 
 typedef enum ln_tool_choice {
     LN_TOOLS_OFF = 0, /* calls stay in the text */
-    LN_TOOLS_AUTO     /* the model decides; calls are split off the text */
+    LN_TOOLS_AUTO,    /* the model decides; calls are split off the text */
+    LN_TOOLS_REQUIRED /* the answer is one or more calls, and their arguments meet the tools' schemas */
 } ln_tool_choice;
 
 /* How the next token is chosen from the logits. Start from ln_sampling_default; a zeroed struct is invalid
@@ -289,7 +290,8 @@ typedef struct ln_sampling {
     size_t n_stop_ids;
     /* Calls of the tools of ln_prompt.request, in the form that the chat template asks the model for: each
      * that is whole, names one of them and has an object as its arguments is split off the text, to
-     * LN_EVENT_TOOL_CALL and ln_result.tool_calls. Anything else stays in the text. */
+     * LN_EVENT_TOOL_CALL and ln_result.tool_calls. Anything else stays in the text. With `form` the answer is
+     * of the form, or calls that meet their schemas; REQUIRED excludes `form`. */
     ln_tool_choice tool_choice;
     /* [n_tool_names] names of the tools that may be called; a call of another one is text. None: all tools
      * of the request. */

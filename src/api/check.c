@@ -38,10 +38,10 @@ static ln_status check_lists(const ln_sampling *s, int64_t V, ln_error *err) {
                        (long long)V - 1);
     ok = s->tool_names || s->n_tool_names == 0;
     for (size_t i = 0; ok && i < s->n_tool_names; i++) ok = s->tool_names[i] != NULL;
-    if (!ok || s->tool_choice < LN_TOOLS_OFF || s->tool_choice > LN_TOOLS_AUTO)
+    if (!ok || s->tool_choice < LN_TOOLS_OFF || s->tool_choice > LN_TOOLS_REQUIRED)
         return ln_fail(err, LN_EUSAGE,
-                       "ln_sampling.tool_choice: expected LN_TOOLS_OFF or LN_TOOLS_AUTO, and in tool_names "
-                       "texts that are not NULL");
+                       "ln_sampling.tool_choice: expected LN_TOOLS_OFF, _AUTO or _REQUIRED, and in "
+                       "tool_names texts that are not NULL");
     if (!s->form != (s->form_bytes == 0))
         return ln_fail(err, LN_EUSAGE,
                        "ln_sampling.form: expected a JSON text of form_bytes bytes, or NULL and 0, found %s "

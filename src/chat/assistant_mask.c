@@ -1,9 +1,11 @@
 /* The assistant mask: which tokens of a conversation the assistant wrote.
  *
  * Byte ranges of the rendered text come from the template's {% generation %} blocks, or from rendering
- * prefixes of the conversation. A byte offset is mapped to a token index by encoding the text before it
- * and counting the ids that agree with those of the whole text. A token that crosses an offset therefore
- * belongs to the range after it. */
+ * prefixes of the conversation. A byte offset is mapped to a token index by encoding the text before it: the
+ * ids that agree with those of the whole text are before it, and of the ids after them those that end before
+ * it, by their bytes. A token that crosses the beginning of a range belongs to it. One that crosses the end
+ * belongs to a block, as in transformers (a token that overlaps a block), and not to a turn, after which the
+ * next header begins. */
 #include "chat_render.h"
 
 #include <string.h>
@@ -19,20 +21,46 @@ typedef struct marking {
     ln_ids part;
 } marking;
 
-/* The number of ids of the whole text that encode its first `bytes` bytes. */
-static ln_status ids_before(marking *m, size_t bytes, size_t *n, ln_error *err) {
-    size_t most = m->ids->n - m->first;
+static ln_status bytes_of(const marking *m, int32_t id, size_t *bytes, ln_error *err) {
+    ln_str s = {0};
+    const ln_status st = ln_tok_bytes(m->tok, id, &s, err);
+    *bytes = s.len;
+    ln_str_free(&s);
+    return st;
+}
+
+/* The number of ids of the whole text that end within its first `bytes` bytes; *crosses: the next one begins
+ * there, too. Near its end the encoding of the beginning may have other ids than the whole text, for the same
+ * bytes. */
+static ln_status ids_before(marking *m, size_t bytes, size_t *n, bool *crosses, ln_error *err) {
+    const size_t most = m->ids->n - m->first;
+    const int32_t *whole = m->ids->data + m->first;
+    size_t left = 0, one = 0;
     m->part.n = 0;
     *n = 0;
     LN_TRY(model_template_ids(m->t, m->tok, m->text, bytes, &m->part, err));
-    while (*n < m->part.n && *n < most && m->part.data[*n] == m->ids->data[m->first + *n]) ++*n;
+    while (*n < m->part.n && *n < most && m->part.data[*n] == whole[*n]) ++*n;
+    for (size_t i = *n; i < m->part.n; i++) {
+        LN_TRY(bytes_of(m, m->part.data[i], &one, err));
+        left += one;
+    }
+    for (; *n < most && left > 0; ++*n) {
+        LN_TRY(bytes_of(m, whole[*n], &one, err));
+        if (one > left) break;
+        left -= one;
+    }
+    *crosses = *n < most && left > 0;
     return LN_OK;
 }
 
-static ln_status mark(marking *m, size_t from, size_t to, ln_error *err) {
+/* Marks the tokens of a range of bytes; `block`: with one that crosses its end. */
+static ln_status mark(marking *m, size_t from, size_t to, bool block, ln_error *err) {
     size_t a, b;
-    LN_TRY(ids_before(m, from, &a, err));
-    LN_TRY(ids_before(m, to, &b, err));
+    bool crosses;
+    if (from >= to) return LN_OK;
+    LN_TRY(ids_before(m, from, &a, &crosses, err));
+    LN_TRY(ids_before(m, to, &b, &crosses, err));
+    if (block && crosses) b++;
     if (a < b) memset(m->mask + a, 1, b - a);
     return LN_OK;
 }
@@ -56,7 +84,7 @@ static ln_status mark_turn(marking *m, size_t i, bool *found, ln_error *err) {
              before.text.bytes <= with.text.bytes;
     if (refused(st)) st = LN_OK;
     else if (st != LN_OK) *err = why;
-    if (*found) st = mark(m, before.text.bytes, with.text.bytes, err);
+    if (*found) st = mark(m, before.text.bytes, with.text.bytes, false, err);
     ln_rendered_free(&before);
     ln_rendered_free(&with);
     return st;
@@ -71,7 +99,7 @@ static ln_status mark_blocks(marking *m, const ln_rendered *r, ln_error *err) {
         if (!jinja_is_assistant(r->run, i)) continue;
         LN_TRY(jinja_weight(r->run, i, &counts, err));
         if (counts && n_turns < r->text.n_generated)
-            LN_TRY(mark(m, r->text.generated[n_turns].from, r->text.generated[n_turns].to, err));
+            LN_TRY(mark(m, r->text.generated[n_turns].from, r->text.generated[n_turns].to, true, err));
         n_turns++, n_weightless += !counts;
     }
     if (n_turns == r->text.n_generated) return LN_OK;
@@ -81,7 +109,7 @@ static ln_status mark_blocks(marking *m, const ln_rendered *r, ln_error *err) {
                        "turns of the assistant; expected one for each",
                        r->text.n_generated, n_turns);
     for (size_t i = 0; i < r->text.n_generated; i++)
-        LN_TRY(mark(m, r->text.generated[i].from, r->text.generated[i].to, err));
+        LN_TRY(mark(m, r->text.generated[i].from, r->text.generated[i].to, true, err));
     return LN_OK;
 }
 

@@ -14,7 +14,6 @@
  * whose object is complete counts although the text ends before its end tag. Tags are ASCII, so that
  * splitting at them never splits a UTF-8 character. */
 #include "tool_calls.h"
-#include "../base/json.h"
 
 #include <string.h>
 

@@ -3,6 +3,7 @@
 #ifndef LN_TOOL_CALLS_H
 #define LN_TOOL_CALLS_H
 
+#include "../base/json.h"
 #include "../tokenizer/tokenizer.h"
 #include "chat_template.h"
 
@@ -26,6 +27,14 @@ typedef struct ln_call_form {
 const ln_call_form *ln_call_form_of(const ln_model_template *tmpl_or_null);
 /* The form of a template with this source; NULL: none. */
 const ln_call_form *ln_call_form_in(const char *source);
+
+/* The name of a tool in the list that a template is given, a text; NULL: it has none. */
+const json_t *ln_call_tool_name(const json_t *tool);
+/* Appends the expression of ln_sampling.form for one or more calls (`single`, and where templates take no
+ * more: one) of those of the tools that are among names[0..n), which is not empty. The arguments meet the
+ * schemas of their parameters, which are objects. A failure is out->failed. */
+void ln_call_form_put(ln_str *out, const ln_call_form *form, const ln_tok *tok, const json_t *tools,
+                      const char *const *names, size_t n, bool single);
 
 /* What a call of ln_calls_next has found. */
 typedef enum ln_calls_piece {

@@ -11,7 +11,7 @@ static bool is_among(const int32_t *ids, size_t n, int32_t id) {
     return false;
 }
 
-/* A detokenizer that leaves out special tokens but keeps the delimiters of reasoning and the tag of calls,
+/* A detokenizer that leaves out special tokens but keeps the delimiters of reasoning and the tags of calls,
  * which reasoning.c and tool_calls.c need. */
 static void open_detok(const ln_answer *a, ln_detok *d) {
     const ln_tok *tok = a->model->tok;
@@ -20,7 +20,10 @@ static void open_detok(const ln_answer *a, ln_detok *d) {
     if (delims)
         d->keep[0] = ln_tok_id(tok, delims->open, strlen(delims->open)),
         d->keep[1] = ln_tok_id(tok, delims->end, strlen(delims->end));
-    if (a->calls.form) d->keep[2] = ln_tok_id(tok, a->calls.form->open, strlen(a->calls.form->open));
+    if (a->calls.form)
+        d->keep[2] = ln_tok_id(tok, a->calls.form->open, strlen(a->calls.form->open)),
+        d->keep[3] =
+            a->calls.form->end[0] ? ln_tok_id(tok, a->calls.form->end, strlen(a->calls.form->end)) : -1;
 }
 
 /* Sets up the split of a conversation's answer into reasoning and answer: where the prompt's ids end with the

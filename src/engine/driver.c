@@ -298,6 +298,7 @@ static void watch(ln_sched *s) {
     if (open_scheds) open_scheds->link = &s->next_open;
     open_scheds = s;
     pthread_mutex_unlock(&open_lock);
+    s->listed = true;
 }
 
 static void unwatch(ln_sched *s) {
@@ -334,7 +335,7 @@ ln_status ln_driver_open(ln_sched *s, ln_error *err) {
 }
 
 void ln_driver_close(ln_sched *s) {
-    if (!s->link) return; /* it was not opened */
+    if (!s->listed) return; /* it was not opened; `link` changes as neighbours in the list close */
     ln_driver_stop(s);
     unwatch(s);
     pthread_mutex_destroy(&s->lock);

@@ -37,7 +37,7 @@ typedef struct ln_eng {
     const _Atomic(uintptr_t) *stop;
     uintptr_t stop_at;
     struct ln_vocabulary *vocabulary; /* for forms, since the first; NULL: see constraint.c */
-    _Atomic uint64_t stops_warned; /* hash of the stop texts that were last warned about: once is enough */
+    _Atomic uint64_t stops_warned;    /* hash of the stop texts that were last warned about: once is enough */
 } ln_eng;
 
 /* Fills in the defaults for this model and machine. LN_EUSAGE: n_ctx is beyond the model's maximum, or

@@ -75,7 +75,8 @@ typedef struct ln_sched {
     pthread_t thread;
     pthread_cond_t work;                /* the engine's thread sleeps here */
     pthread_cond_t ended;               /* threads that wait for its end do */
-    struct ln_sched *next_open, **link; /* list of all schedulers, for fork */
+    bool listed;                        /* in the list below: set once, before the engine is used */
+    struct ln_sched *next_open, **link; /* list of all schedulers, for fork; has a lock of its own */
 
     /* ---- guarded by the lock ---- */
     ln_req *queue, *queue_end;

@@ -26,20 +26,14 @@ static ln_status load_tools(const ln_prompt *p, json_t **out, ln_error *err) {
     return st;
 }
 
-/* The name of a tool, as templates find it: that of its function, or its own. */
-static const json_t *name_of(const json_t *tool) {
-    const json_t *function = json_object_get(tool, "function");
-    return json_object_get(function ? function : tool, "name");
-}
-
 static ln_status fill_names(const json_t *tools, ln_arena *a, ln_sampling *how, ln_error *err) {
     const size_t n = json_array_size(tools);
     const char **names = ln_arena_alloc(a, n * sizeof *names + 1);
     size_t n_names = 0;
     if (!names) return LN_OOM(err, "the names of tools");
     for (size_t i = 0; i < n; i++) {
-        const json_t *name = name_of(json_array_get(tools, i));
-        if (!json_is_string(name)) continue; /* a tool that cannot be called by a name */
+        const json_t *name = ln_call_tool_name(json_array_get(tools, i));
+        if (!name) continue; /* a tool that cannot be called by a name */
         names[n_names] = ln_arena_strndup(a, json_string_value(name), json_string_length(name));
         if (!names[n_names++]) return LN_OOM(err, "the names of tools");
     }
@@ -54,12 +48,35 @@ static ln_status fill_names(const json_t *tools, ln_arena *a, ln_sampling *how, 
 static ln_status check_name(const json_t *tools, const char *wanted, ln_error *err) {
     char shown[80];
     for (size_t i = 0; i < json_array_size(tools); i++) {
-        const char *name = json_string_value(name_of(json_array_get(tools, i)));
+        const char *name = json_string_value(ln_call_tool_name(json_array_get(tools, i)));
         if (name && strcmp(name, wanted) == 0) return LN_OK;
     }
     return ln_fail(err, LN_EUSAGE,
                    "ln_sampling.tool_names: expected names of tools of ln_prompt.request, found '%s'",
                    ln_excerpt(shown, wanted, strlen(wanted)));
+}
+
+/* Sets the form of an answer that must call tools, or may where it has a form of its own. */
+static ln_status set_form(const ln_package *m, const json_t *tools, ln_arena *a, ln_sampling *how,
+                          ln_error *err) {
+    const bool must = how->tool_choice == LN_TOOLS_REQUIRED;
+    ln_str s = {0};
+    if (!must && !how->form) return LN_OK;
+    if (must && how->form)
+        return ln_fail(err, LN_EUSAGE,
+                       "ln_sampling.form and LN_TOOLS_REQUIRED exclude each other: an answer that must be a "
+                       "call has the form of one");
+    if (!must) {
+        ln_str_adds(&s, "{\"choice\":[");
+        ln_str_add(&s, how->form, how->form_bytes);
+        ln_str_adds(&s, ",");
+    }
+    ln_call_form_put(&s, m->calls, m->tok, tools, how->tool_names, how->n_tool_names, how->single_tool_call);
+    if (!must) ln_str_adds(&s, "]}");
+    how->form = s.failed ? NULL : ln_arena_strndup(a, s.data, s.len);
+    how->form_bytes = s.len;
+    ln_str_free(&s);
+    return how->form ? LN_OK : LN_OOM(err, "the form of calls");
 }
 
 ln_status ln_eng_tool_names(const ln_package *m, const ln_prompt *p, ln_arena *a, ln_sampling *how,
@@ -76,6 +93,7 @@ ln_status ln_eng_tool_names(const ln_package *m, const ln_prompt *p, ln_arena *a
     if (how->n_tool_names == 0) st = fill_names(tools, a, how, err);
     for (size_t i = 0; st == LN_OK && i < how->n_tool_names; i++)
         st = check_name(tools, how->tool_names[i], err);
+    if (st == LN_OK) st = set_form(m, tools, a, how, err);
     json_decref(tools);
     return st;
 }

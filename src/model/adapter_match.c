@@ -98,9 +98,13 @@ static ln_status check_copy(const ln_adapter_file *a, const ln_tensor *t, const 
         (void)snprintf(why, sizeof why,
                        "the model's is quantised, so that the two cannot be compared; apply "
                        "the adapter to the model that it was trained on");
-    else if (!known || t->n_dims != 2 || t->dims[0] != own->d0 || t->dims[1] != own->d1)
-        (void)snprintf(why, sizeof why, "the model's is a matrix [%lld,%lld] of floats, this one differs",
-                       (long long)own->d0, (long long)own->d1);
+    else if (!known || t->n_dims != 2)
+        (void)snprintf(why, sizeof why, "found %s in %d dimensions, the model's is a matrix of floats",
+                       ln_st_dtype_name(t->dtype), t->n_dims);
+    else if (t->dims[0] != own->d0 || t->dims[1] != own->d1)
+        (void)snprintf(why, sizeof why, "found [%lld,%lld], the model's is [%lld,%lld]%s",
+                       (long long)t->dims[0], (long long)t->dims[1], (long long)own->d0, (long long)own->d1,
+                       t->dims[1] == own->d1 ? ": the vocabulary was resized for the adapter" : "");
     else {
         const int64_t at = first_difference(t, own->tensor, n);
         if (at == n) return LN_OK;

@@ -1,6 +1,7 @@
 /* The tools of a conversation: a list that chat templates show to the model, checked before that so that the
  * error can name the field, and which of them are to be called. */
 #include "body.h"
+#include "../base/json_write.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -151,6 +152,39 @@ static ln_status unsupported(body_reader *b, const char *field, const char *what
     return st;
 }
 
+static bool may_call(const body_reader *b, const json_t *name) {
+    const ln_sampling *s = &b->q->sampling;
+    bool may = s->n_tool_names == 0;
+    for (size_t i = 0; i < s->n_tool_names && !may; i++) may = is_text(name, s->tool_names[i]);
+    return may;
+}
+
+/* Checks that arguments can be made to follow the schemas of the tools that may be called. */
+static ln_status check_schemas(body_reader *b) {
+    char field[FIELD], found[80];
+    for (size_t i = 0; i < json_array_size(b->tools); i++) {
+        const json_t *f = json_object_get(json_array_get(b->tools, i), "function");
+        const json_t *schema = json_object_get(f, "parameters"), *type = json_object_get(schema, "type");
+        ln_str form = {0};
+        ln_error why;
+        if (!json_is_object(schema) || !may_call(b, json_object_get(f, "name"))) continue;
+        (void)snprintf(field, sizeof field, "tools[%zu].function.parameters", i);
+        if (type && !is_text(type, "object"))
+            return wire_refuse(b->why, field, "expected a schema of type \"object\", found %s",
+                               ln_json_text(type, found));
+        ln_str_adds(&form, "{\"schema\":");
+        ln_str_json_value(&form, schema);
+        ln_str_adds(&form, "}");
+        ln_status st = form.failed ? LN_OOM(&why, "a request") : ln_form_check(form.data, form.len, &why);
+        ln_str_free(&form);
+        if (st == LN_EINVALID) return wire_refuse(b->why, field, "%s", why.message);
+        if (st == LN_OK) continue;
+        b->why->error = why;
+        return wire_fail(b->why, st);
+    }
+    return LN_OK;
+}
+
 ln_status body_check_tools(body_reader *b) {
     ln_sampling *s = &b->q->sampling;
     choice c;
@@ -162,8 +196,10 @@ ln_status body_check_tools(body_reader *b) {
         return unsupported(b, "tools",
                            "this model's chat template shows no form of calls that is known, so that "
                            "tools cannot be called");
-    if (c.required) return unsupported(b, "tool_choice", "only \"auto\" and \"none\" are supported yet");
     LN_TRY(check_callable(b));
-    s->tool_choice = LN_TOOLS_AUTO;
-    return c.names ? add_names(b, &c) : LN_OK;
+    LN_TRY(c.names ? add_names(b, &c) : LN_OK);
+    s->tool_choice = c.required ? LN_TOOLS_REQUIRED : LN_TOOLS_AUTO;
+    s->single_tool_call = s->single_tool_call || json_is_string(c.names);
+    if (c.required) s->form = NULL, s->form_bytes = 0; /* a call has no text that could have a form */
+    return c.required || s->form ? check_schemas(b) : LN_OK;
 }

@@ -175,9 +175,62 @@ static void templates_alone(void **s) {
     ln_rendering_free(&r);
 }
 
+/* The texts of the tokens that the assistant wrote, each followed by a bar. */
+static void marked_texts(const ln_model *m, const char *request, char out[200]) {
+    const ln_prompt p = {.size = sizeof p, .request = request, .request_bytes = strlen(request)};
+    ln_token_mask marked;
+    ln_error err = {0};
+    size_t n = 0, bytes;
+    if (ln_assistant_mask(m, &p, &marked, &err) != LN_OK) fail_msg("%s: %s", request, err.message);
+    for (size_t i = 0; i < marked.n_ids; i++) {
+        if (!marked.mask[i]) continue;
+        assert_int_equal(ln_detokenize(ln_model_tokenizer(m), &marked.ids[i], 1, false, out + n, 199 - n,
+                                       &bytes, &err),
+                         LN_OK);
+        n += bytes;
+        assert_true(n < 198);
+        out[n++] = '|';
+    }
+    out[n] = '\0';
+    ln_token_mask_free(&marked);
+}
+
+#define TURNS(answer)                                                                                \
+    "{% for m in messages %}{% if m.role == 'assistant' %}A: " answer "{% else %}U: {{ m.content }}" \
+    "{% endif %}{{ '\n' }}{% endfor %}"
+#define USER(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
+#define SAYS(text) ",{\"role\":\"assistant\",\"content\":\"" text "\"}"
+
+/* Tokens that cross the ends of a {% generation %} block count, as return_assistant_tokens_mask of
+ * transformers has them: ' Y' begins before it, '.\n' ends after it. */
+static void tokens_across_a_block(void **s) {
+    (void)s;
+    static const struct {
+        const char *messages, *marked;
+    } rows[] = {{USER("Hi.") SAYS("Yes."), " Y|es|.\n|"},
+                {USER("Hi") SAYS("Yes") "," USER("And?") SAYS("No!!"), " Y|es| No|!|!\n|"},
+                {USER("a") SAYS("\\\"\\\""), " \"|\"|"},
+                {USER("a") SAYS(""), ""},
+                {USER("a.") SAYS("b.") "," USER("."), " b|.\n|"}};
+    ln_model *m;
+    ln_error err = {0};
+    char request[400], got[200];
+    put("tokenizer_config.json", "{}");
+    put("chat_template.jinja", TURNS("{% generation %}{{ m.content }}{% endgeneration %}"));
+    assert_int_equal(ln_model_open(&m, dir, NULL, &err), LN_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        (void)snprintf(request, sizeof request, "{\"messages\":[%s]}", rows[i].messages);
+        marked_texts(m, request, got);
+        assert_string_equal(got, rows[i].marked);
+    }
+    ln_model_close(&m);
+    put("chat_template.jinja", FORM);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(one_bos), cmocka_unit_test(requests_are_tidied),
                                        cmocka_unit_test(requests_have_messages),
-                                       cmocka_unit_test(templates_alone)};
+                                       cmocka_unit_test(templates_alone),
+                                       cmocka_unit_test(tokens_across_a_block)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -293,6 +293,31 @@ static void *close_all(void *arg) {
     return NULL;
 }
 
+static void *open_and_close(void *arg) {
+    enum { EACH = 12 };
+    hammer *h = arg;
+    ln_options o = ln_options_default();
+    ln_engine *e[EACH] = {0};
+    o.n_ctx = 16, o.n_threads = 1, o.n_chunk = 8;
+    for (int round = 1; round <= 15; round++) {
+        for (int i = 0; i < EACH; i++) OK(ln_engine_open(&e[i], h->model, &o, err));
+        wait_all(h, 4 * round);
+        for (int i = 0; i < EACH; i++) ln_engine_close(&e[i]);
+    }
+    return NULL;
+}
+
+/* Engines are in one list, from which neighbours take themselves at the same time. */
+static void engines_close_at_once(void **s) {
+    (void)s;
+    pthread_t t[4];
+    hammer h = {0};
+    OK(ln_model_open(&h.model, B, NULL, err));
+    for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&t[i], NULL, open_and_close, &h), 0);
+    for (int i = 0; i < 4; i++) assert_int_equal(pthread_join(t[i], NULL), 0);
+    ln_model_close(&h.model);
+}
+
 static void closing_races_with_use(void **s) {
     (void)s;
     for (int round = 0; round < 8; round++) {
@@ -359,8 +384,9 @@ static void a_closed_handle_clears_no_stop(void **s) {
 int main(void) {
     alarm(600);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_threads_on_two_models), cmocka_unit_test(two_engines_of_one_model),
-        cmocka_unit_test(a_third_thread_stops_both), cmocka_unit_test(a_long_prompt_is_stopped),
-        cmocka_unit_test(closing_races_with_use),    cmocka_unit_test(a_closed_handle_clears_no_stop)};
+        cmocka_unit_test(two_threads_on_two_models),     cmocka_unit_test(two_engines_of_one_model),
+        cmocka_unit_test(a_third_thread_stops_both),     cmocka_unit_test(a_long_prompt_is_stopped),
+        cmocka_unit_test(engines_close_at_once),         cmocka_unit_test(closing_races_with_use),
+        cmocka_unit_test(a_closed_handle_clears_no_stop)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

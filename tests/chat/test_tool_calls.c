@@ -439,6 +439,124 @@ static void refusals(void **state) {
     leave(&r);
 }
 
+/* ---- calls that are required ---- */
+
+#define WEATHER                                                                                              \
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"}],\"tools\":[{\"type\":\"function\",\"function\":{" \
+    "\"name\":\"weather\",\"parameters\":{\"properties\":{\"city\":{\"enum\":[\"Paris\",\"Rome\"]},"         \
+    "\"days\":{"                                                                                             \
+    "\"enum\":[1,2]}},\"required\":[\"city\",\"days\"],\"additionalProperties\":false}}},{\"type\":"         \
+    "\"function\","                                                                                          \
+    "\"function\":{\"name\":\"say "                                                                          \
+    "\\\"x\\\"\",\"parameters\":{\"type\":\"object\",\"additionalProperties\":false}}}]}"
+
+static void check_arguments(const ln_tool_call *c) {
+    json_t *a = NULL;
+    OK(ln_json_load(&a, "arguments", c->arguments, c->arguments_bytes, err));
+    if (strcmp(c->name, "weather") == 0) {
+        const char *city = json_string_value(json_object_get(a, "city"));
+        const int64_t days = json_integer_value(json_object_get(a, "days"));
+        assert_true(city && (strcmp(city, "Paris") == 0 || strcmp(city, "Rome") == 0));
+        assert_true(days == 1 || days == 2);
+        assert_int_equal(json_object_size(a), 2);
+    } else {
+        assert_string_equal(c->name, "say \"x\"");
+        assert_true(json_is_object(a) && json_object_size(a) == 0);
+    }
+    json_decref(a);
+}
+
+/* The answers of seeds; returns how many of them had more than one call. */
+static int check_required(ln_engine *engine, const char *name, bool single) {
+    ln_prompt p = prompt;
+    ln_sampling how = {.size = sizeof how,
+                       .temperature = 1,
+                       .top_p = 1,
+                       .repeat_penalty = 1,
+                       .has_seed = true,
+                       .n_max = 300,
+                       .tool_choice = LN_TOOLS_REQUIRED,
+                       .tool_names = &name,
+                       .n_tool_names = name ? 1 : 0,
+                       .single_tool_call = single};
+    int several = 0;
+    p.request = WEATHER;
+    p.request_bytes = sizeof WEATHER - 1;
+    for (how.seed = 1; how.seed <= 6; how.seed++) {
+        ln_result out = {.size = sizeof out};
+        OK(ln_generate(engine, &p, &how, NULL, NULL, &out, err));
+        if (out.finish == LN_FINISH_STOP && (out.text_bytes > 0 || out.n_tool_calls == 0))
+            fail_msg("seed %d: %zu calls and '%s'", (int)how.seed, out.n_tool_calls, out.text);
+        assert_true(out.n_tool_calls > 0); /* of many calls the last may be cut */
+        for (size_t i = 0; i < out.n_tool_calls; i++) {
+            check_arguments(&out.tool_calls[i]);
+            assert_true(!name || strcmp(out.tool_calls[i].name, name) == 0);
+        }
+        assert_true(!single || (out.n_tool_calls == 1 && out.finish == LN_FINISH_STOP));
+        several += out.n_tool_calls > 1;
+        ln_result_free(&out);
+    }
+    return several;
+}
+
+static void required_calls(void **state) {
+    (void)state;
+    static const struct {
+        const char *tag;
+        bool several;
+    } forms[] = {{"<tool_call> arguments", true},
+                 {"<|start_header_id|> \"parameters\": ", false},
+                 {"[TOOL_CALLS]", true}};
+    for (size_t i = 0; i < LN_COUNT(forms); i++) {
+        char path[] = "/tmp/linnet-required-XXXXXX.jinja";
+        ln_options o = ln_options_default();
+        ln_model *model;
+        ln_engine *engine;
+        const int fd = mkstemps(path, 6);
+        assert_true(fd >= 0);
+        (void)dprintf(fd, "{{ messages[-1].content }}{# %s #}", forms[i].tag);
+        (void)close(fd);
+        o.chat_template = path;
+        OK(ln_model_open(&model, LN_ROOT "/models/tiny", &o, err));
+        OK(ln_engine_open(&engine, model, &o, err));
+        assert_int_equal(check_required(engine, NULL, true), 0);
+        assert_int_equal(check_required(engine, "weather", true), 0);
+        assert_true((check_required(engine, NULL, false) > 0) == forms[i].several);
+        ln_engine_close(&engine);
+        ln_model_close(&model);
+        assert_int_equal(unlink(path), 0);
+    }
+}
+
+/* An answer with a form of its own may also be a call; one that must be a call has no other form. */
+static void calls_beside_a_form(void **state) {
+    (void)state;
+    static const struct {
+        wish how;
+        const char *text;
+        size_t n_calls;
+    } rows[] = {{{.plan = "{}."}, "", 1}, {{.plan = "xaby."}, "ab", 0}};
+    room r;
+    ln_logit_bias bias[8];
+    ln_result out = {.size = sizeof out};
+    ln_sampling how;
+    enter(&r, TEMPLATE, false);
+    for (size_t i = 0; i < LN_COUNT(rows); i++) {
+        how = sampling_of(&r, &rows[i].how, bias);
+        how.single_tool_call = true;
+        how.form = "{\"text\":\"ab\"}";
+        how.form_bytes = strlen(how.form);
+        OK(ln_generate(r.engine, &prompt, &how, NULL, NULL, &out, err));
+        assert_string_equal(out.text, rows[i].text);
+        assert_int_equal(out.n_tool_calls, rows[i].n_calls);
+        assert_int_equal(out.finish, LN_FINISH_STOP);
+        ln_result_free(&out);
+    }
+    how.tool_choice = LN_TOOLS_REQUIRED;
+    FAILS(LN_EUSAGE, "exclude each other", ln_generate(r.engine, &prompt, &how, NULL, NULL, &out, err));
+    leave(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(forms_of_templates),
                                        cmocka_unit_test(forms_of_real_templates),
@@ -448,6 +566,8 @@ int main(void) {
                                        cmocka_unit_test(many_tags),
                                        cmocka_unit_test(calls_of_a_model),
                                        cmocka_unit_test(a_tag_that_is_special),
+                                       cmocka_unit_test(required_calls),
+                                       cmocka_unit_test(calls_beside_a_form),
                                        cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -331,10 +331,73 @@ static void refusals(void **state) {
     }
 }
 
+/* ---- calls that are required, of the bundled model with a template of this form ---- */
+
+#define SCHEMA                                                                                               \
+    "{\"type\":\"object\",\"properties\":{\"city\":{\"enum\":[\"Paris\",\"Rome\"]}},\"required\":[\"city\"]" \
+    ","                                                                                                      \
+    "\"additionalProperties\":false}"
+
+/* Asserts that the text is {"city": ...}. */
+static void is_city(const char *arguments) {
+    json_t *a = parse(arguments, strlen(arguments));
+    const char *city = text_at(a, "city");
+    if (json_object_size(a) != 1 || (strcmp(city, "Paris") != 0 && strcmp(city, "Rome") != 0))
+        fail_msg("arguments %s", arguments);
+    json_decref(a);
+}
+
+static void required(void **state) {
+    (void)state;
+    char path[] = "/tmp/linnet-required-XXXXXX.jinja";
+    const int fd = mkstemps(path, 6);
+    assert_true(fd >= 0);
+    (void)dprintf(fd, "{%% for m in messages %%}{{ m.content }}{%% endfor %%}{# <tool_call> arguments #}");
+    (void)close(fd);
+    assert_int_equal(stop(), 0);
+    server_model = LN_ROOT "/models/tiny";
+    START("--chat-template", path);
+    (void)unlink(path);
+    json_t *a = answer(CHAT, "{" SAID
+                             ",\"max_tokens\":200,\"parallel_tool_calls\":false,\"tool_choice\":\"required\","
+                             "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"w\","
+                             "\"parameters\":" SCHEMA "}}]}");
+    is_text(a, "choices.0.finish_reason", "tool_calls");
+    assert_true(json_is_null(at(a, "choices.0.message.content")));
+    assert_int_equal(json_array_size(at(a, "choices.0.message.tool_calls")), 1);
+    is_city(text_at(a, "choices.0.message.tool_calls.0.function.arguments"));
+    json_decref(a);
+    a = answer("/v1/messages",
+               "{" SAID ",\"max_tokens\":200,\"tool_choice\":{\"type\":\"tool\",\"name\":\"w\"},"
+               "\"tools\":[" BARE ",{\"name\":\"w\",\"input_schema\":" SCHEMA "}]}");
+    is_text(a, "stop_reason", "tool_use");
+    is_text(a, "content.0.type", "tool_use");
+    is_text(a, "content.0.name", "w");
+    assert_int_equal(json_array_size(at(a, "content")), 1);
+    assert_true(json_is_string(at(a, "content.0.input.city")));
+    json_decref(a);
+    a = answer("/v1/messages", "{" SAID ",\"max_tokens\":200,\"tool_choice\":{\"type\":\"any\","
+                               "\"disable_parallel_tool_use\":true},\"tools\":[{\"name\":\"w\",\"input_"
+                               "schema\":" SCHEMA "}]}");
+    is_text(a, "content.0.name", "w");
+    json_decref(a);
+    a = answer("/v1/responses", "{\"input\":\"Q\",\"tool_choice\":{\"type\":\"function\",\"name\":\"w\"},"
+                                "\"tools\":[{\"type\":\"function\",\"name\":\"w\",\"strict\":true,"
+                                "\"parameters\":" SCHEMA "}]}");
+    is_text(a, "output.0.type", "function_call");
+    is_city(text_at(a, "output.0.arguments"));
+    json_decref(a);
+    a = answer(CHAT, "{" SAID ",\"max_tokens\":3,\"tool_choice\":\"required\",\"tools\":[" TOOL "]}");
+    is_text(a, "choices.0.finish_reason", "length"); /* a call that was cut is text */
+    const char *text = text_at(a, "choices.0.message.content");
+    assert_true(*text && strncmp("<tool_call>\n", text, strlen(text)) == 0);
+    json_decref(a);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(chat),     cmocka_unit_test(chat_stream),
                                        cmocka_unit_test(messages), cmocka_unit_test(responses),
                                        cmocka_unit_test(thinking), cmocka_unit_test(results_of_tools),
-                                       cmocka_unit_test(refusals)};
+                                       cmocka_unit_test(refusals), cmocka_unit_test(required)};
     return cmocka_run_group_tests(tests, start, end);
 }

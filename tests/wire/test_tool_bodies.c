@@ -35,6 +35,37 @@ static void choices(void **state) {
     assert_int_equal(q.sampling.tool_choice, LN_TOOLS_OFF);
 }
 
+#define FORMAT "\"response_format\":{\"type\":\"json_object\"}"
+
+/* Calls that are required; their schemas must be ones that the arguments can be made to follow. */
+static void required_calls(void **state) {
+    (void)state;
+    test_form = "hermes";
+    good(WIRE_CHAT, TOOLS ",\"tool_choice\":\"required\"");
+    assert_int_equal(q.sampling.tool_choice, LN_TOOLS_REQUIRED);
+    names_are(0, NULL);
+    assert_false(q.sampling.single_tool_call);
+    good(WIRE_CHAT, TOOLS ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}");
+    assert_int_equal(q.sampling.tool_choice, LN_TOOLS_REQUIRED);
+    names_are(1, "g");
+    assert_true(q.sampling.single_tool_call);
+    good(WIRE_CHAT, TOOLS ",\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":\"required\",\"tools\":["
+                          "{\"name\":\"f\"}]}," FORMAT);
+    assert_int_equal(q.sampling.tool_choice, LN_TOOLS_REQUIRED);
+    assert_null(q.sampling.form); /* there is no text that could have it */
+    good(WIRE_CHAT, TOOLS "," FORMAT);
+    assert_int_equal(q.sampling.tool_choice, LN_TOOLS_AUTO);
+    assert_non_null(q.sampling.form);
+#define BAD(schema) \
+    "\"tools\":[" G ",{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":" schema "}}]"
+    bad(WIRE_CHAT, BAD("{\"type\":\"array\"}") ",\"tool_choice\":\"required\"",
+        "tools[1].function.parameters", "found \"array\"");
+    bad(WIRE_CHAT, BAD("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"text\"}}}") "," FORMAT,
+        "tools[1].function.parameters", "properties.a.type");
+    good(WIRE_CHAT, BAD("{\"type\":\"array\"}")); /* with auto nothing is constrained */
+    good(WIRE_CHAT, BAD("{\"type\":\"array\"}") ",\"tool_choice\":{\"type\":\"function\",\"name\":\"g\"}");
+}
+
 static void refused_choices(void **state) {
     (void)state;
     static const char *const forms[] = {"{}",
@@ -145,8 +176,9 @@ static void streams(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(choices), cmocka_unit_test(refused_choices),
-                                       cmocka_unit_test(content_beside_calls), cmocka_unit_test(answers),
-                                       cmocka_unit_test(streams)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(choices),         cmocka_unit_test(required_calls),
+        cmocka_unit_test(refused_choices), cmocka_unit_test(content_beside_calls),
+        cmocka_unit_test(answers),         cmocka_unit_test(streams)};
     return cmocka_run_group_tests(tests, NULL, close_last);
 }
