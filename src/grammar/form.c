@@ -28,13 +28,14 @@ static const char *kind_of(const json_t *v) {
 
 static ln_status check_members(const form_reader *r, const json_t *v, const char *kind, const char *place) {
     const char *key;
+    char shown[80];
     json_t *one;
     json_object_foreach((json_t *)(uintptr_t)v, key, one) {
         const bool bound =
             strcmp(kind, "repeat") == 0 && (strcmp(key, "min") == 0 || strcmp(key, "max") == 0);
         if (strcmp(key, kind) != 0 && !bound)
-            return ln_fail(r->err, LN_EINVALID, "%s: unknown member \"%.60s\" beside \"%s\"", place, key,
-                           kind);
+            return ln_fail(r->err, LN_EINVALID, "%s: unknown member \"%s\" beside \"%s\"", place,
+                           ln_excerpt(shown, key, strlen(key)), kind);
     }
     return LN_OK;
 }

@@ -54,8 +54,9 @@ ln_status ln_matcher_open(ln_matcher **out, const ln_grammar *g, const ln_vocabu
 void ln_matcher_close(ln_matcher **m);
 /* The most bytes that a matcher of a vocabulary of n_vocab tokens ever takes. */
 uint64_t ln_matcher_bytes(int64_t n_vocab);
-/* Advances over a text. *fits: whether it continues the text so far; if not, the state is unchanged.
- * LN_EMEMORY: an allocation failed, or the grammar needs more states at once than a matcher may hold. */
+/* Advances over a text of at most 1,000 bytes, so that its states have room. *fits: whether it continues the
+ * text so far; if not, the state is unchanged. LN_EMEMORY: an allocation failed, or the grammar needs more
+ * states at once than a matcher may hold. */
 ln_status ln_matcher_push(ln_matcher *m, const char *text, size_t bytes, bool *fits, ln_error *err);
 /* Sets *fits to whether token `id` may come next. Errors as above. */
 ln_status ln_matcher_allows(ln_matcher *m, int32_t id, bool *fits, ln_error *err);

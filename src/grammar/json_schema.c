@@ -15,10 +15,11 @@
 
 static void put_place(const schema_place *at, ln_str *out) {
     const schema_place *up[MOST_SCHEMA_DEPTH * 2];
+    char shown[80];
     size_t n = 0;
     for (; at && n < LN_COUNT(up); at = at->outer) up[n++] = at;
     while (n-- > 0) {
-        if (up[n]->name) ln_str_addf(out, ".%.64s", up[n]->name);
+        if (up[n]->name) ln_str_addf(out, ".%s", ln_excerpt(shown, up[n]->name, strlen(up[n]->name)));
         else ln_str_addf(out, "[%zu]", up[n]->index);
     }
 }
@@ -27,6 +28,7 @@ ln_status schema_refuse(const schema_reader *r, const schema_place *at, const ch
                         ...) {
     ln_str place = {0};
     char text[512];
+    LN_TRY(gr_check(r->g, r->err)); /* after a failure nothing matches, which is not the schema's fault */
     va_list args;
     va_start(args, fmt);
     (void)ln_vsnprintf(text, sizeof text, fmt, args);
@@ -135,6 +137,7 @@ static const char *implied_type(const json_t *s) {
 
 static ln_status value_of_type(schema_reader *r, json_t *s, const char *type, const schema_place *at,
                                gr_node *out) {
+    char shown[80];
     if (strcmp(type, "object") == 0) return schema_object(r, s, at, out);
     if (strcmp(type, "array") == 0) return schema_array(r, s, at, out);
     if (strcmp(type, "string") == 0) return schema_string(r, s, at, out);
@@ -145,8 +148,8 @@ static ln_status value_of_type(schema_reader *r, json_t *s, const char *type, co
     else
         return schema_refuse(r, at, "type",
                              "expected object, array, string, number, integer, boolean or null, found "
-                             "\"%.60s\"",
-                             type);
+                             "\"%s\"",
+                             ln_excerpt(shown, type, strlen(type)));
     return LN_OK;
 }
 

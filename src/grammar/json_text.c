@@ -120,37 +120,34 @@ gr_node gr_json_string(ln_grammar *g, const char *text, size_t bytes) {
 }
 
 static gr_node scalar(ln_grammar *g, const json_t *v) {
-    char buf[80];
     ln_str s = {0};
     if (json_is_string(v)) return gr_json_string(g, json_string_value(v), json_string_length(v));
+    if (json_is_boolean(v)) return gr_texts(g, json_is_true(v) ? "true" : "false");
+    if (json_is_null(v)) return gr_texts(g, "null");
     if (json_is_real(v)) ln_str_double(&s, json_real_value(v));
-    else ln_str_adds(&s, ln_json_text(v, buf));
+    else ln_str_addf(&s, "%lld", (long long)json_integer_value(v));
     const gr_node node = gr_text(g, s.data ? s.data : "", s.len);
     g->no_memory = g->no_memory || s.failed;
     ln_str_free(&s);
     return node;
 }
 
-/* Arrays and objects; each level is a call, at most LN_JSON_MAX_DEPTH of them. */
+/* Arrays and objects, from their last item to the first; each level is a call, at most LN_JSON_MAX_DEPTH of
+ * them. */
 gr_node gr_json_value(ln_grammar *g, const gr_json *j, const json_t *value) {
     json_t *v = (json_t *)(uintptr_t)value, *item;
+    const bool list = json_is_array(v);
+    const size_t n = list ? json_array_size(v) : json_object_size(v);
     const char *key;
-    size_t i;
-    if (!json_is_array(v) && !json_is_object(v)) return scalar(g, v);
-    const char opening[] = {json_is_array(v) ? '[' : '{', '\0'},
-               ending[] = {json_is_array(v) ? ']' : '}', '\0'};
-    gr_node all = gr_seq(g, gr_texts(g, opening), j->blank);
-    bool first = true;
-    json_array_foreach(v, i, item) {
-        if (!first) all = gr_all(g, all, gr_texts(g, ","), j->blank);
-        all = gr_seq(g, all, gr_json_value(g, j, item));
-        first = false;
-    }
-    json_object_foreach(v, key, item) {
-        if (!first) all = gr_all(g, all, gr_texts(g, ","), j->blank);
-        all = gr_all(g, all, gr_json_string(g, key, strlen(key)), gr_texts(g, ":"), j->blank,
-                     gr_json_value(g, j, item));
-        first = false;
-    }
-    return gr_all(g, all, first ? GR_EMPTY : j->blank, gr_texts(g, ending));
+    size_t i = 0;
+    if (!list && !json_is_object(v)) return scalar(g, v);
+    gr_node *nodes = ln_alloc((n + 1) * sizeof *nodes);
+    if (!nodes) return g->no_memory = true, GR_NOTHING;
+    json_object_foreach(v, key, item) nodes[i++] =
+        gr_all(g, gr_json_string(g, key, strlen(key)), gr_texts(g, ":"), j->blank, gr_json_value(g, j, item));
+    for (; list && i < n; i++) nodes[i] = gr_json_value(g, j, json_array_get(v, i));
+    gr_node all = gr_seq(g, n > 0 ? j->blank : GR_EMPTY, gr_texts(g, list ? "]" : "}"));
+    for (; i-- > 0;) all = gr_all(g, i > 0 ? gr_seq(g, gr_texts(g, ","), j->blank) : GR_EMPTY, nodes[i], all);
+    ln_free(nodes);
+    return gr_all(g, gr_texts(g, list ? "[" : "{"), j->blank, all);
 }

@@ -270,8 +270,13 @@ static void forget(ln_matcher *m) {
 
 static ln_status fault_of(ln_matcher *m, ln_error *err) {
     const bool no_memory = m->no_memory;
+    const bool full = m->full;
     m->no_memory = m->full = false;
     if (no_memory) return LN_OOM(err, "the states of a form");
+    if (!full)
+        return ln_fail(err, LN_EINVALID,
+                       "the form is nested deeper than %d expressions; nest fewer groups or brackets",
+                       MOST_DEPTH);
     return ln_fail(err, LN_EMEMORY,
                    "the form needs more than %d states at once; use fewer alternatives, or lower bounds of "
                    "repetitions",
@@ -295,7 +300,7 @@ ln_status ln_matcher_open(ln_matcher **out, const ln_grammar *g, const ln_vocabu
         begin_expansion(m);
         expand(m, frame_of(m, g->root, 0, 0));
         m->current = state_of(m);
-        if (!m->no_memory && !m->full) return LN_OK;
+        if (m->current != 0 && !m->no_memory && !m->full) return LN_OK;
     } else {
         m->no_memory = true;
     }

@@ -322,17 +322,26 @@ static part anything(const reader *r) {
     return (part){gr_repeat(r->g, c, 0, GR_UNBOUNDED), 0, GR_UNBOUNDED};
 }
 
-static void append(const reader *r, part *all, part p) {
-    *all =
-        (part){gr_seq(r->g, all->node, p.node), sum(all->shortest, p.shortest), sum(all->longest, p.longest)};
+/* The parts of a sequence, which are joined from the last to the first: so a long sequence has no deep
+ * nesting. */
+typedef struct parts {
+    part *part;
+    size_t n, cap;
+} parts;
+
+static ln_status append(const reader *r, parts *all, part p) {
+    void *grown = all->part;
+    LN_TRY(ln_grow(&grown, &all->cap, all->n + 1, sizeof *all->part, r->err));
+    all->part = grown;
+    all->part[all->n++] = p;
+    return LN_OK;
 }
 
-static ln_status sequence(reader *r, part *out) {
+static ln_status read_parts(reader *r, parts *all) {
     const bool outermost = r->depth == 0;
     bool begins = r->anchored || !outermost, ends = begins;
-    *out = (part){GR_EMPTY, 0, 0};
     if (outermost && take(r, '^')) begins = true;
-    if (!begins) append(r, out, anything(r));
+    if (!begins) LN_TRY(append(r, all, anything(r)));
     while (!at_end(r) && peek(r, 0) != '|' && peek(r, 0) != ')') {
         part p;
         if (outermost && peek(r, 0) == '$' && (peek(r, 1) < 0 || peek(r, 1) == '|')) {
@@ -342,10 +351,20 @@ static ln_status sequence(reader *r, part *out) {
         }
         LN_TRY(atom(r, &p));
         LN_TRY(repeated(r, &p));
-        append(r, out, p);
+        LN_TRY(append(r, all, p));
     }
-    if (!ends) append(r, out, anything(r));
-    return LN_OK;
+    return ends ? LN_OK : append(r, all, anything(r));
+}
+
+static ln_status sequence(reader *r, part *out) {
+    parts all = {0};
+    const ln_status st = read_parts(r, &all);
+    *out = (part){GR_EMPTY, 0, 0};
+    for (size_t i = all.n; i-- > 0;)
+        *out = (part){gr_seq(r->g, all.part[i].node, out->node), sum(out->shortest, all.part[i].shortest),
+                      sum(out->longest, all.part[i].longest)};
+    ln_free(all.part);
+    return st;
 }
 
 static ln_status alternatives(reader *r, part *out) {

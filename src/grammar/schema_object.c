@@ -172,6 +172,7 @@ static ln_status listed_properties(schema_reader *r, json_t *s, const schema_pla
     json_t *listed = json_object_get(s, "properties"), *required = json_object_get(s, "required"), *v;
     json_t *more = json_object_get(s, "additionalProperties");
     const char *name;
+    char shown[80];
     size_t i;
     gr_node value;
     *n = 0;
@@ -180,8 +181,8 @@ static ln_status listed_properties(schema_reader *r, json_t *s, const schema_pla
         const bool must = is_required(required, name);
         LN_TRY(schema_value(r, v, &one, &value));
         if (value == GR_NOTHING && must)
-            return schema_refuse(r, at, "required", "\"%.60s\" is required, and no value of it is allowed",
-                                 name);
+            return schema_refuse(r, at, "required", "\"%s\" is required, and no value of it is allowed",
+                                 ln_excerpt(shown, name, strlen(name)));
         if (value == GR_NOTHING) continue;
         p[(*n)++] = (property){member_of(r, gr_json_string(r->g, name, strlen(name)), value), must};
     }
@@ -190,10 +191,12 @@ static ln_status listed_properties(schema_reader *r, json_t *s, const schema_pla
         name = json_string_value(v);
         if (json_object_get(listed, name) || is_required(required, name) == false) continue;
         if (json_object_get(s, "patternProperties") || json_object_get(s, "propertyNames"))
-            return schema_refuse(r, at, "required", "\"%.60s\" is not among the properties", name);
+            return schema_refuse(r, at, "required", "\"%s\" is not among the properties",
+                                 ln_excerpt(shown, name, strlen(name)));
         if (other == GR_NOTHING && json_is_false(more))
             return schema_refuse(r, at, "required",
-                                 "\"%.60s\" is not among the properties, and others are not allowed", name);
+                                 "\"%s\" is not among the properties, and others are not allowed",
+                                 ln_excerpt(shown, name, strlen(name)));
         value = r->json.value;
         if (more) LN_TRY(schema_value(r, more, &in, &value));
         p[(*n)++] = (property){member_of(r, gr_json_string(r->g, name, strlen(name)), value), true};
