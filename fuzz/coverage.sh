@@ -19,6 +19,7 @@ files_of() {
     decode) echo src/tokenizer/token_decoder.c src/tokenizer/token_decoder_steps.c src/tokenizer/streaming_detokenizer.c ;;
     body) echo src/wire/body.c src/wire/body_values.c src/wire/messages.c src/wire/answer.c src/wire/logprobs.c ;;
     http) echo src/serve/http_head.c src/serve/http_reader.c ;;
+    calls) echo src/chat/tool_calls.c ;;
     sse) echo src/serve/stream.c src/wire/delta.c ;;
     grammar) echo src/grammar/*.c ;;
     jinja) echo src/jinja/jinja_*.c ;;

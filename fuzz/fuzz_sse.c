@@ -1,7 +1,8 @@
 /* Fuzzes the writer of streams (serve/stream.c and the two other forms of the API). The first bytes choose
  * the form, choices, log-probabilities, stop texts and HTTP version; the rest is a sequence of events of the
  * engine. The bytes that would go to the socket are taken apart again: chunks of HTTP/1.1, events that are
- * JSON, one finish for each choice, the text and the tokens of the result put together, one [DONE]. */
+ * JSON, one finish for each choice, the text, the calls and the tokens of the result put together, one
+ * [DONE], and in a response at its end the items that ended before. */
 #include "fuzz.h"
 
 #include "serve/dialect.h"
@@ -73,7 +74,7 @@ static const char *const pieces[] = {"a",    "\xc3\xa9", "\"\\\n", "\xf0\x9f\x98
 
 typedef struct seen {
     ln_str text[3], reasoning[3];
-    int n_finish[3], n_tokens[3], n_done, n_errors, n_usage;
+    int n_finish[3], n_tokens[3], n_calls[3], n_done, n_errors, n_usage, n_items;
 } seen;
 
 static void see_tokens(seen *w, size_t i, const json_t *logprobs) {
@@ -94,15 +95,35 @@ static void see_chat(seen *w, const json_t *e) {
     ln_str_add(&w->text[i], json_string_value(text), json_string_length(text));
     ln_str_add(&w->reasoning[i], json_string_value(thought), json_string_length(thought));
     w->n_finish[i] += json_is_string(json_object_get(c, "finish_reason"));
+    w->n_calls[i] += (int)json_array_size(json_object_get(d, "tool_calls"));
     see_tokens(w, i, json_object_get(c, "logprobs"));
+}
+
+static bool is_of_type(const json_t *v, const char *type) {
+    const char *is = json_string_value(json_object_get(v, "type"));
+    return is && strcmp(is, type) == 0;
+}
+
+/* Blocks and items that end, calls among them; a response at its end has all of them. */
+static void see_items(seen *w, const char *name, const json_t *e) {
+    const json_t *item = json_object_get(e, "item"), *r = json_object_get(e, "response");
+    w->n_calls[0] += is_of_type(json_object_get(e, "content_block"), "tool_use");
+    if (strcmp(name, "response.output_item.done") == 0) {
+        w->n_items++;
+        w->n_calls[0] += is_of_type(item, "function_call");
+    }
+    if (strcmp(name, "response.completed") == 0 || strcmp(name, "response.incomplete") == 0)
+        must((int)json_array_size(json_object_get(r, "output")) == w->n_items);
 }
 
 static void see_named(seen *w, const char *name, const json_t *e) {
     const json_t *delta = json_object_get(e, "delta");
     const char *type = json_string_value(json_object_get(e, "type"));
     must(type && (strcmp(type, name) == 0));
+    see_items(w, name, e);
+    if (strstr(name, "function_call_arguments")) return;
     if (json_is_object(delta) && json_object_get(delta, "text")) delta = json_object_get(delta, "text");
-    else if (json_is_object(delta)) delta = json_object_get(delta, "thinking");
+    else if (json_is_object(delta)) delta = json_object_get(delta, "thinking"); /* or arguments: none */
     const bool thinks = strstr(name, "reasoning") || json_object_get(json_object_get(e, "delta"), "thinking");
     if (json_is_string(delta))
         ln_str_add(thinks ? &w->reasoning[0] : &w->text[0], json_string_value(delta),
@@ -184,6 +205,7 @@ static ln_status check(const exchange *x, bool failed, ln_error *err) {
             must(w.n_finish[i] == 1 && w.text[i].len == r->text_bytes + prompt);
             must(r->text_bytes == 0 || memcmp(w.text[i].data + prompt, r->text, r->text_bytes) == 0);
             must(x->q.echo || w.reasoning[i].len == r->reasoning_bytes);
+            must(w.n_calls[i] == (int)r->n_tool_calls);
             must(x->form || w.n_tokens[i] == (x->q.n_logprobs < 0 ? 0 : (int)r->n_ids));
         }
     }
@@ -238,8 +260,17 @@ static bool one_event(choice *c, source *s) {
     const unsigned how = take(s);
     ln_result *r = &c->result;
     if (how % 4 < 2) return add_token(c, s);
+    if (how == 0xfe && c->x->q.kind == WIRE_CHAT) {
+        r->n_tool_calls++;
+        stream_event(c, &(ln_event){.kind = LN_EVENT_TOOL_CALL,
+                                    .name = "f\"",
+                                    .text = "{\"a\":\n\"\xc3\xa9\"}",
+                                    .bytes = 11});
+        return true;
+    }
     const char *piece = pieces[(how >> 2) % LN_COUNT(pieces)];
-    const bool thinks = how % 4 == 3 && c->x->q.kind == WIRE_CHAT && r->text_bytes == 0;
+    const bool thinks =
+        how % 4 == 3 && c->x->q.kind == WIRE_CHAT && r->text_bytes == 0 && r->n_tool_calls == 0;
     stream_event(c, &(ln_event){.kind = thinks ? LN_EVENT_REASONING : LN_EVENT_TEXT,
                                 .text = piece,
                                 .bytes = strlen(piece)});
@@ -291,7 +322,12 @@ static ln_status fuzz_one(const uint8_t *data, size_t bytes, ln_error *err) {
     x.q.sampling.n_stop = (more >> 3) % 4;
     x.n_choices = wire_n_choices(&x.q);
     x.choices = ln_zalloc(x.n_choices, sizeof *x.choices);
-    if (!x.choices) return LN_OOM(err, "choices");
+    ln_str_adds(&x.shown_tools, "\"tools\":[]"); /* as responses_translate writes it */
+    if (!x.choices || x.shown_tools.failed) {
+        ln_free(x.choices);
+        ln_str_free(&x.shown_tools);
+        return LN_OOM(err, "choices");
+    }
     for (size_t i = 0; i < x.n_choices; i++) x.choices[i] = (choice){.x = &x, .index = i};
     x.answer = wire_answer_of(&x.q);
     x.answer.timings = true;
@@ -308,6 +344,9 @@ static ln_status fuzz_one(const uint8_t *data, size_t bytes, ln_error *err) {
         ln_result_free(&x.choices[i].tokens);
     }
     ln_free(x.choices);
+    ln_str_free(&x.shown_tools);
+    ln_str_free(&x.items);
+    ln_str_free(&x.said);
     ln_str_free(&sent);
     return st;
 }

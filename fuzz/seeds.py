@@ -143,6 +143,8 @@ def main(argv):
     write(out, "http", [bytes([k]) + r for r in requests for k in (0, 2, 63)])
     events = [bytes([c, how, arg]) for how in range(32) for c, arg in ((0, 97), (1, 200), (2, 129))]
     write(out, "sse", [bytes([how, more]) + b"".join(events[k % 7::5])[:90] for k, how in enumerate(range(0, 256, 3)) for more in (0, 1, 2, 6, 10, 24)])
+    calls = [t for t in c_strings(text("tests", "chat", "test_tool_calls.c")) if b"{" in t or b"[TOOL" in t or b"<tool" in t]
+    write(out, "calls", [bytes([form, step]) + t for t in calls for form, step in ((0, 0), (1, 2), (2, 6), (4, 0))])
     return 0
 
 

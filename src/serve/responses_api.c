@@ -207,10 +207,12 @@ static void end_text(exchange *x) {
 static void end_item(exchange *x, bool cut) {
     if (!x->block_kind) return;
     if (x->block_kind == 't') end_text(x);
-    const ln_result reasoning = {.reasoning = x->said.data, .reasoning_bytes = x->said.len};
+    char *text = x->said.data ? x->said.data : (char *)(uintptr_t) "";
+    const ln_result reasoning = {.reasoning = text, .reasoning_bytes = x->said.len};
     const size_t from = next_item(x);
-    if (x->block_kind == 't') put_message(&x->items, x, x->said.data ? x->said.data : "", x->said.len, cut);
+    if (x->block_kind == 't') put_message(&x->items, x, text, x->said.len, cut);
     else put_reasoning(&x->items, x, &reasoning);
+    x->items.failed |= x->said.failed;
     send_done(x, from);
     x->said.len = 0;
 }

@@ -207,7 +207,11 @@ ln_status train_resume(train_trainer *t, int64_t *step, ln_error *err) {
     LN_TRY(need_out(t, err));
     train_checkpoints(t, path);
     LN_TRY(train_checkpoint_find(path, &f, err));
-    const ln_status st = train_resume_from(t, &f, step, err);
+    ln_status st = train_resume_from(t, &f, step, err);
+    if (st == LN_OK && f.manifest) { /* the lines of steps that will be done again are cut off */
+        train_metrics_close(&t->metrics);
+        st = train_metrics_open(&t->metrics, t->how.out, *step, t->state.valid_step, err);
+    }
     train_found_free(&f);
     return st;
 }

@@ -298,6 +298,36 @@ static void killed_after_a_validation(void **state) {
     remove_dir("dying");
 }
 
+static ln_status fails_at_9(void *user, const ln_step_report *r, ln_error *err) {
+    (void)user;
+    return r->step == 9 ? ln_fail(err, LN_EIO, "disk full") : LN_OK;
+}
+
+/* A run that a callback ended goes back to its checkpoint in the same process, and writes its steps once. */
+static void goes_back_in_the_process(void **state) {
+    (void)state;
+    const ln_options o = exact(1);
+    const ln_trainer_options how = rich(at("back"));
+    const ln_trainer_events failing = {.size = sizeof failing, .on_step = fails_at_9};
+    ln_trainer_result r = {.size = sizeof r};
+    ln_model *m = NULL;
+    ln_trainer *t = NULL;
+    int64_t step;
+    if (!ln_exists(at("whole"))) skip();
+    OK(ln_model_open(&m, SMALL, &o, err));
+    OK(ln_trainer_new(&t, m, &o, &how, err));
+    FAILS(LN_EIO, "disk full", ln_trainer_run(t, &failing, &r, err));
+    OK(ln_trainer_resume(t, &step, err));
+    assert_int_equal(step, 6); /* the validation of step 8 is done again, too */
+    OK(ln_trainer_run(t, NULL, &r, err));
+    ln_trainer_free(&t);
+    ln_model_close(&m);
+    same_files(at("whole/adapter_model.safetensors"), at("back/adapter_model.safetensors"));
+    same_files(at("whole/loss.svg"), at("back/loss.svg"));
+    assert_int_equal(lines_of(at("whole/metrics.jsonl")), lines_of(at("back/metrics.jsonl")));
+    remove_dir("back");
+}
+
 /* ---- refusals ---- */
 
 static void other_settings(void **state) {
@@ -526,6 +556,7 @@ int main(void) {
         cmocka_unit_test(interrupted_or_not),
         cmocka_unit_test(killed),
         cmocka_unit_test(killed_after_a_validation),
+        cmocka_unit_test(goes_back_in_the_process),
         cmocka_unit_test(other_settings),
         cmocka_unit_test(bad_options),
         cmocka_unit_test(no_finite_loss),

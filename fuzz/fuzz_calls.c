@@ -1,0 +1,72 @@
+/* Fuzzes the parser of calls of tools (chat/tool_calls.c). The first byte chooses the form, the second how
+ * long the pieces are in which the text comes; the rest is the text. In pieces it must give what it gives at
+ * once; no byte is lost or comes twice; each call names a tool, and its arguments are an object. */
+#include "fuzz.h"
+
+#include "chat/tool_calls.h"
+
+static const char *const tools[] = {"f", "get"};
+static const char *const sources[] = {"<tool_call> arguments",
+                                      "<|start_header_id|>\"parameters\": ", "[TOOL_CALLS]", ""};
+
+static void fuzz_open(void) {}
+
+typedef struct seen {
+    ln_str text, calls;
+    uint64_t before; /* bytes that were taken for calls */
+} seen;
+
+static ln_status see_call(seen *w, const ln_calls *t, ln_error *err) {
+    json_t *root = NULL;
+    const ln_status st = ln_json_load(&root, "arguments", t->arguments.data, t->arguments.len, err);
+    if (st == LN_OK) must(json_is_object(root));
+    json_decref(root);
+    must(strcmp(t->name.data, tools[0]) == 0 || strcmp(t->name.data, tools[1]) == 0);
+    ln_str_addf(&w->calls, "%s%s\n", t->name.data, t->arguments.data);
+    return st == LN_EMEMORY ? st : LN_OK; /* the loader refuses keys that occur twice, the parser does not */
+}
+
+static ln_status take(seen *w, ln_calls *t, bool final, ln_error *err) {
+    for (ln_calls_piece piece = LN_CALLS_TEXT; piece != LN_CALLS_NOTHING;) {
+        LN_TRY(ln_calls_next(t, final, &piece, err));
+        if (piece == LN_CALLS_TEXT) ln_str_add(&w->text, t->text.data, t->text.len);
+        if (piece == LN_CALLS_CALL) LN_TRY(see_call(w, t, err));
+    }
+    return LN_OK;
+}
+
+static ln_status parse(seen *w, const char *text, size_t bytes, unsigned form, size_t step, ln_error *err) {
+    ln_calls t;
+    ln_status st = LN_OK;
+    ln_calls_open(&t, ln_call_form_in(sources[form % LN_COUNT(sources)]), tools, LN_COUNT(tools),
+                  form >> 2 & 1);
+    for (size_t at = 0; st == LN_OK && at < bytes; at += step) {
+        st = ln_calls_push(&t, text + at, LN_MIN(step, bytes - at), err);
+        if (st == LN_OK) st = take(w, &t, false, err);
+    }
+    if (st == LN_OK) st = take(w, &t, true, err);
+    w->before = t.before;
+    ln_calls_close(&t);
+    return st == LN_OK && (w->text.failed || w->calls.failed) ? LN_OOM(err, "what a parser has found") : st;
+}
+
+static bool same(const ln_str *a, const ln_str *b) {
+    return a->len == b->len && (a->len == 0 || memcmp(a->data, b->data, a->len) == 0);
+}
+
+static ln_status fuzz_one(const uint8_t *data, size_t bytes, ln_error *err) {
+    seen whole = {0}, pieces = {0};
+    if (bytes < 2) return LN_OK;
+    const char *text = (const char *)data + 2;
+    ln_status st = parse(&whole, text, bytes - 2, data[0], bytes, err);
+    if (st == LN_OK) st = parse(&pieces, text, bytes - 2, data[0], 1 + data[1] % 16, err);
+    if (st == LN_OK) {
+        must(same(&whole.text, &pieces.text) && same(&whole.calls, &pieces.calls));
+        must(whole.before == pieces.before && whole.before + whole.text.len == bytes - 2);
+    }
+    ln_str_free(&whole.text);
+    ln_str_free(&whole.calls);
+    ln_str_free(&pieces.text);
+    ln_str_free(&pieces.calls);
+    return st;
+}
