@@ -22,14 +22,14 @@ static char top[100];
 static const char *at(const char *name) {
     static struct {
         char name[60], path[300];
-    } known[40]; /* the same pointer for a name each time: options keep it */
+    } known[80]; /* the same pointer for a name each time: options keep it */
     for (size_t i = 0; i < LN_COUNT(known); i++) {
         if (known[i].name[0] && strcmp(known[i].name, name) != 0) continue;
         snprintf(known[i].name, sizeof known[i].name, "%s", name);
         snprintf(known[i].path, sizeof known[i].path, "%s/%s", top, name);
         return known[i].path;
     }
-    fail_msg("more than 40 names");
+    fail_msg("more than 80 names");
     return NULL;
 }
 static void put(const char *name, const char *text) {
