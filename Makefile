@@ -116,7 +116,7 @@ asan: setup
 	    tools/run_tests.sh $(BUILD)-asan
 # For .ci/run: what reads input from outside, and one test of each kind of kernel; not optimised, but for the kernels: that is three times faster to build.
 ASAN_SAMPLE = test_json test_file test_number_text test_safetensors test_shards test_config test_generation_config test_keys test_weights \
-    test_tokenizer test_tok_config test_bpe test_detok test_jinja test_templates test_reasoning test_api_text test_misuse test_sampler \
+    test_tokenizer test_tok_config test_bpe test_detok test_jinja test_templates test_reasoning test_grammar test_form test_tool_calls test_api_text test_misuse test_sampler \
     test_graph test_kernels test_linear_bfp test_oom test_input test_backends
 empty :=
 asan-sample: setup
@@ -129,7 +129,7 @@ asan-sample: setup
 # What has threads under ThreadSanitizer, without suppressions; tsan-sample, for .ci/run, without what takes minutes. Its runtime wants addresses
 # that are not too random.
 TSAN_TESTS = test_threads test_pool test_pool_apart test_pool_units test_api test_requests_api
-tsan: TSAN_MORE = test_requests test_scheduler test_answers test_many test_child test_backends test_fairness
+tsan: TSAN_MORE = test_form test_requests test_scheduler test_answers test_many test_child test_backends test_fairness
 tsan tsan-sample: setup
 	@mkdir -p $(BUILD)-tsan
 	@$(CONFIGURE) -B $(BUILD)-tsan -DLN_TSAN=ON -DLN_PLAIN_ONLY=ON -DLN_OPTIMISE="-O1 -g1" >$(BUILD)-tsan/configure.log 2>&1 || { cat $(BUILD)-tsan/configure.log; exit 1; }

@@ -46,7 +46,7 @@ static ln_status token_text(const ln_tok *tok, int32_t id, ln_str *all, ln_error
     return all->failed ? LN_OOM(err, "the vocabulary of a form") : LN_OK;
 }
 
-static ln_status read_vocabulary(ln_vocabulary *v, const ln_tok *tok, int64_t n_vocab, ln_error *err) {
+ln_status ln_form_vocabulary(ln_vocabulary *v, const ln_tok *tok, int64_t n_vocab, ln_error *err) {
     ln_str all = {0};
     ln_status st = LN_OK;
     const int64_t n_texts = LN_MIN(n_vocab, (int64_t)ln_tok_count(tok));
@@ -83,7 +83,7 @@ static ln_status find_vocabulary(ln_eng *e, ln_error *err) {
                       ln_bytes_text(need, bytes), limit, ln_bytes_text(left, room)));
     ln_vocabulary *v = ln_zalloc(1, sizeof *v);
     if (!v) LN_GO(LN_OOM(err, "the vocabulary of a form"));
-    st = read_vocabulary(v, e->model->tok, e->run->spec->V, err);
+    st = ln_form_vocabulary(v, e->model->tok, e->run->spec->V, err);
     if (st == LN_OK) {
         e->vocabulary = v;
     } else {

@@ -42,6 +42,9 @@ ln_status ln_constraint_take(ln_constraint *c, const ln_answer *a, ln_constraint
 /* Whether the answer is complete and nothing may follow. */
 bool ln_constraint_done(const ln_constraint *c);
 
+/* Makes the vocabulary of forms of a tokenizer, for ids 0 .. n_vocab - 1. The caller frees *v, after an error
+ * too. LN_EMEMORY. */
+ln_status ln_form_vocabulary(ln_vocabulary *v, const ln_tok *tok, int64_t n_vocab, ln_error *err);
 /* Frees the sorted vocabulary that an engine keeps for its forms. */
 void ln_constraint_forget(struct ln_eng *e);
 
