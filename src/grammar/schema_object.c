@@ -142,6 +142,7 @@ static bool may_overlap(const char *a, const char *b) {
 /* A name that has two patterns would need to meet both schemas. */
 static ln_status check_patterns(const schema_reader *r, json_t *patterns, const schema_place *at) {
     const char *a, *b;
+    char first[80], second[80];
     json_t *x, *y;
     if (json_object_size(patterns) > MOST_PATTERNS)
         return schema_refuse(r, at, "patternProperties", "expected at most %d patterns, found %zu",
@@ -150,9 +151,9 @@ static ln_status check_patterns(const schema_reader *r, json_t *patterns, const 
         json_object_foreach(patterns, b, y) {
             if (strcmp(a, b) < 0 && may_overlap(a, b) && !json_equal(x, y))
                 return schema_refuse(r, at, "patternProperties",
-                                     "names may have both '%.60s' and '%.60s'; begin each pattern with ^ and "
+                                     "names may have both '%s' and '%s'; begin each pattern with ^ and "
                                      "a text of its own",
-                                     a, b);
+                                     ln_excerpt(first, a, strlen(a)), ln_excerpt(second, b, strlen(b)));
         }
     }
     return LN_OK;
