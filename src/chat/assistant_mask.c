@@ -72,21 +72,61 @@ static bool begins(const jinja_text *whole, const jinja_text *part) {
 /* Whether the template refused a beginning of the conversation: those of many models need a first message. */
 static bool refused(ln_status st) { return st == LN_EINVALID || st == LN_EUNSUPPORTED; }
 
-/* Marks the turn of message i: from the end of the messages before it with the header of an answer, to the
- * end of the messages up to and including it. *found is false when these renderings are not prefixes of
- * the whole text, or when the template refuses one of them. */
-static ln_status mark_turn(marking *m, size_t i, bool *found, ln_error *err) {
-    ln_rendered before, with = {0};
+static bool is_data(const jinja_text *t, size_t at) { return t->origin ? t->origin[at] != 0 : t->all_data; }
+
+/* Where a turn and the header of an answer part, both after the text `before`; 0: at once. What a message
+ * begins with may happen to be what the header goes on with, so that bytes of the message do not count, but
+ * for its role. */
+static size_t parts_at(const jinja_text *before, const jinja_text *header, const jinja_text *turn) {
+    static const char role[] = "assistant";
+    const size_t most = LN_MIN(header->bytes, turn->bytes), least = before->bytes, n_role = sizeof role - 1;
+    size_t end = least;
+    if (!begins(header, before) || !begins(turn, before)) return 0;
+    while (end < most && header->text[end] == turn->text[end]) end++;
+    size_t at = end;
+    while (at > least && is_data(turn, at - 1)) at--;
+    if (end - at == n_role && memcmp(turn->text + at, role, n_role) == 0) at = end;
+    while (at > least && at < turn->bytes && ((unsigned char)turn->text[at] & 0xc0) == 0x80) at--;
+    return at > least ? at : 0;
+}
+
+/* The renderings that locate a turn: of the messages before it, with the header of an answer, and without;
+ * of those up to and including it. */
+typedef struct turn_texts {
+    ln_rendered header, before, with;
+} turn_texts;
+
+/* Finds the byte at which the turn begins; 0: nowhere. */
+static ln_status begins_at(const marking *m, size_t i, turn_texts *r, size_t *from, ln_error *why) {
+    *from = 0;
+    LN_TRY(model_template_render(m->t, m->talk, i, true, &r->header, why));
+    LN_TRY(model_template_render(m->t, m->talk, i + 1, false, &r->with, why));
+    if (!begins(m->text, &r->with.text)) return LN_OK;
+    if (begins(&r->with.text, &r->header.text)) {
+        *from = r->header.text.bytes;
+        return LN_OK;
+    }
+    LN_TRY(model_template_render(m->t, m->talk, i, false, &r->before, why));
+    *from = parts_at(&r->before.text, &r->header.text, &r->with.text);
+    return LN_OK;
+}
+
+/* Marks the turn of message i: from the end of the header of an answer, or where the turn and that header
+ * part, to the end of the messages up to and including it. It is unmatched when that is no beginning of the
+ * whole text, or when the template refuses a rendering. */
+static ln_status mark_turn(marking *m, size_t i, ln_mask_report *report, ln_error *err) {
+    turn_texts r = {0};
     ln_error why;
-    ln_status st = model_template_render(m->t, m->talk, i, true, &before, &why);
-    if (st == LN_OK) st = model_template_render(m->t, m->talk, i + 1, false, &with, &why);
-    *found = st == LN_OK && begins(m->text, &before.text) && begins(m->text, &with.text) &&
-             before.text.bytes <= with.text.bytes;
-    if (refused(st)) st = LN_OK;
+    size_t from = 0;
+    ln_status st = begins_at(m, i, &r, &from, &why);
+    if (refused(st)) st = LN_OK, from = 0;
     else if (st != LN_OK) *err = why;
-    if (*found) st = mark(m, before.text.bytes, with.text.bytes, false, err);
-    ln_rendered_free(&before);
-    ln_rendered_free(&with);
+    report->n_unmatched += st == LN_OK && from == 0;
+    report->n_parted += from > 0 && from < r.header.text.bytes;
+    if (st == LN_OK && from > 0) st = mark(m, from, r.with.text.bytes, false, err);
+    ln_rendered_free(&r.header);
+    ln_rendered_free(&r.before);
+    ln_rendered_free(&r.with);
     return st;
 }
 
@@ -113,30 +153,29 @@ static ln_status mark_blocks(marking *m, const ln_rendered *r, ln_error *err) {
     return LN_OK;
 }
 
-static ln_status mark_all(marking *m, const ln_rendered *r, size_t *n_unmatched, ln_error *err) {
+static ln_status mark_all(marking *m, const ln_rendered *r, ln_mask_report *report, ln_error *err) {
     if (r->text.n_generated > 0) return mark_blocks(m, r, err);
     for (size_t i = 0; i < jinja_messages(r->run); i++) {
-        bool found = true, counts;
+        bool counts;
         if (!jinja_is_assistant(r->run, i)) continue;
         LN_TRY(jinja_weight(r->run, i, &counts, err));
-        if (counts) LN_TRY(mark_turn(m, i, &found, err));
-        *n_unmatched += !found;
+        if (counts) LN_TRY(mark_turn(m, i, report, err));
     }
     return LN_OK;
 }
 
 ln_status ln_model_template_assistant_mask(const ln_model_template *t, const ln_tok *tok,
                                            const ln_conversation *talk, ln_ids *ids, ln_str *mask,
-                                           size_t *n_unmatched, ln_error *err) {
+                                           ln_mask_report *report, ln_error *err) {
     ln_rendered r;
     marking m = {.t = t, .tok = tok, .talk = talk, .text = &r.text, .ids = ids, .first = ids->n};
-    *n_unmatched = 0;
+    *report = (ln_mask_report){0};
     ln_status st = model_template_render(t, talk, SIZE_MAX, false, &r, err);
     if (st == LN_OK) st = model_template_ids(t, tok, &r.text, r.text.bytes, ids, err);
     size_t n = ids->n - m.first;
     m.mask = ln_zalloc(n + 1, 1);
     if (st == LN_OK && !m.mask) st = LN_OOM(err, "a mask");
-    if (st == LN_OK) st = mark_all(&m, &r, n_unmatched, err);
+    if (st == LN_OK) st = mark_all(&m, &r, report, err);
     if (st == LN_OK) ln_str_add(mask, (const char *)m.mask, n);
     if (st == LN_OK && mask->failed) st = LN_OOM(err, "a mask");
     if (st != LN_OK) ids->n = m.first;

@@ -57,12 +57,17 @@ ln_status ln_model_template_encode(const ln_model_template *t, const ln_tok *tok
  *
  * Where the template has {% generation %} blocks, these define the mask. Otherwise the turn of message i
  * is the text between the rendering of the messages before it with the header of an answer, and the
- * rendering that includes it. A turn that the template renders differently when more messages follow (Qwen
- * 3 removes its reasoning) cannot be located in this way and stays 0; *n_unmatched counts such turns. On
- * failure *ids has its previous length. Errors as for ln_model_template_encode. */
+ * rendering that includes it; where that header goes on with what the turn lacks (DeepSeek R1: <think>), the
+ * turn begins where the two part. A turn that the template renders differently when more messages follow
+ * (Qwen 3 removes its reasoning) cannot be located in this way and stays 0. On failure *ids has its previous
+ * length. Errors as for ln_model_template_encode. */
+typedef struct ln_mask_report {
+    size_t n_unmatched; /* turns that could not be located */
+    size_t n_parted;    /* turns that lack the end of the header of an answer */
+} ln_mask_report;
 ln_status ln_model_template_assistant_mask(const ln_model_template *t, const ln_tok *tok,
                                            const ln_conversation *talk, ln_ids *ids, ln_str *mask,
-                                           size_t *n_unmatched, ln_error *err);
+                                           ln_mask_report *report, ln_error *err);
 
 /* Opens one template from a file, without special tokens. *out and errors as for ln_model_template_open. */
 ln_status ln_model_template_open_file(ln_model_template **out, const char *path, ln_error *err);

@@ -54,6 +54,14 @@ ln_status schema_count(const schema_reader *r, const json_t *s, const schema_pla
     return LN_OK;
 }
 
+ln_status schema_work(schema_reader *r, const schema_place *at, size_t amount) {
+    r->work += (uint32_t)LN_MIN(amount, MOST_WORK);
+    if (r->work <= MOST_WORK) return LN_OK;
+    return schema_refuse(r, at, NULL,
+                         "the schema is too large once its references and allOf are resolved; refer to fewer "
+                         "schemas, or join them by hand");
+}
+
 /* ---- keywords ---- */
 
 static ln_status check_keywords(const schema_reader *r, const json_t *s, const schema_place *at) {
@@ -86,53 +94,83 @@ static bool has_type(const json_t *type, const json_t *v) {
            json_real_value(v) == (double)(int64_t)LN_MIN(LN_MAX(json_real_value(v), -1e18), 1e18);
 }
 
+/* ---- types ---- */
+
+/* The types to whose values the keywords belong. */
+static const struct {
+    const char *keyword, *type;
+} implied[] = {{"properties", "object"},
+               {"required", "object"},
+               {"additionalProperties", "object"},
+               {"unevaluatedProperties", "object"},
+               {"patternProperties", "object"},
+               {"propertyNames", "object"},
+               {"minProperties", "object"},
+               {"maxProperties", "object"},
+               {"items", "array"},
+               {"prefixItems", "array"},
+               {"minItems", "array"},
+               {"maxItems", "array"},
+               {"uniqueItems", "array"},
+               {"pattern", "string"},
+               {"minLength", "string"},
+               {"maxLength", "string"},
+               {"minimum", "number"},
+               {"maximum", "number"},
+               {"exclusiveMinimum", "number"},
+               {"exclusiveMaximum", "number"},
+               {"multipleOf", "number"}};
+
+/* The type of a schema without `type`: that to which its keywords belong. */
+static const char *implied_type(const json_t *s) {
+    for (size_t i = 0; i < LN_COUNT(implied); i++)
+        if (json_object_get(s, implied[i].keyword)) return implied[i].type;
+    return NULL;
+}
+
+/* ---- given values ---- */
+
+/* Values of `const` and `enum` are taken as they are: a keyword that could exclude some is refused. */
+static ln_status check_given(const schema_reader *r, json_t *s, const schema_place *at, const json_t *v) {
+    for (size_t i = 0; i < LN_COUNT(implied); i++) {
+        json_t *type = json_object_get(s, implied[i].keyword) ? json_string(implied[i].type) : NULL;
+        const bool applies = type && has_type(type, v);
+        json_decref(type);
+        if (applies)
+            return schema_refuse(r, at, implied[i].keyword,
+                                 "this keyword is not supported beside enum or const; leave it out");
+    }
+    return LN_OK;
+}
+
 /* `const` and `enum`: the values that are given. */
 static ln_status given_values(schema_reader *r, json_t *s, const schema_place *at, gr_node *out) {
-    const json_t *one = json_object_get(s, "const"), *many = json_object_get(s, "enum"),
-                 *type = json_object_get(s, "type");
+    json_t *one = json_object_get(s, "const"), *many = json_object_get(s, "enum");
+    const json_t *type = json_object_get(s, "type");
     char found[80];
-    const char *key;
     json_t *v;
     size_t i;
     *out = GR_NOTHING;
-    json_object_foreach(s, key, v) {
-        const bool known = strcmp(key, "const") == 0 || strcmp(key, "enum") == 0 || strcmp(key, "type") == 0;
-        if (!known && !schema_is_annotation(key) && strcmp(key, "format") != 0)
-            return schema_refuse(r, at, key,
-                                 "this keyword is not supported beside enum or const; leave it out");
-    }
     if (many && !json_is_array(many))
         return schema_refuse(r, at, "enum", "expected a list of values, found %s", ln_json_text(many, found));
     if (one) {
         bool is_in = !many;
-        json_array_foreach((json_t *)(uintptr_t)many, i, v) is_in = is_in || json_equal(v, one);
-        if (is_in && has_type(type, one)) *out = gr_json_value(r->g, &r->json, one);
+        json_array_foreach(many, i, v) is_in = is_in || json_equal(v, one);
+        if (is_in && has_type(type, one)) {
+            LN_TRY(check_given(r, s, at, one));
+            *out = gr_json_value(r->g, &r->json, one);
+        }
     } else {
-        for (i = json_array_size(many); i-- > 0;)
-            if (has_type(type, json_array_get(many, i)))
-                *out = gr_alt(r->g, gr_json_value(r->g, &r->json, json_array_get(many, i)), *out);
+        for (i = json_array_size(many); i-- > 0;) {
+            v = json_array_get(many, i);
+            if (!has_type(type, v)) continue;
+            LN_TRY(check_given(r, s, at, v));
+            *out = gr_alt(r->g, gr_json_value(r->g, &r->json, v), *out);
+        }
     }
     if (*out != GR_NOTHING) return gr_check(r->g, r->err);
+    LN_TRY(gr_check(r->g, r->err));
     return schema_refuse(r, at, one ? "const" : "enum", "no value of it has the schema's type");
-}
-
-/* ---- types ---- */
-
-/* The types of a schema without `type`: those to which its keywords belong. */
-static const char *implied_type(const json_t *s) {
-    static const struct {
-        const char *keyword, *type;
-    } implied[] = {
-        {"properties", "object"},        {"required", "object"},      {"additionalProperties", "object"},
-        {"patternProperties", "object"}, {"propertyNames", "object"}, {"minProperties", "object"},
-        {"maxProperties", "object"},     {"items", "array"},          {"prefixItems", "array"},
-        {"minItems", "array"},           {"maxItems", "array"},       {"uniqueItems", "array"},
-        {"pattern", "string"},           {"minLength", "string"},     {"maxLength", "string"},
-        {"minimum", "number"},           {"maximum", "number"},       {"exclusiveMinimum", "number"},
-        {"exclusiveMaximum", "number"},  {"multipleOf", "number"}};
-    for (size_t i = 0; i < LN_COUNT(implied); i++)
-        if (json_object_get(s, implied[i].keyword)) return implied[i].type;
-    return NULL;
 }
 
 static ln_status value_of_type(schema_reader *r, json_t *s, const char *type, const schema_place *at,
@@ -156,22 +194,24 @@ static ln_status value_of_type(schema_reader *r, json_t *s, const char *type, co
 static ln_status typed(schema_reader *r, json_t *s, const schema_place *at, gr_node *out) {
     const json_t *type = json_object_get(s, "type");
     char found[80];
-    const char *implied = implied_type(s);
-    if (!type && !implied) {
+    const char *only = implied_type(s);
+    if (!type && !only) {
         *out = r->json.value;
         return LN_OK;
     }
-    if (!type) return value_of_type(r, s, implied, at, out);
+    if (!type) return value_of_type(r, s, only, at, out);
     if (json_is_string(type)) return value_of_type(r, s, json_string_value(type), at, out);
     *out = GR_NOTHING;
     for (size_t i = 0; i < json_array_size(type); i++) {
         const char *name = json_string_value(json_array_get(type, i));
         gr_node one;
-        if (!name) break;
+        if (!name)
+            return schema_refuse(r, at, "type", "expected a type or a list of types, found %s",
+                                 ln_json_text(type, found));
         LN_TRY(value_of_type(r, s, name, at, &one));
         *out = gr_alt(r->g, *out, one);
     }
-    if (json_array_size(type) > 0 && json_is_string(json_array_get(type, 0))) return LN_OK;
+    if (json_array_size(type) > 0) return LN_OK;
     return schema_refuse(r, at, "type", "expected a type or a list of types, found %s",
                          ln_json_text(type, found));
 }
@@ -208,22 +248,27 @@ static ln_status alternatives_of(schema_reader *r, json_t *s, const char *keywor
     return gr_check(r->g, r->err);
 }
 
-/* The rule of a schema that a $ref names. */
-static ln_status referred(schema_reader *r, json_t *s, const schema_place *at, gr_node *out) {
-    json_t *target;
+/* The rule of a schema that a $ref names, or that has a $ref or allOf among its keywords: made when it is
+ * first met, so that a schema may contain itself. */
+static ln_status by_rule(schema_reader *r, json_t *s, const schema_place *at, gr_node *out) {
+    json_t *target = s;
     void *p = r->rules;
-    LN_TRY(schema_target(r, s, at, &target));
+    gr_node body;
+    const bool is_reference = json_object_get(s, "$ref") && is_bare(s, "$ref");
+    if (is_reference) LN_TRY(schema_target(r, s, at, &target));
     for (size_t i = 0; i < r->n_rules; i++)
         if (r->rules[i].schema == target) {
             *out = r->rules[i].rule;
             return LN_OK;
         }
-    if (r->n_rules == MOST_REFERENCES) return schema_refuse(r, at, "$ref", "there are too many references");
+    if (r->n_rules == MOST_REFERENCES)
+        return schema_refuse(r, at, NULL, "there are more than %d references", MOST_REFERENCES);
     LN_TRY(ln_grow(&p, &r->cap_rules, r->n_rules + 1, sizeof *r->rules, r->err));
     r->rules = p;
     const gr_node rule = *out = gr_rule(r->g);
     r->rules[r->n_rules++] = (schema_rule){target, rule};
-    gr_node body;
+    if (!json_object_get(target, "$ref") || !is_bare(target, "$ref"))
+        LN_TRY(schema_flat(r, target, at, &target)); /* or it would ask for its own rule */
     LN_TRY(schema_value(r, target, at, &body));
     gr_define(r->g, rule, body);
     return gr_check(r->g, r->err);
@@ -242,15 +287,15 @@ static ln_status value_of(schema_reader *r, json_t *s, const schema_place *at, g
     if (!json_is_object(s))
         return schema_refuse(r, at, NULL, "expected a schema (an object), found %s", ln_json_text(s, found));
     LN_TRY(check_keywords(r, s, at));
-    if (json_object_get(s, "$ref") && is_bare(s, "$ref")) return referred(r, s, at, out);
-    if (json_object_get(s, "$ref") || json_object_get(s, "allOf")) {
-        LN_TRY(schema_flat(r, s, at, &s));
-        return schema_value(r, s, at, out);
-    }
+    json_t *parts = json_object_get(s, "allOf");
+    if (json_array_size(parts) == 1 &&
+        is_bare(s, "allOf")) /* a $ref with a description is often written so */
+        return schema_value(r, json_array_get(parts, 0), at, out);
+    if (parts || json_object_get(s, "$ref")) return by_rule(r, s, at, out);
     if (json_object_get(s, "anyOf")) return alternatives_of(r, s, "anyOf", at, out);
     if (json_object_get(s, "oneOf")) return alternatives_of(r, s, "oneOf", at, out);
-    if (json_object_get(s, "const") || json_object_get(s, "enum")) return given_values(r, s, at, out);
-    LN_TRY(typed(r, s, at, out));
+    if (json_object_get(s, "const") || json_object_get(s, "enum")) LN_TRY(given_values(r, s, at, out));
+    else LN_TRY(typed(r, s, at, out));
     if (json_is_true(json_object_get(s, "nullable"))) *out = gr_alt(r->g, *out, gr_texts(r->g, "null"));
     return gr_check(r->g, r->err);
 }
@@ -261,6 +306,7 @@ ln_status schema_value(schema_reader *r, json_t *s, const schema_place *at, gr_n
                              "schemas are nested deeper than %d levels, or one contains itself without "
                              "an object or array between",
                              MOST_SCHEMA_DEPTH);
+    LN_TRY(schema_work(r, at, 64));
     r->depth++;
     const ln_status st = value_of(r, s, at, out);
     r->depth--;

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { WHOLE_DIGITS = 18, FRACTION_DIGITS = 17 };
+enum { WHOLE_DIGITS = 18, FRACTION_DIGITS = 17, EXACT_DIGITS = 15 };
 #define WHOLE_LIMIT UINT64_C(1000000000000000000) /* 10^WHOLE_DIGITS */
 #define EXACT_LIMIT 9007199254740992.0            /* 2^53: integers below it are exact in a double */
 
@@ -95,9 +95,10 @@ static bool decimal_of(ln_grammar *g, double x, bool excluded, decimal *out) {
 
 /* ---- fractions ---- */
 
-/* The bounds that still hold after some digits; NULL: none. */
+/* The bounds that still hold after some digits; NULL: none. At most `most` digits are written. */
 typedef struct tight {
     const decimal *lo, *hi;
+    size_t most;
 } tight;
 
 static unsigned digit_at(const decimal *d, size_t i) { return i < d->n ? (unsigned)d->fraction[i] : 0; }
@@ -116,17 +117,17 @@ static bool may_end(tight t, size_t i) {
 static gr_node some_digits(ln_grammar *g, tight t, size_t i);
 /* The digits from i on, perhaps none. */
 static gr_node rest_of(ln_grammar *g, tight t, size_t i) {
-    if (!t.lo && !t.hi) return gr_repeat(g, digits(g, 0, 9), 0, (uint32_t)(FRACTION_DIGITS - i));
+    if (!t.lo && !t.hi) return gr_repeat(g, digits(g, 0, 9), 0, (uint32_t)(t.most - i));
     return gr_alt(g, may_end(t, i) ? GR_EMPTY : GR_NOTHING, some_digits(g, t, i));
 }
 
 /* At least one digit, from digit i on; each level is a call, at most FRACTION_DIGITS of them. */
 static gr_node some_digits(ln_grammar *g, tight t, size_t i) {
-    if (i >= FRACTION_DIGITS) return GR_NOTHING;
+    if (i >= t.most) return GR_NOTHING;
     const unsigned lo = t.lo ? digit_at(t.lo, i) : 0, hi = t.hi ? digit_at(t.hi, i) : 9;
     gr_node all = GR_NOTHING;
     for (unsigned c = lo; c <= hi;) {
-        const tight after = {t.lo && c == lo ? t.lo : NULL, t.hi && c == hi ? t.hi : NULL};
+        const tight after = {t.lo && c == lo ? t.lo : NULL, t.hi && c == hi ? t.hi : NULL, t.most};
         unsigned last = c;
         if (!after.lo && !after.hi) last = t.hi ? hi - 1 : hi;
         all = gr_alt(g, all, gr_seq(g, digits(g, c, last), rest_of(g, after, i + 1)));
@@ -140,19 +141,31 @@ static gr_node with_fraction(ln_grammar *g, gr_node whole, tight t) {
     return gr_seq(g, whole, gr_alt(g, may_end(t, 0) ? GR_EMPTY : GR_NOTHING, point));
 }
 
+/* The most digits after the point that keep numbers apart from an excluded bound as doubles too: decimals of
+ * up to EXACT_DIGITS significant digits are different doubles, and 0.99999999999999999 is 1. */
+static size_t most_digits(const decimal *d) {
+    size_t whole = 0, zeros = 0;
+    if (!d || !d->excluded || (d->whole == 0 && zeros_from(d, 0))) return FRACTION_DIGITS;
+    for (uint64_t w = d->whole; w > 0; w /= 10) whole++;
+    while (whole == 0 && d->fraction[zeros] == 0) zeros++;
+    return whole >= EXACT_DIGITS ? 0 : LN_MIN(EXACT_DIGITS - whole + zeros, (size_t)FRACTION_DIGITS);
+}
+
 /* Numbers lo .. hi, which are not negative; hi NULL: no bound. */
 static gr_node positive(ln_grammar *g, const decimal *lo, const decimal *hi) {
+    const size_t most = LN_MIN(most_digits(lo), most_digits(hi));
     if (hi && (lo->whole > hi->whole)) return GR_NOTHING;
     if (hi && lo->whole == hi->whole) {
         const int c = memcmp(lo->fraction, hi->fraction, sizeof lo->fraction); /* zeros follow the digits */
         if (c > 0 || (c == 0 && (lo->excluded || hi->excluded))) return GR_NOTHING;
-        return with_fraction(g, naturals(g, lo->whole, lo->whole), (tight){lo, hi});
+        return with_fraction(g, naturals(g, lo->whole, lo->whole), (tight){lo, hi, most});
     }
-    gr_node all = with_fraction(g, naturals(g, lo->whole, lo->whole), (tight){lo, NULL});
+    gr_node all = with_fraction(g, naturals(g, lo->whole, lo->whole), (tight){lo, NULL, most});
     const uint64_t last = hi ? hi->whole - 1 : WHOLE_LIMIT - 1;
     if (lo->whole < last)
-        all = gr_alt(g, all, with_fraction(g, naturals(g, lo->whole + 1, last), (tight){NULL, NULL}));
-    if (hi) all = gr_alt(g, all, with_fraction(g, naturals(g, hi->whole, hi->whole), (tight){NULL, hi}));
+        all = gr_alt(g, all, with_fraction(g, naturals(g, lo->whole + 1, last), (tight){NULL, NULL, most}));
+    if (hi)
+        all = gr_alt(g, all, with_fraction(g, naturals(g, hi->whole, hi->whole), (tight){NULL, hi, most}));
     return all;
 }
 
@@ -185,13 +198,21 @@ static gr_node between(ln_grammar *g, const gr_bounds *b, between_fn *fn, bool *
     return all;
 }
 
-gr_node gr_numbers(ln_grammar *g, const gr_bounds *b, bool *fits) { return between(g, b, positive, fits); }
+/* No number of 18 digits is excluded by bounds beyond them, such as those of 64-bit integers. */
+static gr_bounds within_digits(const gr_bounds *b) {
+    gr_bounds out = *b;
+    out.has_lo = b->has_lo && b->lo > -(double)WHOLE_LIMIT;
+    out.has_hi = b->has_hi && b->hi < (double)WHOLE_LIMIT;
+    return out;
+}
+
+gr_node gr_numbers(ln_grammar *g, const gr_bounds *b, bool *fits) {
+    const gr_bounds within = within_digits(b);
+    return between(g, &within, positive, fits);
+}
 
 gr_node gr_integers(ln_grammar *g, const gr_bounds *b, bool *fits) {
-    gr_bounds whole = *b;
-    /* no integer of 18 digits is excluded by bounds beyond them, such as those of 64-bit integers */
-    whole.has_lo = b->has_lo && b->lo > -(double)WHOLE_LIMIT;
-    whole.has_hi = b->has_hi && b->hi < (double)WHOLE_LIMIT;
+    gr_bounds whole = within_digits(b);
     whole.lo = ceil(b->lo), whole.hi = floor(b->hi);
     whole.above = b->above && whole.lo == b->lo;
     whole.below = b->below && whole.hi == b->hi;

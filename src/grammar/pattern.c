@@ -90,7 +90,7 @@ static void negate(class *k) {
     *k = out;
 }
 
-/* Adds the class of \d, \w, \s or a complement. False: `letter` names none. */
+/* Adds the class of \d, \w, \s or a complement, or of the point. False: `letter` names none. */
 static bool add_named(class *k, int letter) {
     static const gr_points digit[] = {{'0', '9'}}, word[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
     static const gr_points space[] = {{9, 13},          {' ', ' '},       {0xa0, 0xa0},     {0x1680, 0x1680},
@@ -118,6 +118,9 @@ static bool add_named(class *k, int letter) {
     }
     return false;
 }
+
+/* The same for the letter after a backslash, where a point is a point. */
+static bool adds_escape(class *k, int letter) { return letter > 0 && letter != '.' && add_named(k, letter); }
 
 /* ---- escapes ---- */
 
@@ -195,7 +198,7 @@ static ln_status literal(reader *r, uint32_t *out) {
 static ln_status class_member(reader *r, class *k, uint32_t *c, bool *single) {
     *single = true;
     if (!take(r, '\\')) return literal(r, c);
-    if (peek(r, 0) > 0 && add_named(k, peek(r, 0))) {
+    if (adds_escape(k, peek(r, 0))) {
         r->at++;
         *single = false;
         return LN_OK;
@@ -259,7 +262,7 @@ static ln_status atom(reader *r, part *out) {
     } else if (take(r, '.')) {
         (void)add_named(&k, '.');
     } else if (take(r, '\\')) {
-        if (peek(r, 0) > 0 && add_named(&k, peek(r, 0))) r->at++;
+        if (adds_escape(&k, peek(r, 0))) r->at++;
         else {
             LN_TRY(escape(r, false, &c));
             LN_TRY(add_range(r, &k, c, c));

@@ -102,6 +102,26 @@ static ln_status set_new(const joining *j, const char *key, json_t *v) {
     return v && json_object_set_new(j->into, key, v) == 0 ? LN_OK : LN_OOM(j->r->err, "a schema");
 }
 
+/* json_equal, which may visit all of both values: the work is counted. */
+static ln_status alike(const joining *j, const json_t *a, const json_t *b, bool *same) {
+    const size_t n = json_is_array(a) ? json_array_size(a) : json_object_size(a);
+    json_t *const x = (json_t *)(uintptr_t)a, *const y = (json_t *)(uintptr_t)b;
+    const char *key;
+    json_t *v;
+    *same = a == b || (n == 0 && json_equal(x, y));
+    LN_TRY(schema_work(j->r, j->at, 1));
+    if (*same || n == 0 || json_typeof(a) != json_typeof(b)) return LN_OK;
+    *same = n == (json_is_array(b) ? json_array_size(b) : json_object_size(b));
+    for (size_t i = 0; *same && i < n && json_is_array(a); i++)
+        LN_TRY(alike(j, json_array_get(a, i), json_array_get(b, i), same));
+    json_object_foreach(x, key, v) {
+        const json_t *other = json_object_get(b, key);
+        *same = *same && other;
+        if (*same) LN_TRY(alike(j, v, other, same));
+    }
+    return LN_OK;
+}
+
 static bool holds(const json_t *list, const json_t *v) {
     for (size_t i = 0; i < json_array_size(list); i++)
         if (json_equal(json_array_get(list, i), v)) return true;
@@ -139,6 +159,7 @@ static ln_status join_types(const joining *j, const char *key, json_t *a, json_t
 
 /* Lists: `required` has the names of both, `enum` the values that both have. */
 static ln_status join_lists(const joining *j, const char *key, json_t *a, json_t *b, bool both) {
+    LN_TRY(schema_work(j->r, j->at, (json_array_size(a) + 1) * (json_array_size(b) + 1)));
     json_t *out = json_array();
     bool ok = out != NULL;
     for (size_t i = 0; ok && i < json_array_size(a); i++)
@@ -150,27 +171,34 @@ static ln_status join_lists(const joining *j, const char *key, json_t *a, json_t
     return LN_OOM(j->r->err, "a schema");
 }
 
-/* A schema within: both must hold. */
+/* A schema within: both must hold. NULL is an absent one, which allows everything; one of them is present. */
 static json_t *both_of(json_t *a, json_t *b) {
-    if (json_is_true(a) || json_equal(a, b)) return json_incref(b);
-    if (json_is_true(b) || json_is_false(a)) return json_incref(a);
+    if (!a || json_is_true(a) || a == b) return json_incref(b);
+    if (!b || json_is_true(b) || json_is_false(a)) return json_incref(a);
     return json_is_false(b) ? json_incref(b) : json_pack("{s:[O,O]}", "allOf", a, b);
 }
 
-/* `properties`: those of both. One that the other schema lacks and excludes is not allowed. */
-static ln_status join_properties(const joining *j, json_t *a, json_t *b, bool a_closed, bool b_closed) {
-    json_t *out = json_object(), *v;
+/* `properties`: those of both. One that only a schema lists must also meet what the other one asks of further
+ * properties, which may exclude it. */
+static ln_status join_properties(const joining *j, json_t *a, json_t *b) {
+    json_t *p = json_object_get(a, "properties"), *q = json_object_get(b, "properties"), *v;
+    json_t *more_a = json_object_get(a, "additionalProperties"),
+           *more_b = json_object_get(b, "additionalProperties");
     const char *name;
+    if (!p && !q) return LN_OK;
+    LN_TRY(schema_work(j->r, j->at, json_object_size(p) + json_object_size(q)));
+    json_t *out = json_object();
     bool ok = out != NULL;
-    json_object_foreach(a, name, v) {
-        json_t *other = json_object_get(b, name);
-        if (!ok) break;
-        json_t *joined = other ? both_of(v, other) : b_closed ? json_false() : json_incref(v);
-        ok = joined && json_object_set_new(out, name, joined) == 0;
+    json_object_foreach(p, name, v) {
+        json_t *other = json_object_get(q, name), *joined = both_of(v, other ? other : more_b);
+        ok = ok && joined && json_object_set(out, name, joined) == 0;
+        json_decref(joined);
     }
-    json_object_foreach(b, name, v) {
-        if (!ok || json_object_get(a, name)) continue;
-        ok = json_object_set_new(out, name, a_closed ? json_false() : json_incref(v)) == 0;
+    json_object_foreach(q, name, v) {
+        if (json_object_get(p, name)) continue;
+        json_t *joined = both_of(v, more_a);
+        ok = ok && joined && json_object_set(out, name, joined) == 0;
+        json_decref(joined);
     }
     if (ok) return set_new(j, "properties", out);
     json_decref(out);
@@ -219,30 +247,63 @@ static ln_status join_keyword(const joining *j, const char *key, json_t *a, json
     static const char *const schemas[] = {"additionalProperties", "unevaluatedProperties", "items",
                                           "propertyNames"};
     static const char *const many[] = {"anyOf", "oneOf"};
-    bool lower;
-    if (json_equal(a, b)) return LN_OK;
+    bool lower, same;
+    LN_TRY(alike(j, a, b, &same));
+    if (same) return LN_OK;
     if (strcmp(key, "type") == 0) return join_types(j, key, a, b);
     if (strcmp(key, "required") == 0) return join_lists(j, key, a, b, false);
     if (strcmp(key, "enum") == 0) return join_lists(j, key, a, b, true);
     if (is_one_of(key, many, LN_COUNT(many))) return join_alternatives(j, key, a, b);
-    if (is_one_of(key, schemas, LN_COUNT(schemas))) return set_new(j, key, both_of(a, b));
+    if (is_one_of(key, schemas, LN_COUNT(schemas)) && !json_is_array(a) && !json_is_array(b))
+        return set_new(j, key, both_of(a, b));
     if (is_bound(key, &lower) && json_is_number(a) && json_is_number(b))
         return set_new(j, key, json_incref((json_number_value(a) > json_number_value(b)) == lower ? a : b));
     return schema_refuse(j->r, j->at, key,
                          "two different values of this keyword cannot be joined; write one schema");
 }
 
-static bool is_closed(const json_t *s) {
-    return json_is_false(json_object_get(s, "additionalProperties")) ||
-           json_is_false(json_object_get(s, "unevaluatedProperties"));
+/* Keywords of one schema whose meaning depends on others beside them, which the other schema has: joined in
+ * one schema they would mean something else. */
+static ln_status check_apart(const joining *j, const json_t *a, const json_t *b) {
+    static const struct {
+        const char *keyword, *beside[3];
+    } bound[] = {{"prefixItems", {"items", "additionalItems"}},
+                 {"patternProperties", {"additionalProperties", "unevaluatedProperties", "properties"}}};
+    for (size_t i = 0; i < LN_COUNT(bound); i++) {
+        if (!json_object_get(a, bound[i].keyword) || json_object_get(b, bound[i].keyword)) continue;
+        for (size_t k = 0; k < LN_COUNT(bound[i].beside) && bound[i].beside[k]; k++) {
+            const json_t *v = json_object_get(b, bound[i].beside[k]);
+            if (v && !json_is_true(v))
+                return schema_refuse(j->r, j->at, bound[i].keyword,
+                                     "it cannot be joined with %s of another schema; write one schema",
+                                     bound[i].beside[k]);
+        }
+    }
+    return LN_OK;
+}
+
+/* A schema as a part of another one: without $ref and allOf at its top, and its unevaluatedProperties, which
+ * see its own properties only, are additionalProperties. */
+static ln_status part_of(schema_reader *r, json_t *s, const schema_place *at, json_t **out) {
+    LN_TRY(schema_flat(r, s, at, out));
+    json_t *rest = json_object_get(*out, "unevaluatedProperties");
+    if (!rest) return LN_OK;
+    json_t *copy = schema_without(r, *out, "unevaluatedProperties");
+    if (!copy) return LN_OOM(r->err, "a schema");
+    if (!json_object_get(copy, "additionalProperties") &&
+        json_object_set(copy, "additionalProperties", rest) != 0)
+        return LN_OOM(r->err, "a schema");
+    *out = copy;
+    return LN_OK;
 }
 
 ln_status schema_join(schema_reader *r, json_t *a, json_t *b, const schema_place *at, json_t **out) {
     char found[80];
     const char *key;
     json_t *v;
-    LN_TRY(schema_flat(r, a, at, &a));
+    LN_TRY(part_of(r, a, at, &a));
     LN_TRY(schema_flat(r, b, at, &b));
+    LN_TRY(schema_work(r, at, 64));
     *out = json_is_true(a) ? b : a;
     if (json_is_boolean(a) || json_is_true(b)) return LN_OK;
     *out = b;
@@ -253,6 +314,8 @@ ln_status schema_join(schema_reader *r, json_t *a, json_t *b, const schema_place
     json_t *into = keep(r, json_copy(a));
     if (!into) return LN_OOM(r->err, "a schema");
     const joining j = {r, into, at};
+    LN_TRY(check_apart(&j, a, b));
+    LN_TRY(check_apart(&j, b, a));
     json_object_foreach(b, key, v) {
         json_t *has = json_object_get(a, key);
         if (schema_is_annotation(key) && has) continue;
@@ -263,10 +326,8 @@ ln_status schema_join(schema_reader *r, json_t *a, json_t *b, const schema_place
             LN_TRY(join_keyword(&j, key, has, v));
         }
     }
-    json_t *p = json_object_get(a, "properties"), *q = json_object_get(b, "properties");
-    if (p || q) LN_TRY(join_properties(&j, p, q, is_closed(a), is_closed(b)));
     *out = into;
-    return LN_OK;
+    return join_properties(&j, a, b);
 }
 
 /* Joins what a $ref names, and the parts of allOf, with what stands beside them. */
@@ -286,7 +347,9 @@ static ln_status flatten(schema_reader *r, json_t *s, const schema_place *at, js
     if (!rest) return LN_OOM(r->err, "a schema");
     for (size_t i = 1; i < json_array_size(parts); i++) {
         const schema_place in = {at, "allOf", 0}, one = {&in, NULL, i};
-        LN_TRY(schema_join(r, all, json_array_get(parts, i), &one, &all));
+        json_t *part;
+        LN_TRY(part_of(r, json_array_get(parts, i), &one, &part));
+        LN_TRY(schema_join(r, all, part, &one, &all));
     }
     return schema_join(r, all, rest, at, out);
 }
@@ -294,6 +357,7 @@ static ln_status flatten(schema_reader *r, json_t *s, const schema_place *at, js
 ln_status schema_flat(schema_reader *r, json_t *s, const schema_place *at, json_t **out) {
     *out = s;
     if (!json_is_object(s) || (!json_object_get(s, "$ref") && !json_object_get(s, "allOf"))) return LN_OK;
+    LN_TRY(schema_work(r, at, 64));
     if (r->depth == MOST_SCHEMA_DEPTH)
         return schema_refuse(r, at, NULL, "schemas refer to each other without end, or deeper than %d levels",
                              MOST_SCHEMA_DEPTH);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { MOST_NAMES = 2048 };
+enum { MOST_NAMES = 2048, MOST_PATTERNS = 64, LONGEST_NAME = 512 };
 
 /* ---- names of further properties ---- */
 
@@ -42,21 +42,26 @@ static void insert(uint32_t *cs, size_t *n, uint32_t c) {
 
 /* What may follow where a name so far agrees with names[0..n): anything but the rest of one of them. Each
  * level is a call, as many as the longest name has characters; `scratch` has room for n names and n
- * characters a level. */
+ * character is a call, at most LONGEST_NAME of them. */
 static gr_node not_these(ln_grammar *g, const char *const *name, size_t n, gr_node any) {
-    uint32_t cs[64];
+    uint32_t *cs = ln_alloc((n + 1) * sizeof *cs);
     size_t n_cs = 0;
     bool ended = false;
+    if (!cs) g->no_memory = true;
+    if (g->no_memory || g->too_large) return ln_free(cs), GR_NOTHING;
     for (size_t i = 0; i < n; i++) {
         uint32_t c;
         if (!*name[i]) ended = true;
-        else if (ln_utf8_get(name[i], strlen(name[i]), &c) > 0 && n_cs < LN_COUNT(cs)) insert(cs, &n_cs, c);
+        else if (ln_utf8_get(name[i], strlen(name[i]), &c) > 0) insert(cs, &n_cs, c);
     }
     gr_node all = gr_alt(g, ended ? GR_NOTHING : GR_EMPTY, gr_seq(g, other_than(g, cs, n_cs), any));
     for (size_t k = 0; k < n_cs; k++) {
         const char **rest = ln_alloc((n + 1) * sizeof *rest);
         size_t n_rest = 0;
-        if (!rest) return g->no_memory = true, GR_NOTHING;
+        if (!rest) {
+            g->no_memory = true;
+            break;
+        }
         for (size_t i = 0; i < n; i++) {
             uint32_t c;
             const int bytes = *name[i] ? ln_utf8_get(name[i], strlen(name[i]), &c) : 0;
@@ -68,6 +73,7 @@ static gr_node not_these(ln_grammar *g, const char *const *name, size_t n, gr_no
                                 not_these(g, (const char *const *)rest, n_rest, any)));
         ln_free(rest);
     }
+    ln_free(cs);
     return all;
 }
 
@@ -76,9 +82,7 @@ static ln_status further_names(schema_reader *r, json_t *s, const schema_place *
     json_t *listed = json_object_get(s, "properties"), *rule = json_object_get(s, "propertyNames"), *v;
     const char *key;
     size_t n = 0;
-    if (rule && json_object_size(listed) > 0)
-        return schema_refuse(r, at, "propertyNames", "this keyword is supported without properties only");
-    if (rule) {
+    if (rule) { /* `further` allows it without listed properties only */
         const schema_place in = {at, "propertyNames", 0};
         json_t *text = json_pack("{s:s}", "type", "string");
         if (!text || json_array_append_new(r->made, text) != 0) return LN_OOM(r->err, "a schema");
@@ -89,7 +93,17 @@ static ln_status further_names(schema_reader *r, json_t *s, const schema_place *
     if (json_object_size(listed) == 0) return LN_OK;
     const char **name = ln_alloc((json_object_size(listed) + 1) * sizeof *name);
     if (!name) return LN_OOM(r->err, "a schema");
-    json_object_foreach(listed, key, v) name[n++] = key;
+    json_object_foreach(listed, key, v) {
+        if (strlen(key) <= LONGEST_NAME) name[n++] = key;
+    }
+    if (n < json_object_size(listed)) {
+        ln_free(name);
+        return schema_refuse(r, at, "properties",
+                             "a name is longer than %d bytes, which is supported only where further "
+                             "properties "
+                             "are excluded; set additionalProperties to false",
+                             LONGEST_NAME);
+    }
     const gr_node any = gr_repeat(r->g, gr_characters(r->g, plain, LN_COUNT(plain)), 0, GR_UNBOUNDED);
     *out = gr_all(r->g, gr_texts(r->g, "\""), not_these(r->g, (const char *const *)name, n, any),
                   gr_texts(r->g, "\""));
@@ -101,20 +115,56 @@ static gr_node member_of(const schema_reader *r, gr_node name, gr_node value) {
     return gr_all(r->g, name, gr_texts(r->g, ":"), r->json.blank, value);
 }
 
-/* A property that is none of the listed ones; GR_NOTHING where there may be none. */
-static ln_status further(schema_reader *r, json_t *s, const schema_place *at, gr_node *out) {
-    json_t *more = json_object_get(s, "additionalProperties"),
-           *patterns = json_object_get(s, "patternProperties"), *v;
-    const char *key, *keyword = "additionalProperties";
+/* What the properties that are not listed must meet, and the keyword that says so; NULL: there is none. */
+static json_t *rule_of_others(const json_t *s, const char **keyword) {
+    json_t *more = json_object_get(s, "additionalProperties");
+    *keyword = "additionalProperties";
+    if (more) return more;
+    more = json_object_get(s, "unevaluatedProperties");
+    if (more) *keyword = "unevaluatedProperties";
+    return more;
+}
+
+/* The text that every name of a pattern begins with: "^" and characters that stand for themselves. */
+static size_t literal_start(const char *pattern) {
+    size_t n = 0;
+    if (pattern[0] != '^' || strchr(pattern, '|')) return 0;
+    while (pattern[n + 1] && !strchr("\\^$.*+?()[]{}", pattern[n + 1])) n++;
+    return n > 0 && pattern[n + 1] && strchr("*?{", pattern[n + 1]) ? n - 1 : n; /* a repeated one may lack */
+}
+
+/* Whether some name may have both patterns, as far as their beginnings say. */
+static bool may_overlap(const char *a, const char *b) {
+    const size_t n = LN_MIN(literal_start(a), literal_start(b));
+    return strncmp(a + 1, b + 1, n) == 0 || n == 0;
+}
+
+/* A name that has two patterns would need to meet both schemas. */
+static ln_status check_patterns(const schema_reader *r, json_t *patterns, const schema_place *at) {
+    const char *a, *b;
+    char first[80], second[80];
+    json_t *x, *y;
+    if (json_object_size(patterns) > MOST_PATTERNS)
+        return schema_refuse(r, at, "patternProperties", "expected at most %d patterns, found %zu",
+                             MOST_PATTERNS, json_object_size(patterns));
+    json_object_foreach(patterns, a, x) {
+        json_object_foreach(patterns, b, y) {
+            if (strcmp(a, b) < 0 && may_overlap(a, b) && !json_equal(x, y))
+                return schema_refuse(r, at, "patternProperties",
+                                     "names may have both '%s' and '%s'; begin each pattern with ^ and "
+                                     "a text of its own",
+                                     ln_excerpt(first, a, strlen(a)), ln_excerpt(second, b, strlen(b)));
+        }
+    }
+    return LN_OK;
+}
+
+static ln_status pattern_members(schema_reader *r, json_t *patterns, const schema_place *at, gr_node *out) {
+    const char *key;
     gr_node name, value;
     uint32_t shortest, longest;
-    const bool listed = json_object_size(json_object_get(s, "properties")) > 0;
-    *out = GR_NOTHING;
-    if (!more)
-        more = json_object_get(s, "unevaluatedProperties"),
-        keyword = more ? "unevaluatedProperties" : keyword;
-    if (json_object_size(patterns) > 0 && listed)
-        return schema_refuse(r, at, "patternProperties", "this keyword is supported without properties only");
+    json_t *v;
+    LN_TRY(check_patterns(r, patterns, at));
     json_object_foreach(patterns, key, v) {
         const schema_place in = {at, "patternProperties", 0}, one = {&in, key, 0};
         LN_TRY(gr_pattern(r->g, key, strlen(key), GR_IN_STRING, false, &name, &shortest, &longest, r->err));
@@ -122,7 +172,25 @@ static ln_status further(schema_reader *r, json_t *s, const schema_place *at, gr
         name = gr_all(r->g, gr_texts(r->g, "\""), name, gr_texts(r->g, "\""));
         *out = gr_alt(r->g, *out, member_of(r, name, value));
     }
-    if (json_object_size(patterns) > 0 || (!more && listed) || json_is_false(more)) return LN_OK;
+    return gr_check(r->g, r->err);
+}
+
+/* A property that is none of the listed ones; GR_NOTHING where there may be none. */
+static ln_status further(schema_reader *r, json_t *s, const schema_place *at, gr_node *out) {
+    json_t *patterns = json_object_get(s, "patternProperties");
+    const char *keyword;
+    json_t *more = rule_of_others(s, &keyword);
+    gr_node name, value;
+    const bool listed = json_object_size(json_object_get(s, "properties")) > 0,
+               patterned = json_object_size(patterns) > 0;
+    *out = GR_NOTHING;
+    if (patterned && listed)
+        return schema_refuse(r, at, "patternProperties", "this keyword is supported without properties only");
+    if ((patterned || listed) && json_object_get(s, "propertyNames"))
+        return schema_refuse(r, at, "propertyNames",
+                             "this keyword is supported without properties and patternProperties only");
+    if (patterned) return pattern_members(r, patterns, at, out);
+    if ((!more && listed) || json_is_false(more)) return LN_OK;
     value = r->json.value;
     const schema_place in = {at, keyword, 0};
     if (more) LN_TRY(schema_value(r, more, &in, &value));
@@ -163,6 +231,9 @@ static ln_status check_object(const schema_reader *r, const json_t *s, const sch
     if (json_object_size(listed) > MOST_NAMES)
         return schema_refuse(r, at, "properties", "expected at most %d properties, found %zu", MOST_NAMES,
                              json_object_size(listed));
+    if (json_array_size(required) > MOST_NAMES)
+        return schema_refuse(r, at, "required", "expected at most %d names, found %zu", MOST_NAMES,
+                             json_array_size(required));
     return LN_OK;
 }
 
@@ -170,8 +241,8 @@ static ln_status check_object(const schema_reader *r, const json_t *s, const sch
 static ln_status listed_properties(schema_reader *r, json_t *s, const schema_place *at, gr_node other,
                                    property *p, size_t *n) {
     json_t *listed = json_object_get(s, "properties"), *required = json_object_get(s, "required"), *v;
-    json_t *more = json_object_get(s, "additionalProperties");
-    const char *name;
+    const char *name, *keyword;
+    json_t *more = rule_of_others(s, &keyword);
     char shown[80];
     size_t i;
     gr_node value;
@@ -187,9 +258,9 @@ static ln_status listed_properties(schema_reader *r, json_t *s, const schema_pla
         p[(*n)++] = (property){member_of(r, gr_json_string(r->g, name, strlen(name)), value), must};
     }
     json_array_foreach(required, i, v) {
-        const schema_place in = {at, "additionalProperties", 0};
+        const schema_place in = {at, keyword, 0};
         name = json_string_value(v);
-        if (json_object_get(listed, name) || is_required(required, name) == false) continue;
+        if (json_object_get(listed, name)) continue;
         if (json_object_get(s, "patternProperties") || json_object_get(s, "propertyNames"))
             return schema_refuse(r, at, "required", "\"%s\" is not among the properties",
                                  ln_excerpt(shown, name, strlen(name)));
@@ -217,11 +288,12 @@ static gr_node members(const schema_reader *r, const property *p, size_t n, gr_n
     return rest;
 }
 
-static gr_node object_of(const schema_reader *r, const property *p, size_t n, gr_node other,
-                         uint32_t min_others, uint32_t max_others) {
+/* `least`: the least number of properties beside the required ones, 0 or 1. */
+static gr_node object_of(const schema_reader *r, const property *p, size_t n, gr_node other, uint32_t least,
+                         uint32_t max_others) {
     const gr_node comma = gr_seq(r->g, gr_texts(r->g, ","), r->json.blank);
     const gr_node more = gr_repeat(r->g, gr_seq(r->g, comma, other), 0, max_others);
-    if (n == 0) return gr_json_list(r->g, &r->json, '{', other, min_others, max_others, '}');
+    if (n == 0) return gr_json_list(r->g, &r->json, '{', other, least, max_others, '}');
     gr_node first = GR_NOTHING;
     size_t i = 0;
     for (; i < n; i++) { /* property i is the first that is written */
@@ -229,36 +301,36 @@ static gr_node object_of(const schema_reader *r, const property *p, size_t n, gr
         if (p[i].required) break;
     }
     if (i == n) { /* none is required */
-        gr_node only = GR_EMPTY;
         if (other != GR_NOTHING && max_others > 0)
-            only = gr_optional(r->g,
-                               gr_seq(r->g, other,
-                                      gr_repeat(r->g, gr_seq(r->g, comma, other), 0,
-                                                max_others == GR_UNBOUNDED ? max_others : max_others - 1)));
-        first = gr_alt(r->g, first, only);
+            first = gr_alt(r->g, first,
+                           gr_seq(r->g, other,
+                                  gr_repeat(r->g, gr_seq(r->g, comma, other), 0,
+                                            max_others == GR_UNBOUNDED ? max_others : max_others - 1)));
+        if (least == 0) first = gr_optional(r->g, first);
     }
     return gr_all(r->g, gr_texts(r->g, "{"), r->json.blank, first, r->json.blank, gr_texts(r->g, "}"));
 }
 
 /* Bounds of the number of properties. They are met by bounding how many others there are; otherwise they are
- * refused. */
+ * refused. Names of others may repeat, so that at most one of them is sure to count. */
 static ln_status bound_others(const schema_reader *r, const json_t *s, const schema_place *at,
                               const property *p, size_t n, gr_node other, uint32_t *min, uint32_t *max) {
     uint32_t least, most, must = 0;
     LN_TRY(schema_count(r, s, at, "minProperties", 0, &least));
     LN_TRY(schema_count(r, s, at, "maxProperties", GR_UNBOUNDED, &most));
     for (size_t i = 0; i < n; i++) must += p[i].required;
-    *min = n == 0 ? least : 0;
+    *min = least > must;
     *max = other == GR_NOTHING ? 0 : GR_UNBOUNDED;
-    if (n > 0 && least > must)
+    if (least > LN_MAX(must, 1))
         return schema_refuse(r, at, "minProperties",
-                             "with listed properties at most the %u required ones are supported", must);
+                             "at most %u is supported here; list as many properties as required",
+                             LN_MAX(must, 1));
     if (most == GR_UNBOUNDED) return LN_OK;
     if (most < n)
         return schema_refuse(r, at, "maxProperties", "fewer than the %zu listed properties are not supported",
                              n);
     if (other != GR_NOTHING) *max = most - (uint32_t)n;
-    return *max < *min ? schema_refuse(r, at, "maxProperties", "it is less than minProperties") : LN_OK;
+    return most < least ? schema_refuse(r, at, "maxProperties", "it is less than minProperties") : LN_OK;
 }
 
 ln_status schema_object(schema_reader *r, json_t *s, const schema_place *at, gr_node *out) {

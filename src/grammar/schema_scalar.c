@@ -3,29 +3,53 @@
 
 #include <string.h>
 
+enum { LONGEST_FORMAT = 2048 }; /* characters that a text of a known format may have, and more */
+
 /* ---- strings ---- */
 
-/* The formats of JSON schemas that are regular, as patterns; RFC 3339, 4122, 5322 and 3986 allow more. */
+/* The formats of JSON schemas that are regular, as patterns that programs which read them agree on; RFC 3339,
+ * 4122, 5322 and 3986 allow more. Repetitions are bounded, so that a text comes to an end. */
 static const char *pattern_of_format(const char *format) {
-#define DATE  "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
-#define TIME  "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
-#define LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+#define YEAR "([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
+#define LEAP "([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)"
+#define DAY  "(0[1-9]|1[0-9]|2[0-8])"
+#define DATE                                                                                          \
+    "(" YEAR "-((0[13578]|1[02])-(" DAY "|29|3[01]|30)|(0[469]|11)-(" DAY "|29|30)|02-" DAY ")|" LEAP \
+    "-02-29)"
+#define HOUR  "([01][0-9]|2[0-3])"
+#define TIME  HOUR ":[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]" HOUR ":[0-5][0-9])"
+#define N     "[0-9]{1,6}"
+#define CLOCK "T(" N "H(" N "M(" N "S)?)?|" N "M(" N "S)?|" N "S)"
+#define LABEL "[A-Za-z0-9]{1,20}(-[A-Za-z0-9]{1,20}){0,2}"
+#define NAME  "[A-Za-z0-9_+-]{1,30}"
 #define OCTET "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+#define IPV4  OCTET "(\\." OCTET "){3}"
 #define HEX16 "[0-9a-fA-F]{1,4}"
+#define IPV6  "(" HEX16 ":){7}" HEX16
+#define UUID(version, variant) \
+    "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-" version "[0-9a-fA-F]{3}-" variant "[0-9a-fA-F]{3}-[0-9a-fA-F]{12}"
+#define HOST      "((" LABEL "\\.){0,3}[A-Za-z][A-Za-z0-9]{0,20}|" IPV4 ")"
+#define URI(more) "([A-Za-z0-9._~!$&'()*+,;=:@" more "-]|%[0-9A-Fa-f]{2})"
     static const struct {
         const char *format, *pattern;
     } known[] = {
         {"date", DATE},
         {"time", TIME},
         {"date-time", DATE "T" TIME},
-        {"duration", "P([0-9]+W|([0-9]+Y)?([0-9]+M)?[0-9]+D(T([0-9]+H)?([0-9]+M)?[0-9]+S)?|T([0-9]+H)?([0-9]+"
-                     "M)?[0-9]+S)"},
-        {"email", "[A-Za-z0-9_+-]+(\\.[A-Za-z0-9_+-]+)*@" LABEL "(\\." LABEL ")+"},
-        {"hostname", LABEL "(\\." LABEL ")*"},
-        {"ipv4", OCTET "(\\." OCTET "){3}"},
-        {"ipv6", "(" HEX16 ":){7}" HEX16},
-        {"uuid", "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"},
-        {"uri", "[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._~:/?#@!$&'()*+,;=%-]+"},
+        {"duration", "P(" N "W|(" N "Y(" N "M(" N "D)?)?|" N "M(" N "D)?|" N "D)(" CLOCK ")?|" CLOCK ")"},
+        {"email", NAME "(\\." NAME ")?@" LABEL "(\\." LABEL "){0,2}\\.[A-Za-z]{2,10}"},
+        {"hostname", LABEL "(\\." LABEL "){0,3}"},
+        {"ipv4", IPV4},
+        {"ipv6", IPV6},
+        {"ipvanyaddress", IPV4 "|" IPV6}, /* pydantic's, like uuid1 .. uuid5 */
+        {"uuid", UUID("[0-9a-fA-F]", "[0-9a-fA-F]")},
+        {"uuid1", UUID("1", "[89abAB]")},
+        {"uuid3", UUID("3", "[89abAB]")},
+        {"uuid4", UUID("4", "[89abAB]")},
+        {"uuid5", UUID("5", "[89abAB]")},
+        {"uri", "[A-Za-z][A-Za-z0-9+.-]{0,15}://" HOST
+                "(:[1-9][0-9]{0,3})?(/" URI("/") "{0,400})?(\\?" URI("/?") "{0,150})?(#" URI("/?") "{0,30})"
+                                                                                                   "?"},
     };
     for (size_t i = 0; i < LN_COUNT(known); i++)
         if (strcmp(format, known[i].format) == 0) return known[i].pattern;
@@ -69,7 +93,7 @@ ln_status schema_string(schema_reader *r, json_t *s, const schema_place *at, gr_
     if (pattern) /* a format beside it is an annotation, as in the standard */
         return by_pattern(r, json_string_value(pattern), json_string_length(pattern), false, min, max, at,
                           "pattern", out);
-    if (known && min <= 1 && max == GR_UNBOUNDED)
+    if (known && min <= 1 && max >= LONGEST_FORMAT) /* shorter bounds are kept instead of the format */
         return by_pattern(r, known, strlen(known), true, 0, max, at, "format", out);
     *out = gr_all(r->g, gr_texts(r->g, "\""), gr_repeat(r->g, r->json.character, min, max),
                   gr_texts(r->g, "\""));

@@ -278,6 +278,7 @@ ln_status ln_package_assistant_mask(const ln_package *m, const ln_prompt *p, ln_
     ln_str mask = {0};
     ln_conversation talk = {p->messages,      p->n_messages,    p->request,
                             p->request_bytes, p->template_args, p->template_args_bytes};
+    ln_mask_report report;
     ln_status st = LN_OK;
     if (!p->messages == !p->request || p->text || p->ids)
         return ln_fail(err, LN_EUSAGE, "expected a conversation: messages or a request");
@@ -285,7 +286,8 @@ ln_status ln_package_assistant_mask(const ln_package *m, const ln_prompt *p, ln_
         return ln_fail(err, LN_EUNSUPPORTED,
                        "this model has no chat template that can be used; name one when it is opened");
     if (p->messages) LN_TRY(check_messages(p->messages, p->n_messages, err));
-    LN_GO(ln_model_template_assistant_mask(m->tmpl, m->tok, &talk, &ids, &mask, &out->n_unmatched, err));
+    LN_GO(ln_model_template_assistant_mask(m->tmpl, m->tok, &talk, &ids, &mask, &report, err));
+    out->n_unmatched = report.n_unmatched;
     out->n_ids = ids.n;
     out->ids = ln_alloc(ids.n * sizeof *out->ids + 1);
     out->mask = ln_alloc(ids.n + 1);

@@ -26,13 +26,30 @@ static const struct {
 #undef SCHEMA
 };
 
+/* Members of conversations with a model whose calls of tools are read; first among the properties. */
+static const char tool_members[] =
+    "\"tools\":{\"anyOf\":[{\"type\":\"null\"},{\"type\":\"array\",\"maxItems\":128,\"items\":{\"$ref\":"
+    "\"#/components/schemas/Tool\"}}]},\"tool_choice\":{\"enum\":[\"auto\",\"none\",null]},"
+    "\"parallel_tool_calls\":{\"type\":[\"boolean\",\"null\"]},";
+
+static void put_schema(ln_str *out, const char *name, const char *text, bool tools) {
+    static const char properties[] = "\"properties\":{";
+    const char *at = tools && strcmp(name, "ChatRequest") == 0 ? strstr(text, properties) : NULL;
+    ln_str_addf(out, "\"%s\":", name);
+    if (at) {
+        at += sizeof properties - 1;
+        ln_str_add(out, text, (size_t)(at - text));
+        ln_str_adds(out, tool_members);
+    }
+    ln_str_adds(out, at ? at : text);
+    ln_str_adds(out, ",");
+}
+
 static void put_schemas(ln_str *out, const server *s) {
     ln_str_addf(out, "\"schemas\":{\"Id\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":%lld},",
                 (long long)s->info.vocab_size - 1);
     for (size_t i = 0; i < LN_COUNT(schemas); i++) {
-        ln_str_addf(out, "\"%s\":", schemas[i].name);
-        ln_str_adds(out, schemas[i].text);
-        ln_str_adds(out, ",");
+        put_schema(out, schemas[i].name, schemas[i].text, s->info.tool_form[0] != 0);
     }
     ln_str_adds(out,
                 "\"Error\":{\"type\":\"object\",\"required\":[\"error\"],\"properties\":{\"error\":{\"type\":"

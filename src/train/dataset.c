@@ -218,6 +218,7 @@ ln_status train_data_open(train_data *out, const ln_package *m, const char *path
     ln_status st = load_lines(&l, fd, err);
     (void)close(fd);
     out->n_unmatched = l.report.n_unmatched;
+    out->n_parted = l.report.n_parted;
     ln_sha256_hex(&l.digest, out->digest);
     if (st == LN_OK) st = check_all(&l, err);
     ln_ids_free(&l.ids);
@@ -251,4 +252,9 @@ void train_data_say(const train_data *d) {
                "once "
                "more messages follow, or not without them",
                shown, d->n_unmatched);
+    if (d->n_parted)
+        ln_log(LN_LOG_WARN,
+               "%s: %zu turns of the assistant lack what the template writes before an answer (<think>, for "
+               "example): the model learns to answer without it, and will be given it",
+               shown, d->n_parted);
 }

@@ -46,6 +46,7 @@ typedef struct train_data {
     size_t n_dropped;           /* lines without a counted target */
     uint64_t first_dropped;     /* the first of these lines */
     size_t n_unmatched;         /* turns of the assistant that could not be located */
+    size_t n_parted;            /* turns that lack the end of the header of an answer */
     char digest[LN_SHA256_HEX]; /* of the file's bytes */
     char unread[256];           /* names of members that are not read, separated by commas; "" where none */
 } train_data;
@@ -72,6 +73,7 @@ ln_status train_data_paths(const char *data, const char *valid_file, char train[
  * LN_EUNSUPPORTED: the line is bad; the message names neither file nor line. LN_EMEMORY. */
 typedef struct train_line_report {
     size_t n_unmatched; /* turns that could not be located */
+    size_t n_parted;    /* turns that lack the end of the header of an answer */
     char *unread;       /* [256] names of members that are not read; new names are added */
 } train_line_report;
 ln_status train_line_read(const ln_package *m, const char *text, size_t bytes, train_kind *kind, ln_ids *ids,

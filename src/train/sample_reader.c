@@ -359,10 +359,11 @@ static ln_status need_template(const ln_package *m, ln_error *err) {
 }
 
 static ln_status encode_talk(line_reader *r, const ln_conversation *talk, ln_error *err) {
-    size_t n_unmatched = 0;
+    ln_mask_report report;
     LN_TRY(need_template(r->m, err));
-    LN_TRY(ln_model_template_assistant_mask(r->m->tmpl, r->m->tok, talk, r->ids, r->mask, &n_unmatched, err));
-    r->report->n_unmatched += n_unmatched;
+    LN_TRY(ln_model_template_assistant_mask(r->m->tmpl, r->m->tok, talk, r->ids, r->mask, &report, err));
+    r->report->n_unmatched += report.n_unmatched;
+    r->report->n_parted += report.n_parted;
     return LN_OK;
 }
 

@@ -355,6 +355,9 @@ static void names_and_sizes(void **state) {
     const ln_message talk[] = {{"user", "Hi", 2}};
     const ln_prompt p = {.size = sizeof(ln_prompt), .messages = talk, .n_messages = 1};
     FAILS(LN_EUNSUPPORTED, "older has no", ln_backend_chat(m, &p, NULL, NULL, NULL, NULL, NULL));
+    const ln_sampling how = {
+        .size = sizeof how, .top_p = 1, .repeat_penalty = 1, .tool_choice = LN_TOOLS_AUTO};
+    FAILS(LN_EUNSUPPORTED, "ln_sampling.tool_choice", ln_backend_chat(m, &p, &how, NULL, NULL, NULL, NULL));
     ln_backend_close(&m);
 }
 

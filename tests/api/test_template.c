@@ -175,8 +175,8 @@ static void templates_alone(void **s) {
     ln_rendering_free(&r);
 }
 
-/* The texts of the tokens that the assistant wrote, each followed by a bar. */
-static void marked_texts(const ln_model *m, const char *request, char out[200]) {
+/* The texts of the tokens that the assistant wrote, each followed by `bar`. */
+static void marked_texts(const ln_model *m, const char *request, const char *bar, char out[200]) {
     const ln_prompt p = {.size = sizeof p, .request = request, .request_bytes = strlen(request)};
     ln_token_mask marked;
     ln_error err = {0};
@@ -188,8 +188,9 @@ static void marked_texts(const ln_model *m, const char *request, char out[200]) 
                                        &bytes, &err),
                          LN_OK);
         n += bytes;
-        assert_true(n < 198);
-        out[n++] = '|';
+        assert_true(n + strlen(bar) < 199);
+        memcpy(out + n, bar, strlen(bar));
+        n += strlen(bar);
     }
     out[n] = '\0';
     ln_token_mask_free(&marked);
@@ -220,17 +221,53 @@ static void tokens_across_a_block(void **s) {
     assert_int_equal(ln_model_open(&m, dir, NULL, &err), LN_OK);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         (void)snprintf(request, sizeof request, "{\"messages\":[%s]}", rows[i].messages);
-        marked_texts(m, request, got);
+        marked_texts(m, request, "|", got);
         assert_string_equal(got, rows[i].marked);
     }
     ln_model_close(&m);
     put("chat_template.jinja", FORM);
 }
 
+#define THINKS                                                                                            \
+    "{% for m in messages %}{% if m.role == 'assistant' %}[A]{{ m.content.split('</think>')[-1] }}[E]{% " \
+    "else "                                                                                               \
+    "%}[U]{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}[A]<think>\n{% endif %}"
+#define ROLES                                                                                         \
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }};{% endfor %}{% if add_generation_prompt %}" \
+    "[assistant]<think>\n{% endif %}"
+
+/* A template that writes <think> before an answer, and turns without it, as DeepSeek R1's: a turn begins
+ * where the two part, also where its text begins as the header goes on. */
+static void turns_without_the_header(void **s) {
+    (void)s;
+    static const struct {
+        const char *form, *messages, *marked;
+    } rows[] = {{THINKS, USER("a") SAYS("Yes."), "Yes.[E]"},
+                {THINKS, USER("a") SAYS("<think>r</think>Yes") "," USER("b") SAYS("No"), "Yes[E]No[E]"},
+                {THINKS, USER("a") SAYS("<this>"), "<this>[E]"},
+                {THINKS, USER("a") SAYS(""), "[E]"},
+                {ROLES, USER("a") SAYS("<t") "," USER("b") SAYS("No"), "<t;No;"}};
+    ln_model *m;
+    ln_error err = {0};
+    char request[400], got[200];
+    put("tokenizer_config.json", "{}");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        put("chat_template.jinja", rows[i].form);
+        assert_int_equal(ln_model_open(&m, dir, NULL, &err), LN_OK);
+        (void)snprintf(request, sizeof request, "{\"messages\":[%s]}", rows[i].messages);
+        marked_texts(m, request, "", got);
+        assert_string_equal(got, rows[i].marked);
+        ln_model_close(&m);
+    }
+    put("chat_template.jinja", FORM);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_bos), cmocka_unit_test(requests_are_tidied),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_bos),
+                                       cmocka_unit_test(requests_are_tidied),
                                        cmocka_unit_test(requests_have_messages),
                                        cmocka_unit_test(templates_alone),
-                                       cmocka_unit_test(tokens_across_a_block)};
+                                       cmocka_unit_test(tokens_across_a_block),
+                                       cmocka_unit_test(turns_without_the_header)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -274,6 +274,18 @@ static void thinking(void **state) {
             "usage.input_tokens", "usage.cache_read_input_tokens", n);
 }
 
+/* The OpenAPI document has tools where the model's calls are read. */
+static void document(void **state) {
+    (void)state;
+    reply r = call("GET", "/openapi.json", "", NULL);
+    json_t *a = json_of(&r);
+    assert_non_null(at(a, "components.schemas.ChatRequest.properties.tools"));
+    assert_non_null(at(a, "components.schemas.ChatRequest.properties.messages"));
+    assert_non_null(at(a, "components.schemas.Tool.properties.function"));
+    json_decref(a);
+    drop_reply(&r);
+}
+
 /* ---- refusals ---- */
 
 static void refusals(void **state) {
@@ -395,9 +407,9 @@ static void required(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(chat),     cmocka_unit_test(chat_stream),
-                                       cmocka_unit_test(messages), cmocka_unit_test(responses),
-                                       cmocka_unit_test(thinking), cmocka_unit_test(results_of_tools),
-                                       cmocka_unit_test(refusals), cmocka_unit_test(required)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chat),      cmocka_unit_test(chat_stream), cmocka_unit_test(messages),
+        cmocka_unit_test(responses), cmocka_unit_test(thinking),    cmocka_unit_test(results_of_tools),
+        cmocka_unit_test(document),  cmocka_unit_test(refusals),    cmocka_unit_test(required)};
     return cmocka_run_group_tests(tests, start, end);
 }
