@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { MOST_NAMES = 2048, MOST_PATTERNS = 64, LONGEST_NAME = 512 };
+enum { MOST_NAMES = 1024, MOST_PATTERNS = 64, LONGEST_NAME = 512 };
 
 /* ---- names of further properties ---- */
 
@@ -275,40 +275,33 @@ static ln_status listed_properties(schema_reader *r, json_t *s, const schema_pla
     return LN_OK;
 }
 
-/* The members from property i on, all of them after a comma. */
-static gr_node members(const schema_reader *r, const property *p, size_t n, gr_node others) {
+/* The members of an object: listed properties in their order, then further ones (`more`: at least one of
+ * them). What may follow a comma is built from the last property to the first: it is one of the properties up
+ * to the next required one, with what follows that. */
+static gr_node members(const schema_reader *r, const property *p, size_t n, gr_node more, bool may_be_empty) {
     const gr_node comma = gr_seq(r->g, gr_texts(r->g, ","), r->json.blank);
-    gr_node rest = others; /* further properties after a comma, any number */
-    /* `first`: the same where nothing stands before. It begins with one of the properties up to the first
-     * required one, or with a further property. */
+    bool required = false; /* one of those from i on */
     for (size_t i = n; i-- > 0;) {
-        const gr_node one = gr_all(r->g, comma, p[i].member);
-        rest = gr_seq(r->g, p[i].required ? one : gr_optional(r->g, one), rest);
+        const gr_node rest = gr_seq(r->g, comma, more);
+        const gr_node one = gr_seq(r->g, p[i].member, required ? rest : gr_optional(r->g, rest));
+        more = p[i].required ? one : gr_alt(r->g, one, more);
+        required = required || p[i].required;
     }
-    return rest;
+    return required || !may_be_empty ? more : gr_optional(r->g, more);
 }
 
 /* `least`: the least number of properties beside the required ones, 0 or 1. */
 static gr_node object_of(const schema_reader *r, const property *p, size_t n, gr_node other, uint32_t least,
                          uint32_t max_others) {
     const gr_node comma = gr_seq(r->g, gr_texts(r->g, ","), r->json.blank);
-    const gr_node more = gr_repeat(r->g, gr_seq(r->g, comma, other), 0, max_others);
+    gr_node more = GR_NOTHING;
     if (n == 0) return gr_json_list(r->g, &r->json, '{', other, least, max_others, '}');
-    gr_node first = GR_NOTHING;
-    size_t i = 0;
-    for (; i < n; i++) { /* property i is the first that is written */
-        first = gr_alt(r->g, first, gr_seq(r->g, p[i].member, members(r, p + i + 1, n - i - 1, more)));
-        if (p[i].required) break;
-    }
-    if (i == n) { /* none is required */
-        if (other != GR_NOTHING && max_others > 0)
-            first = gr_alt(r->g, first,
-                           gr_seq(r->g, other,
-                                  gr_repeat(r->g, gr_seq(r->g, comma, other), 0,
-                                            max_others == GR_UNBOUNDED ? max_others : max_others - 1)));
-        if (least == 0) first = gr_optional(r->g, first);
-    }
-    return gr_all(r->g, gr_texts(r->g, "{"), r->json.blank, first, r->json.blank, gr_texts(r->g, "}"));
+    if (max_others > 0)
+        more = gr_seq(r->g, other,
+                      gr_repeat(r->g, gr_seq(r->g, comma, other), 0,
+                                max_others == GR_UNBOUNDED ? max_others : max_others - 1));
+    return gr_all(r->g, gr_texts(r->g, "{"), r->json.blank, members(r, p, n, more, least == 0), r->json.blank,
+                  gr_texts(r->g, "}"));
 }
 
 /* Bounds of the number of properties. They are met by bounding how many others there are; otherwise they are
