@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { MOST_PLACE = 16 }; /* names of a place in a message */
+
 /* ---- messages ---- */
 
 static void put_place(const schema_place *at, ln_str *out) {
@@ -18,7 +20,12 @@ static void put_place(const schema_place *at, ln_str *out) {
     char shown[80];
     size_t n = 0;
     for (; at && n < LN_COUNT(up); at = at->outer) up[n++] = at;
+    const size_t all = n;
     while (n-- > 0) {
+        if (all > MOST_PLACE && n == all - MOST_PLACE / 2) { /* the middle of a long one is left out */
+            ln_str_adds(out, "...");
+            n = MOST_PLACE / 2 - 1;
+        }
         if (up[n]->name) ln_str_addf(out, ".%s", ln_excerpt(shown, up[n]->name, strlen(up[n]->name)));
         else ln_str_addf(out, "[%zu]", up[n]->index);
     }

@@ -278,7 +278,7 @@ static ln_status fault_of(ln_matcher *m, ln_error *err) {
         return ln_fail(err, LN_EINVALID,
                        "the form is nested deeper than %d expressions; nest fewer groups or brackets",
                        MOST_DEPTH);
-    return ln_fail(err, LN_EMEMORY,
+    return ln_fail(err, LN_EINVALID,
                    "the form needs more than %d states at once; use fewer alternatives, or lower bounds of "
                    "repetitions",
                    MOST_STATES);

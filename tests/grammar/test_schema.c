@@ -175,7 +175,10 @@ static void hostile_schemas_are_refused(void **state) {
         ln_str_adds(&form, ",");
     }
     ln_str_adds(&form, "\"40\":{}}}}");
-    FAILS(LN_EINVALID, "too large once its references", ln_grammar_open(&g, form.data, form.len, err));
+    ln_error why;
+    assert_int_equal(ln_grammar_open(&g, form.data, form.len, &why), LN_EINVALID);
+    assert_non_null(strstr(why.message, "too large once its references"));
+    assert_true(strlen(why.message) < 300); /* the middle of the place is left out */
     form.len = 0;
     ln_str_adds(&form, "{\"schema\":{\"$ref\":\"#/$defs/0\",\"$defs\":{");
     for (int i = 0; i < 30; i++) {
