@@ -82,7 +82,7 @@ static ln_status bound_of(const form_reader *r, const json_t *v, const char *nam
 static ln_status of_kind(form_reader *r, const json_t *v, const char *kind, const char *place, gr_node *out) {
     const json_t *what = json_object_get(v, kind);
     char found[80], in[PLACE];
-    uint32_t a, b;
+    uint32_t a = 0, b = GR_UNBOUNDED;
     (void)snprintf(in, sizeof in, "%.200s%s%s", place, place[0] ? "." : "", kind);
     if (strcmp(kind, "schema") == 0) return gr_schema(r->g, what, in, out, r->err);
     if (strcmp(kind, "sequence") == 0) return items_of(r, what, in, false, out);

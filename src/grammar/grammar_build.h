@@ -128,7 +128,9 @@ gr_node gr_numbers(ln_grammar *g, const gr_bounds *b, bool *fits);
 /* ---- pattern.c ---- */
 
 /* A regular expression in a spelling; `anchored`: it must match the whole text, else a part of it, as in a
- * JSON schema. *shortest and *longest receive the least and the most characters, GR_UNBOUNDED for no limit.
+ * JSON schema. *shortest and *longest say how many characters are wanted, GR_UNBOUNDED for no limit: where
+ * one repeated character decides the length, its repetitions are bounded. They receive the least and the most
+ * characters that the expression then has.
  * LN_EINVALID: the message says where and what is not supported. */
 ln_status gr_pattern(ln_grammar *g, const char *pattern, size_t bytes, gr_spelling how, bool anchored,
                      gr_node *out, uint32_t *shortest, uint32_t *longest, ln_error *err);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { MOST_NAMES = 1024, MOST_PATTERNS = 64, LONGEST_NAME = 512 };
+enum { MOST_NAMES = 1024, MOST_PATTERNS = 64, MOST_DIFFERENT = 128, LONGEST_NAME = 512 };
 
 /* ---- names of further properties ---- */
 
@@ -167,6 +167,7 @@ static ln_status pattern_members(schema_reader *r, json_t *patterns, const schem
     LN_TRY(check_patterns(r, patterns, at));
     json_object_foreach(patterns, key, v) {
         const schema_place in = {at, "patternProperties", 0}, one = {&in, key, 0};
+        shortest = 0, longest = GR_UNBOUNDED;
         LN_TRY(gr_pattern(r->g, key, strlen(key), GR_IN_STRING, false, &name, &shortest, &longest, r->err));
         LN_TRY(schema_value(r, v, &one, &value));
         name = gr_all(r->g, gr_texts(r->g, "\""), name, gr_texts(r->g, "\""));
@@ -371,6 +372,66 @@ static ln_status given_items(schema_reader *r, json_t *list, const char *keyword
     return LN_OK;
 }
 
+/* ---- arrays of items that differ ---- */
+
+static bool equal_values(json_t *a, json_t *b) { /* 1 and 1.0 are */
+    if (json_is_number(a) && json_is_number(b)) return json_number_value(a) == json_number_value(b);
+    return json_equal(a, b);
+}
+
+/* The values of an enum, each once. */
+static ln_status differing(schema_reader *r, json_t *s, const schema_place *at, gr_node *value, size_t *n) {
+    const schema_place in = {at, "items", 0};
+    json_t *many = json_object_get(s, "enum"), *seen = json_array();
+    *n = 0;
+    if (!seen || json_array_append_new(r->made, seen) != 0) return LN_OOM(r->err, "a schema");
+    for (size_t i = 0; i < json_array_size(many); i++) {
+        json_t *v = json_array_get(many, i), *one = schema_without(r, s, "enum");
+        bool known = false;
+        for (size_t k = 0; k < *n; k++) known = known || equal_values(json_array_get(seen, k), v);
+        if (known) continue;
+        if (!one || json_array_append(seen, v) != 0 || json_object_set(one, "const", v) != 0)
+            return LN_OOM(r->err, "a schema");
+        LN_TRY(schema_value(r, one, &in, &value[(*n)++]));
+    }
+    return LN_OK;
+}
+
+/* min to max of the n values, each at most once, in their order: of the many orders that the schema allows, a
+ * grammar follows one. rest[k]: what follows where k values have been written. */
+static gr_node in_order(const schema_reader *r, const gr_node *value, size_t n, uint32_t min, uint32_t max,
+                        gr_node *rest) {
+    const gr_node comma = gr_seq(r->g, gr_texts(r->g, ","), r->json.blank);
+    for (size_t k = 0; k <= n + 1; k++) rest[k] = k >= min && k <= max ? GR_EMPTY : GR_NOTHING;
+    for (size_t i = n; i-- > 0;)
+        for (size_t k = 0; k <= i; k++) { /* rest[k + 1] is that of the value after this one still */
+            const gr_node with = gr_all(r->g, k > 0 ? comma : GR_EMPTY, value[i], rest[k + 1]);
+            rest[k] = gr_alt(r->g, with, rest[k]);
+        }
+    return rest[0];
+}
+
+static ln_status unique_items(schema_reader *r, json_t *items, uint32_t min, uint32_t max,
+                              const schema_place *at, gr_node *out) {
+    const schema_place in = {at, "items", 0};
+    size_t n;
+    if (items) LN_TRY(schema_flat(r, items, &in, &items));
+    const size_t most = json_array_size(json_object_get(items, "enum"));
+    if (most == 0 || most > MOST_DIFFERENT)
+        return schema_refuse(r, at, "uniqueItems",
+                             "this keyword is supported where items is an enum of at most %d values, or "
+                             "maxItems "
+                             "is 1; leave it out",
+                             MOST_DIFFERENT);
+    gr_node value[MOST_DIFFERENT], rest[MOST_DIFFERENT + 2];
+    LN_TRY(differing(r, items, at, value, &n));
+    const gr_node all = in_order(r, value, n, min, max, rest);
+    if (all == GR_NOTHING && !r->g->no_memory)
+        return schema_refuse(r, at, "minItems", "there are only %zu different values of items", n);
+    *out = gr_all(r->g, gr_texts(r->g, "["), r->json.blank, all, r->json.blank, gr_texts(r->g, "]"));
+    return gr_check(r->g, r->err);
+}
+
 ln_status schema_array(schema_reader *r, json_t *s, const schema_place *at, gr_node *out) {
     json_t *items = json_object_get(s, "items"), *given = json_object_get(s, "prefixItems");
     const char *keyword = "prefixItems", *rest = "items";
@@ -383,7 +444,7 @@ ln_status schema_array(schema_reader *r, json_t *s, const schema_place *at, gr_n
     LN_TRY(schema_count(r, s, at, "maxItems", GR_UNBOUNDED, &max));
     if (min > max) return schema_refuse(r, at, "minItems", "it is more than maxItems");
     if (json_is_true(json_object_get(s, "uniqueItems")) && max > 1)
-        return schema_refuse(r, at, "uniqueItems", "this keyword is not supported; leave it out");
+        return unique_items(r, given ? NULL : items, min, max, at, out);
     const size_t n = json_array_size(given);
     const schema_place in = {at, rest, 0};
     gr_node more = n > 0 ? GR_NOTHING : r->json.value;
