@@ -3,9 +3,15 @@
 #include "../grammar/grammar.h"
 
 ln_status ln_form_check(const char *form, size_t bytes, ln_error *err) {
-    ln_grammar *g;
+    ln_vocabulary none = {0};
+    ln_grammar *g = NULL;
+    ln_matcher *m = NULL;
+    ln_status st = LN_OK;
     if (!form || bytes == 0) return ln_fail(err, LN_EUSAGE, "%s: the form is NULL or empty", __func__);
-    const ln_status st = ln_grammar_open(&g, form, bytes, err);
+    LN_GO(ln_grammar_open(&g, form, bytes, err));
+    LN_GO(ln_matcher_open(&m, g, &none, err)); /* whether its beginning has room */
+out:
+    ln_matcher_close(&m);
     ln_grammar_close(&g);
     return st;
 }

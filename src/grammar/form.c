@@ -43,16 +43,28 @@ static ln_status check_members(const form_reader *r, const json_t *v, const char
 /* The items of a sequence or a choice, from the last to the first. */
 static ln_status items_of(form_reader *r, const json_t *list, const char *place, bool choice, gr_node *out) {
     char found[80], one[PLACE];
+    const size_t n = json_array_size(list);
+    size_t n_texts = 0;
     if (!json_is_array(list) || json_array_size(list) == 0)
         return ln_fail(r->err, LN_EINVALID, "%s: expected a list of at least one expression, found %s", place,
                        ln_json_text(list, found));
+    gr_span *texts = ln_alloc(n * sizeof *texts); /* of a choice */
+    ln_status st = texts ? LN_OK : LN_OOM(r->err, "a form");
     *out = choice ? GR_NOTHING : GR_EMPTY;
-    for (size_t i = json_array_size(list); i-- > 0;) {
+    for (size_t i = n; st == LN_OK && i-- > 0;) {
+        const json_t *v = json_array_get(list, i);
         gr_node item;
+        if (choice && json_is_string(v)) {
+            texts[n_texts++] = (gr_span){json_string_value(v), json_string_length(v)};
+            continue;
+        }
         (void)snprintf(one, sizeof one, "%.200s[%zu]", place, i);
-        LN_TRY(expression(r, json_array_get(list, i), one, &item));
-        *out = choice ? gr_alt(r->g, item, *out) : gr_seq(r->g, item, *out);
+        st = expression(r, v, one, &item);
+        if (st == LN_OK) *out = choice ? gr_alt(r->g, item, *out) : gr_seq(r->g, item, *out);
     }
+    if (st == LN_OK && choice) *out = gr_alt(r->g, gr_text_list(r->g, texts, n_texts), *out);
+    ln_free(texts);
+    LN_TRY(st);
     return gr_check(r->g, r->err);
 }
 
@@ -70,7 +82,7 @@ static ln_status bound_of(const form_reader *r, const json_t *v, const char *nam
 static ln_status of_kind(form_reader *r, const json_t *v, const char *kind, const char *place, gr_node *out) {
     const json_t *what = json_object_get(v, kind);
     char found[80], in[PLACE];
-    uint32_t a, b;
+    uint32_t a = 0, b = GR_UNBOUNDED;
     (void)snprintf(in, sizeof in, "%.200s%s%s", place, place[0] ? "." : "", kind);
     if (strcmp(kind, "schema") == 0) return gr_schema(r->g, what, in, out, r->err);
     if (strcmp(kind, "sequence") == 0) return items_of(r, what, in, false, out);
@@ -119,35 +131,39 @@ static ln_status expression(form_reader *r, const json_t *v, const char *place, 
 
 /* ---- what can be completed ---- */
 
-/* Whether an expression matches any text, given which others do. */
-static bool completes(const gr_expr *e, const bool *known) {
+/* The least height of an expression, given those of others; see ln_grammar. */
+static uint32_t height_of(const gr_expr *e, const uint16_t *height) {
+    const uint32_t a = height[e->a], above = a == GR_ENDLESS ? a : LN_MIN(a + 1, GR_ENDLESS - 1u);
     switch (e->kind) {
-    case GR_IS_NOTHING: return false;
-    case GR_IS_SEQ: return known[e->a] && known[e->b];
-    case GR_IS_ALT: return known[e->a] || known[e->b];
-    case GR_IS_REPEAT: return e->min == 0 || known[e->a];
-    case GR_IS_RULE: return known[e->a];
-    default: return true;
+    case GR_IS_NOTHING: return GR_ENDLESS;
+    case GR_IS_SEQ: return LN_MAX(above, height[e->b]);
+    case GR_IS_ALT: return LN_MIN(a, height[e->b]);
+    case GR_IS_REPEAT: return e->min == 0 ? 1 : above;
+    case GR_IS_RULE: return a;
+    default: return 1;
     }
 }
 
-/* Closes expressions that no text completes, such as an object that must contain itself: a way into them
- * would have no end. */
-static ln_status close_endless(ln_grammar *g, gr_node root, ln_error *err) {
-    bool *known = ln_zalloc(g->n_exprs, sizeof *known);
-    if (!known) return LN_OOM(err, "a grammar");
-    for (bool more = true; more;) {
+/* Finds the heights of all expressions, and closes those that no text completes, such as an object that must
+ * contain itself: a way into them would have no end. */
+static ln_status find_heights(ln_grammar *g, gr_node root, ln_error *err) {
+    uint16_t *height = g->height = ln_alloc(g->n_exprs * sizeof *height);
+    if (!height) return LN_OOM(err, "a grammar");
+    for (size_t i = 0; i < g->n_exprs; i++) height[i] = GR_ENDLESS;
+    for (bool more = true; more;) { /* they only become less */
         more = false;
-        for (size_t i = 0; i < g->n_exprs; i++)
-            if (!known[i] && completes(&g->exprs[i], known)) known[i] = more = true;
+        for (size_t i = 0; i < g->n_exprs; i++) {
+            const uint32_t h = height_of(&g->exprs[i], height);
+            if (h < height[i]) height[i] = (uint16_t)h, more = true;
+        }
     }
-    const bool ok = known[root];
+    const bool ok = height[root] != GR_ENDLESS;
     for (size_t i = 0; i < g->n_exprs; i++) {
         gr_expr *e = &g->exprs[i];
-        if (e->kind == GR_IS_REPEAT && !known[e->a]) *e = (gr_expr){.kind = GR_IS_EMPTY}; /* no repetition */
-        else if (!known[i]) *e = (gr_expr){.kind = GR_IS_NOTHING};
+        if (e->kind == GR_IS_REPEAT && e->min == 0 && height[e->a] == GR_ENDLESS)
+            *e = (gr_expr){.kind = GR_IS_EMPTY}; /* no repetition */
+        else if (height[i] == GR_ENDLESS) *e = (gr_expr){.kind = GR_IS_NOTHING};
     }
-    ln_free(known);
     return ok ? LN_OK
               : ln_fail(err, LN_EINVALID,
                         "no text has this form: a part of it allows nothing, or contains itself without "
@@ -167,7 +183,7 @@ ln_status ln_grammar_open(ln_grammar **out, const char *form, size_t bytes, ln_e
     if (json_object_get(v, "schema")) /* JSON may begin with white space, which models often write */
         root = gr_seq(*out, gr_json_rules(*out).blank, root);
     LN_GO(gr_check(*out, err));
-    LN_GO(close_endless(*out, root, err));
+    LN_GO(find_heights(*out, root, err));
     LN_GO(gr_finish(*out, root, err));
 out:
     json_decref(v);

@@ -176,10 +176,12 @@ void ln_grammar_close(ln_grammar **g) {
     ln_free((*g)->exprs);
     ln_free((*g)->sets);
     ln_free((*g)->slots);
+    ln_free((*g)->height);
     ln_free(*g);
     *g = NULL;
 }
 
 uint64_t ln_grammar_bytes(const ln_grammar *g) {
-    return sizeof *g + g->cap_exprs * sizeof *g->exprs + g->cap_sets * sizeof *g->sets;
+    return sizeof *g + g->cap_exprs * sizeof *g->exprs + g->n_exprs * sizeof *g->height +
+           g->cap_sets * sizeof *g->sets;
 }

@@ -49,14 +49,14 @@ uint64_t ln_vocabulary_bytes(const ln_vocabulary *v);
 /* How far a text has matched a grammar. For one thread at a time. */
 typedef struct ln_matcher ln_matcher;
 /* Opens a matcher at the beginning of a text. Grammar and vocabulary must outlive it; the caller owns *out.
- * LN_EMEMORY. */
+ * LN_EINVALID: the form is nested too deep, or needs too many states; LN_EMEMORY. */
 ln_status ln_matcher_open(ln_matcher **out, const ln_grammar *g, const ln_vocabulary *v, ln_error *err);
 void ln_matcher_close(ln_matcher **m);
 /* The most bytes that a matcher of a vocabulary of n_vocab tokens ever takes. */
 uint64_t ln_matcher_bytes(int64_t n_vocab);
 /* Advances over a text of at most 1,000 bytes, so that its states have room. *fits: whether it continues the
- * text so far; if not, the state is unchanged. LN_EMEMORY: an allocation failed, or the grammar needs more
- * states at once than a matcher may hold. */
+ * text so far; if not, the state is unchanged. LN_EINVALID: the grammar needs more states at once than a
+ * matcher may hold; LN_EMEMORY: an allocation failed. */
 ln_status ln_matcher_push(ln_matcher *m, const char *text, size_t bytes, bool *fits, ln_error *err);
 /* Sets *fits to whether token `id` may come next. Errors as above. */
 ln_status ln_matcher_allows(ln_matcher *m, int32_t id, bool *fits, ln_error *err);

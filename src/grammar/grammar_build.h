@@ -9,6 +9,7 @@ typedef uint32_t gr_node; /* the number of an expression of a grammar */
 /* The expressions that every grammar has. GR_NOTHING matches no text at all. */
 enum { GR_EMPTY = 0, GR_NOTHING = 1 };
 #define GR_UNBOUNDED UINT32_MAX
+#define GR_ENDLESS   UINT16_MAX
 
 typedef enum gr_kind {
     GR_IS_EMPTY,
@@ -37,6 +38,9 @@ struct ln_grammar {
     size_t n_exprs, cap_exprs, n_sets, cap_sets, n_slots;
     uint32_t n_rules;
     gr_node root;
+    /* [n_exprs] How many frames of a matcher an expression's text needs above the frame that comes after it,
+     * if always the lowest way is taken; GR_ENDLESS: there is none. */
+    uint16_t *height;
     /* Bytes that no set tells apart have one class. */
     uint8_t class_of[256];
     uint8_t example[256]; /* [n_classes] a byte of each class */
@@ -76,6 +80,15 @@ typedef struct gr_points {
  * out. */
 gr_node gr_characters(ln_grammar *g, const gr_points *ranges, size_t n);
 
+/* ---- text_list.c ---- */
+
+typedef struct gr_span {
+    const char *text;
+    size_t bytes;
+} gr_span;
+/* One of n texts, which it sorts; GR_NOTHING where n is 0. */
+gr_node gr_text_list(ln_grammar *g, gr_span *texts, size_t n);
+
 /* ---- json_text.c: expressions for JSON ---- */
 
 /* How a text is written: as it is, or inside a JSON string, where some characters are escaped. */
@@ -92,6 +105,8 @@ typedef struct gr_json {
 gr_json gr_json_rules(ln_grammar *g);
 /* Exactly this JSON value; white space in arrays and objects is free. */
 gr_node gr_json_value(ln_grammar *g, const gr_json *j, const json_t *value);
+/* One of a list's values. */
+gr_node gr_json_values(ln_grammar *g, const gr_json *j, const json_t *list);
 /* A JSON string with this content. */
 gr_node gr_json_string(ln_grammar *g, const char *text, size_t bytes);
 /* {} with members, [] with items: a list that is empty or separated by commas, with min to max items. */
@@ -113,7 +128,9 @@ gr_node gr_numbers(ln_grammar *g, const gr_bounds *b, bool *fits);
 /* ---- pattern.c ---- */
 
 /* A regular expression in a spelling; `anchored`: it must match the whole text, else a part of it, as in a
- * JSON schema. *shortest and *longest receive the least and the most characters, GR_UNBOUNDED for no limit.
+ * JSON schema. *shortest and *longest say how many characters are wanted, GR_UNBOUNDED for no limit: where
+ * one repeated character decides the length, its repetitions are bounded. They receive the least and the most
+ * characters that the expression then has.
  * LN_EINVALID: the message says where and what is not supported. */
 ln_status gr_pattern(ln_grammar *g, const char *pattern, size_t bytes, gr_spelling how, bool anchored,
                      gr_node *out, uint32_t *shortest, uint32_t *longest, ln_error *err);

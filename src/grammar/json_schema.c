@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { MOST_PLACE = 16 }; /* names of a place in a message */
+
 /* ---- messages ---- */
 
 static void put_place(const schema_place *at, ln_str *out) {
@@ -18,7 +20,12 @@ static void put_place(const schema_place *at, ln_str *out) {
     char shown[80];
     size_t n = 0;
     for (; at && n < LN_COUNT(up); at = at->outer) up[n++] = at;
+    const size_t all = n;
     while (n-- > 0) {
+        if (all > MOST_PLACE && n == all - MOST_PLACE / 2) { /* the middle of a long one is left out */
+            ln_str_adds(out, "...");
+            n = MOST_PLACE / 2 - 1;
+        }
         if (up[n]->name) ln_str_addf(out, ".%s", ln_excerpt(shown, up[n]->name, strlen(up[n]->name)));
         else ln_str_addf(out, "[%zu]", up[n]->index);
     }
@@ -145,31 +152,28 @@ static ln_status check_given(const schema_reader *r, json_t *s, const schema_pla
 
 /* `const` and `enum`: the values that are given. */
 static ln_status given_values(schema_reader *r, json_t *s, const schema_place *at, gr_node *out) {
-    json_t *one = json_object_get(s, "const"), *many = json_object_get(s, "enum");
+    json_t *one = json_object_get(s, "const"), *many = json_object_get(s, "enum"), *list = json_array();
     const json_t *type = json_object_get(s, "type");
     char found[80];
     json_t *v;
     size_t i;
-    *out = GR_NOTHING;
+    bool is_in = !many;
+    if (!list || json_array_append_new(r->made, list) != 0) return LN_OOM(r->err, "a schema");
     if (many && !json_is_array(many))
         return schema_refuse(r, at, "enum", "expected a list of values, found %s", ln_json_text(many, found));
-    if (one) {
-        bool is_in = !many;
-        json_array_foreach(many, i, v) is_in = is_in || json_equal(v, one);
-        if (is_in && has_type(type, one)) {
-            LN_TRY(check_given(r, s, at, one));
-            *out = gr_json_value(r->g, &r->json, one);
-        }
-    } else {
-        for (i = json_array_size(many); i-- > 0;) {
-            v = json_array_get(many, i);
-            if (!has_type(type, v)) continue;
-            LN_TRY(check_given(r, s, at, v));
-            *out = gr_alt(r->g, gr_json_value(r->g, &r->json, v), *out);
-        }
+    json_array_foreach(many, i, v) {
+        is_in = is_in || (one && json_equal(v, one));
+        if (one || !has_type(type, v)) continue;
+        LN_TRY(check_given(r, s, at, v));
+        if (json_array_append(list, v) != 0) return LN_OOM(r->err, "a schema");
     }
-    if (*out != GR_NOTHING) return gr_check(r->g, r->err);
+    if (one && is_in && has_type(type, one)) {
+        LN_TRY(check_given(r, s, at, one));
+        if (json_array_append(list, one) != 0) return LN_OOM(r->err, "a schema");
+    }
+    *out = gr_json_values(r->g, &r->json, list);
     LN_TRY(gr_check(r->g, r->err));
+    if (json_array_size(list) > 0) return LN_OK;
     return schema_refuse(r, at, one ? "const" : "enum", "no value of it has the schema's type");
 }
 

@@ -13,17 +13,21 @@ enum { MOST_INDENT = 20, INTEGER_DIGITS = 18, FRACTION_DIGITS = 17, EXPONENT_DIG
 
 static bool is_escaped(uint32_t c) { return c < 0x20 || c == '"' || c == '\\'; }
 
-/* The escape sequence of a character for which is_escaped. */
-static gr_node escape_of(ln_grammar *g, uint32_t c) {
-    static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
-    char text[7] = {'\\'};
+/* The escape sequence of a character for which is_escaped, ended by NUL. */
+static void put_escape(uint32_t c, char out[7]) {
+    static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt", hex[] = "0123456789abcdef";
+    memset(out, 0, 7);
+    out[0] = '\\';
     for (size_t i = 0; i < sizeof from - 1; i++)
-        if ((unsigned char)from[i] == c) text[1] = to[i];
-    if (!text[1]) {
-        static const char hex[] = "0123456789abcdef";
-        memcpy(text, "\\u00", 4);
-        text[4] = hex[c >> 4], text[5] = hex[c & 15];
-    }
+        if ((unsigned char)from[i] == c) out[1] = to[i];
+    if (out[1]) return;
+    memcpy(out, "\\u00", 4);
+    out[4] = hex[c >> 4], out[5] = hex[c & 15];
+}
+
+static gr_node escape_of(ln_grammar *g, uint32_t c) {
+    char text[7];
+    put_escape(c, text);
     return gr_texts(g, text);
 }
 
@@ -110,26 +114,67 @@ gr_json gr_json_rules(ln_grammar *g) {
 
 /* ---- given values ---- */
 
-gr_node gr_json_string(ln_grammar *g, const char *text, size_t bytes) {
-    gr_node all = gr_texts(g, "\"");
-    for (size_t i = bytes; i-- > 0;) {
-        const unsigned char c = (unsigned char)text[i];
-        all = gr_seq(g, is_escaped(c) ? escape_of(g, c) : gr_byte_range(g, c, c), all);
+/* Appends a string as a grammar of JSON spells it. */
+static void put_string(ln_str *out, const char *text, size_t bytes) {
+    char escape[7];
+    ln_str_adds(out, "\"");
+    for (size_t i = 0; i < bytes; i++) {
+        put_escape((unsigned char)text[i], escape);
+        if (is_escaped((unsigned char)text[i])) ln_str_adds(out, escape);
+        else ln_str_add(out, text + i, 1);
     }
-    return gr_seq(g, gr_texts(g, "\""), all);
+    ln_str_adds(out, "\"");
 }
 
-static gr_node scalar(ln_grammar *g, const json_t *v) {
+gr_node gr_json_string(ln_grammar *g, const char *text, size_t bytes) {
     ln_str s = {0};
-    if (json_is_string(v)) return gr_json_string(g, json_string_value(v), json_string_length(v));
-    if (json_is_boolean(v)) return gr_texts(g, json_is_true(v) ? "true" : "false");
-    if (json_is_null(v)) return gr_texts(g, "null");
-    if (json_is_real(v)) ln_str_double(&s, json_real_value(v));
-    else ln_str_addf(&s, "%lld", (long long)json_integer_value(v));
+    put_string(&s, text, bytes);
     const gr_node node = gr_text(g, s.data ? s.data : "", s.len);
     g->no_memory = g->no_memory || s.failed;
     ln_str_free(&s);
     return node;
+}
+
+/* Appends a value that is neither an array nor an object. */
+static void put_scalar(ln_str *out, const json_t *v) {
+    if (json_is_string(v)) put_string(out, json_string_value(v), json_string_length(v));
+    else if (json_is_real(v)) ln_str_double(out, json_real_value(v));
+    else if (json_is_integer(v)) ln_str_addf(out, "%lld", (long long)json_integer_value(v));
+    else ln_str_adds(out, json_is_null(v) ? "null" : json_is_true(v) ? "true" : "false");
+}
+
+static gr_node scalar(ln_grammar *g, const json_t *v) {
+    ln_str s = {0};
+    put_scalar(&s, v);
+    const gr_node node = gr_text(g, s.data ? s.data : "", s.len);
+    g->no_memory = g->no_memory || s.failed;
+    ln_str_free(&s);
+    return node;
+}
+
+static bool is_scalar(const json_t *v) { return !json_is_array(v) && !json_is_object(v); }
+
+gr_node gr_json_values(ln_grammar *g, const gr_json *j, const json_t *list) {
+    const size_t n = json_array_size(list);
+    gr_span *spans = ln_alloc((n + 1) * sizeof *spans);
+    ln_str all = {0};
+    gr_node out = GR_NOTHING;
+    size_t k = 0, from = 0;
+    if (!spans) return g->no_memory = true, GR_NOTHING;
+    for (size_t i = 0; i < n; i++, from = all.len) {
+        const json_t *v = json_array_get(list, i);
+        if (is_scalar(v)) put_scalar(&all, v), spans[k++].bytes = all.len - from;
+        else out = gr_alt(g, gr_json_value(g, j, v), out);
+    }
+    g->no_memory = g->no_memory || all.failed;
+    if (!all.failed) {
+        size_t at = 0;
+        for (size_t i = 0; i < k; at += spans[i++].bytes) spans[i].text = all.data + at;
+        out = gr_alt(g, gr_text_list(g, spans, k), out);
+    }
+    ln_str_free(&all);
+    ln_free(spans);
+    return out;
 }
 
 /* Arrays and objects, from their last item to the first; each level is a call, at most LN_JSON_MAX_DEPTH of
@@ -140,7 +185,7 @@ gr_node gr_json_value(ln_grammar *g, const gr_json *j, const json_t *value) {
     const size_t n = list ? json_array_size(v) : json_object_size(v);
     const char *key;
     size_t i = 0;
-    if (!list && !json_is_object(v)) return scalar(g, v);
+    if (is_scalar(v)) return scalar(g, v);
     gr_node *nodes = ln_alloc((n + 1) * sizeof *nodes);
     if (!nodes) return g->no_memory = true, GR_NOTHING;
     json_object_foreach(v, key, item) nodes[i++] =

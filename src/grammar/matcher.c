@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A frame of MOST_DEPTH others is closed: brackets that are nested more than about 100 deep. */
+/* A frame that needs more than MOST_DEPTH others to be completed is closed: brackets nest about 100 deep. */
 enum { MOST_FRAMES = 1 << 15, MOST_STATES = 2048, MOST_WAITING = 1 << 17, MOST_DEPTH = 512, N_MASKS = 16 };
 #define UNKNOWN UINT32_MAX
 #define CLOSED  UINT32_MAX /* instead of a frame: too deep */
@@ -83,7 +83,8 @@ static uint32_t frame_of(ln_matcher *m, uint32_t node, uint32_t count, uint32_t 
         const frame *o = &m->frames[m->frame_slots[at] - 1];
         if (o->node == node && o->count == count && o->next == next) return m->frame_slots[at] - 1;
     }
-    if (f.depth > MOST_DEPTH) return CLOSED;
+    if (m->frames[next].depth + m->g->height[node] > MOST_DEPTH)
+        return CLOSED; /* it could not be completed */
     if (m->n_frames >= MOST_FRAMES) return m->full = true, CLOSED;
     if (!grow(m, &m->frames, &m->cap_frames, m->n_frames + 1, sizeof *m->frames)) return CLOSED;
     if (!grow(m, &m->stamps, &m->cap_stamps, m->n_frames + 1, sizeof *m->stamps)) return CLOSED;
@@ -277,7 +278,7 @@ static ln_status fault_of(ln_matcher *m, ln_error *err) {
         return ln_fail(err, LN_EINVALID,
                        "the form is nested deeper than %d expressions; nest fewer groups or brackets",
                        MOST_DEPTH);
-    return ln_fail(err, LN_EMEMORY,
+    return ln_fail(err, LN_EINVALID,
                    "the form needs more than %d states at once; use fewer alternatives, or lower bounds of "
                    "repetitions",
                    MOST_STATES);

@@ -16,6 +16,7 @@ typedef struct reader {
     size_t bytes, at;
     gr_spelling how;
     bool anchored;
+    uint32_t least, most; /* characters that are wanted */
     int depth;
     ln_error *err;
 } reader;
@@ -23,6 +24,7 @@ typedef struct reader {
 typedef struct part {
     gr_node node;
     uint32_t shortest, longest;
+    gr_node repeated; /* the one character that is repeated, else GR_EMPTY */
 } part;
 typedef struct class {
     gr_points ranges[MOST_RANGES];
@@ -231,7 +233,7 @@ static ln_status read_class(reader *r, class *k) {
 /* ---- expressions ---- */
 
 static part one_character(const reader *r, const class *k) {
-    return (part){gr_spelt(r->g, r->how, k->ranges, k->n), 1, 1};
+    return (part){gr_spelt(r->g, r->how, k->ranges, k->n), 1, 1, GR_EMPTY};
 }
 
 static ln_status alternatives(reader *r, part *out);
@@ -315,14 +317,15 @@ static ln_status repeated(reader *r, part *p) {
     else found = false;
     if (!found) return LN_OK;
     (void)take(r, '?'); /* lazy: the same texts */
-    *p = (part){gr_repeat(r->g, p->node, min, max), times(p->shortest, min), times(p->longest, max)};
+    const gr_node one = p->shortest == 1 && p->longest == 1 ? p->node : GR_EMPTY;
+    *p = (part){gr_repeat(r->g, p->node, min, max), times(p->shortest, min), times(p->longest, max), one};
     return LN_OK;
 }
 
 /* Any characters, before or after a pattern that is not anchored. */
 static part anything(const reader *r) {
     const gr_node c = gr_spelt(r->g, r->how, &(gr_points){0, MOST_CODE_POINT}, 1);
-    return (part){gr_repeat(r->g, c, 0, GR_UNBOUNDED), 0, GR_UNBOUNDED};
+    return (part){gr_repeat(r->g, c, 0, GR_UNBOUNDED), 0, GR_UNBOUNDED, c};
 }
 
 /* The parts of a sequence, which are joined from the last to the first: so a long sequence has no deep
@@ -359,13 +362,31 @@ static ln_status read_parts(reader *r, parts *all) {
     return ends ? LN_OK : append(r, all, anything(r));
 }
 
+/* Bounds the repetitions of the one part that decides the length, if there is one. */
+static void bound_length(const reader *r, parts *all) {
+    part *one = NULL;
+    uint32_t fixed = 0;
+    for (size_t i = 0; i < all->n; i++) {
+        part *p = &all->part[i];
+        if (p->shortest == p->longest) fixed = sum(fixed, p->shortest);
+        else if (one || p->repeated == GR_EMPTY) return;
+        else one = p;
+    }
+    if (!one || fixed > r->most) return;
+    const uint32_t min = LN_MAX(one->shortest, r->least - LN_MIN(r->least, fixed));
+    const uint32_t max = r->most == GR_UNBOUNDED ? one->longest : LN_MIN(one->longest, r->most - fixed);
+    if (min <= max) *one = (part){gr_repeat(r->g, one->repeated, min, max), min, max, GR_EMPTY};
+}
+
 static ln_status sequence(reader *r, part *out) {
     parts all = {0};
+    const bool outermost = r->depth == 0;
     const ln_status st = read_parts(r, &all);
-    *out = (part){GR_EMPTY, 0, 0};
+    if (st == LN_OK && outermost) bound_length(r, &all);
+    *out = (part){GR_EMPTY, 0, 0, GR_EMPTY};
     for (size_t i = all.n; i-- > 0;)
         *out = (part){gr_seq(r->g, all.part[i].node, out->node), sum(out->shortest, all.part[i].shortest),
-                      sum(out->longest, all.part[i].longest)};
+                      sum(out->longest, all.part[i].longest), GR_EMPTY};
     ln_free(all.part);
     return st;
 }
@@ -376,14 +397,21 @@ static ln_status alternatives(reader *r, part *out) {
         part p;
         LN_TRY(sequence(r, &p));
         *out = (part){gr_alt(r->g, out->node, p.node), LN_MIN(out->shortest, p.shortest),
-                      LN_MAX(out->longest, p.longest)};
+                      LN_MAX(out->longest, p.longest), GR_EMPTY};
     }
     return LN_OK;
 }
 
 ln_status gr_pattern(ln_grammar *g, const char *pattern, size_t bytes, gr_spelling how, bool anchored,
                      gr_node *out, uint32_t *shortest, uint32_t *longest, ln_error *err) {
-    reader r = {.g = g, .text = pattern, .bytes = bytes, .how = how, .anchored = anchored, .err = err};
+    reader r = {.g = g,
+                .text = pattern,
+                .bytes = bytes,
+                .how = how,
+                .anchored = anchored,
+                .least = *shortest,
+                .most = *longest,
+                .err = err};
     part all;
     LN_TRY(alternatives(&r, &all));
     if (!at_end(&r)) return refuse(&r, "this parenthesis has no beginning");

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { MOST_NAMES = 2048, MOST_PATTERNS = 64, LONGEST_NAME = 512 };
+enum { MOST_NAMES = 1024, MOST_PATTERNS = 64, MOST_DIFFERENT = 128, LONGEST_NAME = 512 };
 
 /* ---- names of further properties ---- */
 
@@ -167,6 +167,7 @@ static ln_status pattern_members(schema_reader *r, json_t *patterns, const schem
     LN_TRY(check_patterns(r, patterns, at));
     json_object_foreach(patterns, key, v) {
         const schema_place in = {at, "patternProperties", 0}, one = {&in, key, 0};
+        shortest = 0, longest = GR_UNBOUNDED;
         LN_TRY(gr_pattern(r->g, key, strlen(key), GR_IN_STRING, false, &name, &shortest, &longest, r->err));
         LN_TRY(schema_value(r, v, &one, &value));
         name = gr_all(r->g, gr_texts(r->g, "\""), name, gr_texts(r->g, "\""));
@@ -275,40 +276,33 @@ static ln_status listed_properties(schema_reader *r, json_t *s, const schema_pla
     return LN_OK;
 }
 
-/* The members from property i on, all of them after a comma. */
-static gr_node members(const schema_reader *r, const property *p, size_t n, gr_node others) {
+/* The members of an object: listed properties in their order, then further ones (`more`: at least one of
+ * them). What may follow a comma is built from the last property to the first: it is one of the properties up
+ * to the next required one, with what follows that. */
+static gr_node members(const schema_reader *r, const property *p, size_t n, gr_node more, bool may_be_empty) {
     const gr_node comma = gr_seq(r->g, gr_texts(r->g, ","), r->json.blank);
-    gr_node rest = others; /* further properties after a comma, any number */
-    /* `first`: the same where nothing stands before. It begins with one of the properties up to the first
-     * required one, or with a further property. */
+    bool required = false; /* one of those from i on */
     for (size_t i = n; i-- > 0;) {
-        const gr_node one = gr_all(r->g, comma, p[i].member);
-        rest = gr_seq(r->g, p[i].required ? one : gr_optional(r->g, one), rest);
+        const gr_node rest = gr_seq(r->g, comma, more);
+        const gr_node one = gr_seq(r->g, p[i].member, required ? rest : gr_optional(r->g, rest));
+        more = p[i].required ? one : gr_alt(r->g, one, more);
+        required = required || p[i].required;
     }
-    return rest;
+    return required || !may_be_empty ? more : gr_optional(r->g, more);
 }
 
 /* `least`: the least number of properties beside the required ones, 0 or 1. */
 static gr_node object_of(const schema_reader *r, const property *p, size_t n, gr_node other, uint32_t least,
                          uint32_t max_others) {
     const gr_node comma = gr_seq(r->g, gr_texts(r->g, ","), r->json.blank);
-    const gr_node more = gr_repeat(r->g, gr_seq(r->g, comma, other), 0, max_others);
+    gr_node more = GR_NOTHING;
     if (n == 0) return gr_json_list(r->g, &r->json, '{', other, least, max_others, '}');
-    gr_node first = GR_NOTHING;
-    size_t i = 0;
-    for (; i < n; i++) { /* property i is the first that is written */
-        first = gr_alt(r->g, first, gr_seq(r->g, p[i].member, members(r, p + i + 1, n - i - 1, more)));
-        if (p[i].required) break;
-    }
-    if (i == n) { /* none is required */
-        if (other != GR_NOTHING && max_others > 0)
-            first = gr_alt(r->g, first,
-                           gr_seq(r->g, other,
-                                  gr_repeat(r->g, gr_seq(r->g, comma, other), 0,
-                                            max_others == GR_UNBOUNDED ? max_others : max_others - 1)));
-        if (least == 0) first = gr_optional(r->g, first);
-    }
-    return gr_all(r->g, gr_texts(r->g, "{"), r->json.blank, first, r->json.blank, gr_texts(r->g, "}"));
+    if (max_others > 0)
+        more = gr_seq(r->g, other,
+                      gr_repeat(r->g, gr_seq(r->g, comma, other), 0,
+                                max_others == GR_UNBOUNDED ? max_others : max_others - 1));
+    return gr_all(r->g, gr_texts(r->g, "{"), r->json.blank, members(r, p, n, more, least == 0), r->json.blank,
+                  gr_texts(r->g, "}"));
 }
 
 /* Bounds of the number of properties. They are met by bounding how many others there are; otherwise they are
@@ -378,6 +372,66 @@ static ln_status given_items(schema_reader *r, json_t *list, const char *keyword
     return LN_OK;
 }
 
+/* ---- arrays of items that differ ---- */
+
+static bool equal_values(json_t *a, json_t *b) { /* 1 and 1.0 are */
+    if (json_is_number(a) && json_is_number(b)) return json_number_value(a) == json_number_value(b);
+    return json_equal(a, b);
+}
+
+/* The values of an enum, each once. */
+static ln_status differing(schema_reader *r, json_t *s, const schema_place *at, gr_node *value, size_t *n) {
+    const schema_place in = {at, "items", 0};
+    json_t *many = json_object_get(s, "enum"), *seen = json_array();
+    *n = 0;
+    if (!seen || json_array_append_new(r->made, seen) != 0) return LN_OOM(r->err, "a schema");
+    for (size_t i = 0; i < json_array_size(many); i++) {
+        json_t *v = json_array_get(many, i), *one = schema_without(r, s, "enum");
+        bool known = false;
+        for (size_t k = 0; k < *n; k++) known = known || equal_values(json_array_get(seen, k), v);
+        if (known) continue;
+        if (!one || json_array_append(seen, v) != 0 || json_object_set(one, "const", v) != 0)
+            return LN_OOM(r->err, "a schema");
+        LN_TRY(schema_value(r, one, &in, &value[(*n)++]));
+    }
+    return LN_OK;
+}
+
+/* min to max of the n values, each at most once, in their order: of the many orders that the schema allows, a
+ * grammar follows one. rest[k]: what follows where k values have been written. */
+static gr_node in_order(const schema_reader *r, const gr_node *value, size_t n, uint32_t min, uint32_t max,
+                        gr_node *rest) {
+    const gr_node comma = gr_seq(r->g, gr_texts(r->g, ","), r->json.blank);
+    for (size_t k = 0; k <= n + 1; k++) rest[k] = k >= min && k <= max ? GR_EMPTY : GR_NOTHING;
+    for (size_t i = n; i-- > 0;)
+        for (size_t k = 0; k <= i; k++) { /* rest[k + 1] is that of the value after this one still */
+            const gr_node with = gr_all(r->g, k > 0 ? comma : GR_EMPTY, value[i], rest[k + 1]);
+            rest[k] = gr_alt(r->g, with, rest[k]);
+        }
+    return rest[0];
+}
+
+static ln_status unique_items(schema_reader *r, json_t *items, uint32_t min, uint32_t max,
+                              const schema_place *at, gr_node *out) {
+    const schema_place in = {at, "items", 0};
+    size_t n;
+    if (items) LN_TRY(schema_flat(r, items, &in, &items));
+    const size_t most = json_array_size(json_object_get(items, "enum"));
+    if (most == 0 || most > MOST_DIFFERENT)
+        return schema_refuse(r, at, "uniqueItems",
+                             "this keyword is supported where items is an enum of at most %d values, or "
+                             "maxItems "
+                             "is 1; leave it out",
+                             MOST_DIFFERENT);
+    gr_node value[MOST_DIFFERENT], rest[MOST_DIFFERENT + 2];
+    LN_TRY(differing(r, items, at, value, &n));
+    const gr_node all = in_order(r, value, n, min, max, rest);
+    if (all == GR_NOTHING && !r->g->no_memory)
+        return schema_refuse(r, at, "minItems", "there are only %zu different values of items", n);
+    *out = gr_all(r->g, gr_texts(r->g, "["), r->json.blank, all, r->json.blank, gr_texts(r->g, "]"));
+    return gr_check(r->g, r->err);
+}
+
 ln_status schema_array(schema_reader *r, json_t *s, const schema_place *at, gr_node *out) {
     json_t *items = json_object_get(s, "items"), *given = json_object_get(s, "prefixItems");
     const char *keyword = "prefixItems", *rest = "items";
@@ -390,7 +444,7 @@ ln_status schema_array(schema_reader *r, json_t *s, const schema_place *at, gr_n
     LN_TRY(schema_count(r, s, at, "maxItems", GR_UNBOUNDED, &max));
     if (min > max) return schema_refuse(r, at, "minItems", "it is more than maxItems");
     if (json_is_true(json_object_get(s, "uniqueItems")) && max > 1)
-        return schema_refuse(r, at, "uniqueItems", "this keyword is not supported; leave it out");
+        return unique_items(r, given ? NULL : items, min, max, at, out);
     const size_t n = json_array_size(given);
     const schema_place in = {at, rest, 0};
     gr_node more = n > 0 ? GR_NOTHING : r->json.value;

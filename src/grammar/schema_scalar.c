@@ -56,11 +56,27 @@ static const char *pattern_of_format(const char *format) {
     return NULL;
 }
 
+/* Patterns with look-around that libraries write, as patterns without it that allow a part of their texts. */
+static const char *plain_pattern(const char *pattern) {
+    static const char *const known[][2] = {{"^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$", /* pydantic: Decimal */
+                                            "^[+-]?([0-9]{1,18}(\\.[0-9]{0,17})?|\\.[0-9]{1,17})$"},
+                                           {"^(?!\\.)(?!.*\\.\\.)([A-Za-z0-9_'+\\-\\.]*)[A-Za-z0-9_+-]@([A-"
+                                            "Za-z0-9][A-Za-z0-9\\-]*\\.)+"
+                                            "[A-Za-z]{2,}$", /* Zod: email */
+                                            "^[A-Za-z0-9_+-]{1,30}(\\.[A-Za-z0-9_+-]{1,30})?@([A-Za-z0-9]{1,"
+                                            "20}(-[A-Za-z0-9]{1,20}){0,2}\\.){1,3}"
+                                            "[A-Za-z]{2,10}$"}};
+    for (size_t i = 0; i < LN_COUNT(known); i++)
+        if (strcmp(pattern, known[i][0]) == 0) return known[i][1];
+    return NULL;
+}
+
 /* A string by a pattern, whose own lengths must lie within those of the schema. */
 static ln_status by_pattern(schema_reader *r, const char *pattern, size_t bytes, bool anchored, uint32_t min,
                             uint32_t max, const schema_place *at, const char *keyword, gr_node *out) {
     uint32_t shortest, longest;
     ln_error why = {0};
+    shortest = min, longest = max;
     const ln_status st =
         gr_pattern(r->g, pattern, bytes, GR_IN_STRING, anchored, out, &shortest, &longest, &why);
     if (st == LN_EINVALID) return schema_refuse(r, at, keyword, "%s", why.message);
@@ -72,8 +88,10 @@ static ln_status by_pattern(schema_reader *r, const char *pattern, size_t bytes,
                              keyword, shortest, keyword);
     if (longest > max)
         return schema_refuse(r, at, "maxLength",
-                             "beside a %s it is supported only where the %s has no longer texts; put "
-                             "the length into the pattern, as in ^[a-z]{1,8}$",
+                             "beside a %s it is supported only where one repeated character decides the "
+                             "length "
+                             "or the %s has no longer texts; put the length into the pattern, as in "
+                             "^[a-z]{1,8}$",
                              keyword, keyword);
     *out = gr_all(r->g, gr_texts(r->g, "\""), *out, gr_texts(r->g, "\""));
     return gr_check(r->g, r->err);
@@ -90,6 +108,8 @@ ln_status schema_string(schema_reader *r, json_t *s, const schema_place *at, gr_
     if (min > max) return schema_refuse(r, at, "minLength", "it is more than maxLength");
     if (pattern && !json_is_string(pattern))
         return schema_refuse(r, at, "pattern", "expected a text, found %s", ln_json_text(pattern, found));
+    const char *plain = pattern ? plain_pattern(json_string_value(pattern)) : NULL;
+    if (plain) return by_pattern(r, plain, strlen(plain), false, min, max, at, "pattern", out);
     if (pattern) /* a format beside it is an annotation, as in the standard */
         return by_pattern(r, json_string_value(pattern), json_string_length(pattern), false, min, max, at,
                           "pattern", out);

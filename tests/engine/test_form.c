@@ -164,10 +164,15 @@ static void forms_that_cannot_be(void **state) {
           ln_generate(engine, &prompt, &how, NULL, NULL, &r, err));
     FAILS(LN_EUSAGE, "the form is NULL or empty", ln_form_check(NULL, 0, err));
     FAILS(LN_EINVALID, "the form", ln_form_check("x", 1, err));
+    FAILS(LN_EINVALID, "states at once", ln_form_check("{\"regex\":\"(a?){60000}\"}", 23, err));
     OK(ln_form_check(PERSON, strlen(PERSON), err));
     /* the model has no special token of this name: no token begins the text */
     how = sampling("{\"sequence\":[{\"token\":\"<none>\"},\"a\"]}", 1);
     FAILS(LN_ENUMERIC, "ln_sampling.form", ln_generate(engine, &prompt, &how, NULL, NULL, &r, err));
+    ln_result_free(&r);
+    /* what a form needs beyond its beginning is its own fault, not the machine's */
+    how = sampling("{\"regex\":\"(.{1,50}){1,50}\"}", 1);
+    FAILS(LN_EINVALID, "states at once", ln_generate(engine, &prompt, &how, NULL, NULL, &r, err));
     ln_result_free(&r);
 }
 

@@ -248,8 +248,8 @@ static void forms_are_refused(void **state) {
                                                           "supported"},
         {SCHEMA("{\"type\":\"array\",\"items\":{\"anyOf\":[{},{\"if\":{}}]}}"), "schema.items.anyOf[1].if: "
                                                                                 "this keyword"},
-        {SCHEMA("{\"type\":\"array\",\"uniqueItems\":true}"), "schema.uniqueItems: this keyword is not "
-                                                              "supported"},
+        {SCHEMA("{\"type\":\"array\",\"uniqueItems\":true}"), "schema.uniqueItems: this keyword is "
+                                                              "supported where"},
         {SCHEMA("{\"type\":\"number\",\"multipleOf\":0.01}"), "schema.multipleOf: only 1 is supported"},
         {SCHEMA("{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}"), "no number lies within the bounds"},
         {SCHEMA("{\"type\":\"integer\",\"minimum\":\"3\"}"), "schema.minimum: expected a number, found "
@@ -394,24 +394,71 @@ static void a_matcher_forgets(void **state) {
     ln_vocabulary_free(&v);
 }
 
-/* A form of more alternatives than a matcher has room for at once is an error, not a wrong text. */
+/* A form of more ways at once than a matcher has room for is an error, not a wrong text. */
 static void too_many_states_are_an_error(void **state) {
     (void)state;
-    ln_str form = {0};
+    static const char form[] = "{\"regex\":\"(a?){60000}\"}";
     ln_vocabulary v;
     ln_grammar *g;
     ln_matcher *m;
-    ln_str_adds(&form, "{\"choice\":[");
-    for (int i = 0; i < 60000; i++) ln_str_addf(&form, "%s\"%dx\"", i ? "," : "", i);
-    ln_str_adds(&form, "]}");
-    assert_false(form.failed);
     open_vocabulary(&v, NULL, 0, false);
-    OK(ln_grammar_open(&g, form.data, form.len, err));
-    FAILS(LN_EMEMORY, "states at once", ln_matcher_open(&m, g, &v, err));
+    OK(ln_grammar_open(&g, form, strlen(form), err));
+    FAILS(LN_EINVALID, "states at once", ln_matcher_open(&m, g, &v, err));
     assert_null(m);
     ln_grammar_close(&g);
     ln_vocabulary_free(&v);
+}
+
+/* Lists of many texts, with common beginnings and one inside another, keep states small. */
+static void long_lists(void **state) {
+    (void)state;
+    ln_str form = {0};
+    char text[40];
+    for (int kind = 0; kind < 2; kind++) {
+        form.len = 0;
+        ln_str_adds(&form, kind ? "{\"schema\":{\"enum\":[[1],null" : "{\"choice\":[\"\"");
+        for (int i = 0; i < 30000; i++) ln_str_addf(&form, ",\"%d\"", i);
+        ln_str_adds(&form, kind ? ",1.5]}}" : "]}");
+        assert_false(form.failed);
+        for (int i = 0; i < 30000; i += 4999) {
+            const int n = snprintf(text, sizeof text, kind ? "\"%d\"" : "%d", i);
+            assert_int_equal(judge(form.data, text, (size_t)n), WHOLE);
+        }
+        assert_int_equal(judge(form.data, kind ? "\"30000" : "30000", kind ? 6 : 5), WRONG);
+        assert_int_equal(judge(form.data, kind ? "\"299" : "x", kind ? 4 : 1), kind ? BEGINS : WRONG);
+        assert_int_equal(judge(form.data, kind ? "[1]" : "", kind ? 3 : 0), WHOLE);
+        assert_int_equal(judge(form.data, kind ? "1.5" : "007", 3), kind ? WHOLE : WRONG);
+    }
     ln_str_free(&form);
+}
+
+/* However deep a text nests, it can be completed: here an object that needs more brackets than its beginning.
+ */
+static void deep_texts_end(void **state) {
+    (void)state;
+    static const char form[] =
+        SCHEMA("{\"$ref\":\"#/$defs/n\",\"$defs\":{\"n\":{\"properties\":{\"a\":{\"anyOf\":[{\"$ref\":\"#/"
+               "$defs/"
+               "n\"},{\"type\":\"null\"}]},\"b\":{\"properties\":{\"c\":{\"properties\":{\"d\":{\"enum\":[[[["
+               "1]]]]}},"
+               "\"required\":[\"d\"]}},\"required\":[\"c\"]}},\"required\":[\"a\",\"b\"]}}}");
+    static const char open[] = "{\"a\":", rest[] = ",\"b\":{\"c\":{\"d\":[[[1]]]}}}";
+    ln_vocabulary v;
+    ln_grammar *g;
+    ln_matcher *m;
+    bool fits = true;
+    int depth = 0;
+    open_vocabulary(&v, NULL, 0, false);
+    OK(ln_grammar_open(&g, form, sizeof form - 1, err));
+    OK(ln_matcher_open(&m, g, &v, err));
+    for (; depth < 1000 && fits; depth += fits) OK(ln_matcher_push(m, open, sizeof open - 1, &fits, err));
+    assert_in_range(depth, 50, 500);
+    OK(ln_matcher_push(m, "null", 4, &fits, err));
+    for (; depth > 0 && fits; depth--) OK(ln_matcher_push(m, rest, sizeof rest - 1, &fits, err));
+    assert_true(fits && ln_matcher_final(m));
+    ln_matcher_close(&m);
+    ln_grammar_close(&g);
+    ln_vocabulary_free(&v);
 }
 
 /* Long forms are not deep: sequences of a pattern, items of a constant, characters of a text. */
@@ -514,6 +561,8 @@ int main(void) {
                                        cmocka_unit_test(a_matcher_forgets),
                                        cmocka_unit_test(too_many_states_are_an_error),
                                        cmocka_unit_test(long_forms),
+                                       cmocka_unit_test(long_lists),
+                                       cmocka_unit_test(deep_texts_end),
                                        cmocka_unit_test(a_blank_is_stripped_once),
                                        cmocka_unit_test(without_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);

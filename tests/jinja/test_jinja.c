@@ -455,7 +455,7 @@ static void marked(const char *template, const char *request, const char *want, 
     ln_ids ids = {0}, mine = {0};
     ln_str mask = {0}, text = {0};
     ln_error err = {0};
-    size_t left;
+    ln_mask_report report;
     if (!tok) return;
     ln_conversation talk = {.json = request, .json_bytes = strlen(request)};
     char path[600];
@@ -471,7 +471,7 @@ static void marked(const char *template, const char *request, const char *want, 
     assert_int_equal(ln_model_template_open_file(&t, path, &err), LN_OK);
     if (strchr(template, '{')) unlink(path);
     assert_int_equal(ln_model_template_bind(t, tok, &err), LN_OK);
-    if (ln_model_template_assistant_mask(t, tok, &talk, &ids, &mask, &left, &err) != LN_OK)
+    if (ln_model_template_assistant_mask(t, tok, &talk, &ids, &mask, &report, &err) != LN_OK)
         fail_msg("%s", err.message);
     assert_int_equal(mask.len, ids.n);
     for (size_t i = 0; i < ids.n; i++)
@@ -479,7 +479,7 @@ static void marked(const char *template, const char *request, const char *want, 
     assert_int_equal(ln_tok_decode(tok, mine.data, mine.n, false, &text, &err), LN_OK);
     ln_str_add(&text, "", 0);
     assert_string_equal(text.data ? text.data : "", want);
-    assert_int_equal(left, want_left);
+    assert_int_equal(report.n_unmatched, want_left);
     ln_ids_free(&ids);
     ln_ids_free(&mine);
     ln_str_free(&mask);
