@@ -125,6 +125,12 @@ typedef struct gr_bounds {
 gr_node gr_integers(ln_grammar *g, const gr_bounds *b, bool *fits);
 gr_node gr_numbers(ln_grammar *g, const gr_bounds *b, bool *fits);
 
+/* Integers that are multiples of a number from 2 to MOST_MULTIPLE. *fits is false where no multiple lies
+ * within the bounds, or the bounds are not supported: at most MOST_LISTED multiples lie between two bounds,
+ * and a single one is a lower one from 0 to the number. */
+enum { MOST_MULTIPLE = 128, MOST_LISTED = 1024 };
+gr_node gr_multiples(ln_grammar *g, uint32_t of, const gr_bounds *b, bool *fits);
+
 /* ---- pattern.c ---- */
 
 /* A regular expression in a spelling; `anchored`: it must match the whole text, else a part of it, as in a

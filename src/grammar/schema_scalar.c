@@ -1,9 +1,8 @@
 /* Strings and numbers of JSON schemas. */
 #include "json_schema.h"
 
+#include <math.h>
 #include <string.h>
-
-enum { LONGEST_FORMAT = 2048 }; /* characters that a text of a known format may have, and more */
 
 /* ---- strings ---- */
 
@@ -72,27 +71,30 @@ static const char *plain_pattern(const char *pattern) {
 }
 
 /* A string by a pattern, whose own lengths must lie within those of the schema. */
-static ln_status by_pattern(schema_reader *r, const char *pattern, size_t bytes, bool anchored, uint32_t min,
-                            uint32_t max, const schema_place *at, const char *keyword, gr_node *out) {
-    uint32_t shortest, longest;
+static ln_status by_pattern(schema_reader *r, const json_t *pattern, uint32_t min, uint32_t max,
+                            const schema_place *at, gr_node *out) {
+    const char *text = json_string_value(pattern), *plain = plain_pattern(text);
+    const size_t bytes = plain ? strlen(plain) : json_string_length(pattern);
+    uint32_t shortest = min, longest = max;
     ln_error why = {0};
-    shortest = min, longest = max;
     const ln_status st =
-        gr_pattern(r->g, pattern, bytes, GR_IN_STRING, anchored, out, &shortest, &longest, &why);
-    if (st == LN_EINVALID) return schema_refuse(r, at, keyword, "%s", why.message);
+        gr_pattern(r->g, plain ? plain : text, bytes, GR_IN_STRING, false, out, &shortest, &longest, &why);
+    if (st == LN_EINVALID) return schema_refuse(r, at, "pattern", "%s", why.message);
     if (st != LN_OK) return ln_fail(r->err, st, "%s", why.message);
     if (shortest < min)
         return schema_refuse(r, at, "minLength",
-                             "beside a %s it is supported up to the %u characters that the %s needs "
-                             "itself; put the length into the pattern",
-                             keyword, shortest, keyword);
+                             "beside a pattern it is supported where one repeated character decides the "
+                             "length, "
+                             "or up to the %u characters that the pattern needs itself; put the length into "
+                             "the "
+                             "pattern, as in ^[a-z]{3,}$",
+                             shortest);
     if (longest > max)
         return schema_refuse(r, at, "maxLength",
-                             "beside a %s it is supported only where one repeated character decides the "
-                             "length "
-                             "or the %s has no longer texts; put the length into the pattern, as in "
-                             "^[a-z]{1,8}$",
-                             keyword, keyword);
+                             "beside a pattern it is supported only where one repeated character decides the "
+                             "length, or the pattern has no longer texts; put the length into the pattern, "
+                             "as in "
+                             "^[a-z]{1,8}$");
     *out = gr_all(r->g, gr_texts(r->g, "\""), *out, gr_texts(r->g, "\""));
     return gr_check(r->g, r->err);
 }
@@ -108,13 +110,16 @@ ln_status schema_string(schema_reader *r, json_t *s, const schema_place *at, gr_
     if (min > max) return schema_refuse(r, at, "minLength", "it is more than maxLength");
     if (pattern && !json_is_string(pattern))
         return schema_refuse(r, at, "pattern", "expected a text, found %s", ln_json_text(pattern, found));
-    const char *plain = pattern ? plain_pattern(json_string_value(pattern)) : NULL;
-    if (plain) return by_pattern(r, plain, strlen(plain), false, min, max, at, "pattern", out);
     if (pattern) /* a format beside it is an annotation, as in the standard */
-        return by_pattern(r, json_string_value(pattern), json_string_length(pattern), false, min, max, at,
-                          "pattern", out);
-    if (known && min <= 1 && max >= LONGEST_FORMAT) /* shorter bounds are kept instead of the format */
-        return by_pattern(r, known, strlen(known), true, 0, max, at, "format", out);
+        return by_pattern(r, pattern, min, max, at, out);
+    if (known) { /* where its lengths are not within the bounds, these are kept instead of it */
+        uint32_t shortest = min, longest = max;
+        LN_TRY(gr_pattern(r->g, known, strlen(known), GR_IN_STRING, true, out, &shortest, &longest, r->err));
+        if (shortest >= min && longest <= max) {
+            *out = gr_all(r->g, gr_texts(r->g, "\""), *out, gr_texts(r->g, "\""));
+            return gr_check(r->g, r->err);
+        }
+    }
     *out = gr_all(r->g, gr_texts(r->g, "\""), gr_repeat(r->g, r->json.character, min, max),
                   gr_texts(r->g, "\""));
     return gr_check(r->g, r->err);
@@ -149,8 +154,21 @@ ln_status schema_number(schema_reader *r, json_t *s, bool integer, const schema_
     bool fits;
     LN_TRY(read_bound(r, s, at, "minimum", "exclusiveMinimum", true, &b.has_lo, &b.lo, &b.above));
     LN_TRY(read_bound(r, s, at, "maximum", "exclusiveMaximum", false, &b.has_hi, &b.hi, &b.below));
-    if (step && json_number_value(step) == 1) integer = true;
-    else if (step) return schema_refuse(r, at, "multipleOf", "only 1 is supported; leave the keyword out");
+    const double of = json_number_value(step);
+    if (step && !(of >= 1 && of <= MOST_MULTIPLE && of == floor(of)))
+        return schema_refuse(r, at, "multipleOf",
+                             "only integers from 1 to %d are supported; leave the keyword out",
+                             MOST_MULTIPLE);
+    if (step && of > 1) {
+        *out = gr_multiples(r->g, (uint32_t)of, &b, &fits);
+        if (fits) return gr_check(r->g, r->err);
+        return schema_refuse(r, at, "multipleOf",
+                             "beside bounds it is supported where at most %d multiples lie between them, or "
+                             "where "
+                             "the only bound is a minimum from 0 to the number itself",
+                             MOST_LISTED);
+    }
+    if (step) integer = true;
     if (!b.has_lo && !b.has_hi) {
         *out = integer ? r->json.integer : r->json.number;
         return LN_OK;

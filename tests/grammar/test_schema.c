@@ -35,6 +35,11 @@ static const text_case cases[] = {
      {"\"PT1H30M\"", "\"P1D\"", "\"P1Y2M3DT4H5M6S\"", "\"P3W\""},
      {"\"P"},
      {"\"P\"", "\"PT\"", "\"P1DT\"", "\"1D\""}},
+    {SCHEMA("{\"type\":\"string\",\"format\":\"ipv4\",\"minLength\":2,\"maxLength\":15}"),
+     {"\"1.2.3.4\""},
+     {"\"1"},
+     {"\"12\"", "\"a"}},
+    {SCHEMA("{\"type\":\"string\",\"format\":\"ipv4\",\"maxLength\":3}"), {"\"abc\""}, {"\""}, {"\"abcd"}},
     {SCHEMA("{\"type\":\"string\",\"format\":\"uuid4\"}"),
      {"\"123e4567-e89b-42d3-a456-426614174000\""},
      {"\"1"},
@@ -49,6 +54,19 @@ static const text_case cases[] = {
      {"0.1"},
      {"0.10000000000000001", "0.1", "0"}},
     {SCHEMA("{\"type\":\"number\",\"minimum\":-1e18,\"maximum\":1e20}"), {"-5.5", "0", "17"}, {"-"}, {"x"}},
+    /* multiples */
+    {SCHEMA("{\"type\":\"integer\",\"multipleOf\":5,\"exclusiveMinimum\":-5,\"maximum\":20}"),
+     {"0", "5", "10", "20"},
+     {"1"},
+     {"-5", "25", "7", "00"}},
+    {SCHEMA("{\"type\":\"number\",\"multipleOf\":7}"),
+     {"0", "7", "-14", "700", "123456789012345677"},
+     {"1", "-"},
+     {"8", "-0", "07", "7.0", "123456789012345678"}},
+    {SCHEMA("{\"type\":\"integer\",\"multipleOf\":128,\"exclusiveMinimum\":0}"),
+     {"128", "1280"},
+     {"1"},
+     {"0", "-"}},
     /* objects */
     {SCHEMA("{\"patternProperties\":{\"^s_\":{\"type\":\"string\"},\"^i_\":{\"type\":\"integer\"}}}"),
      {"{\"s_a\":\"\",\"i_\":1}"},
@@ -148,6 +166,9 @@ static void schemas_are_refused(void **state) {
                                                                              "only 2 different values"},
         {"{\"type\":\"string\",\"pattern\":\"^a+b+$\",\"maxLength\":5}", "schema.maxLength: beside a "
                                                                          "pattern"},
+        {"{\"type\":\"integer\",\"multipleOf\":3,\"minimum\":100}", "schema.multipleOf: beside bounds"},
+        {"{\"type\":\"integer\",\"multipleOf\":7,\"minimum\":1,\"maximum\":6}", "schema.multipleOf: beside "
+                                                                                "bounds"},
         {"{\"type\":[\"string\",3]}", "schema.type: expected a type or a list of types"},
         {"{\"enum\":[\"a\"],\"pattern\":\"b\"}", "schema.pattern: this keyword is not supported beside enum"},
     };
