@@ -103,6 +103,20 @@ void ln_constraint_forget(ln_eng *e) {
 
 /* ---- one request ---- */
 
+/* Whether some token may begin the text, or the text may be empty. Otherwise a model that reasons would do so
+ * until its budget ends. */
+static ln_status check_beginning(ln_constraint *c, const ln_vocabulary *v, ln_error *err) {
+    const uint64_t *mask;
+    LN_TRY(ln_matcher_mask(c->matcher, &mask, err)); /* the first token's, which is kept */
+    for (size_t i = 0; i < ((size_t)v->n_vocab + 63) / 64; i++)
+        if (mask[i] != 0) return LN_OK;
+    if (ln_matcher_complete(c->matcher)) return LN_OK;
+    return ln_fail(err, LN_EINVALID,
+                   "ln_sampling.form: no token of the model begins it; name special tokens that the model "
+                   "has "
+                   "in {\"token\"}");
+}
+
 ln_status ln_constraint_open(ln_constraint *c, ln_eng *e, const ln_sampling *how, const ln_answer *a,
                              ln_error *err) {
     const ln_tok *tok = e->model->tok;
@@ -114,6 +128,7 @@ ln_status ln_constraint_open(ln_constraint *c, ln_eng *e, const ln_sampling *how
     if (st != LN_OK) return ln_fail(err, st, "ln_sampling.form: %s", why.message);
     LN_TRY(find_vocabulary(e, err));
     LN_TRY(ln_matcher_open(&c->matcher, c->grammar, e->vocabulary, err));
+    LN_TRY(check_beginning(c, e->vocabulary, err));
     const size_t words = ((size_t)e->vocabulary->n_vocab + 63) / 64;
     c->allowed = ln_zalloc(words, sizeof *c->allowed);
     if (!c->allowed) return LN_OOM(err, "the mask of a form");

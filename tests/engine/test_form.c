@@ -168,7 +168,8 @@ static void forms_that_cannot_be(void **state) {
     OK(ln_form_check(PERSON, strlen(PERSON), err));
     /* the model has no special token of this name: no token begins the text */
     how = sampling("{\"sequence\":[{\"token\":\"<none>\"},\"a\"]}", 1);
-    FAILS(LN_ENUMERIC, "ln_sampling.form", ln_generate(engine, &prompt, &how, NULL, NULL, &r, err));
+    FAILS(LN_EINVALID, "ln_sampling.form: no token of the model begins it",
+          ln_generate(engine, &prompt, &how, NULL, NULL, &r, err));
     ln_result_free(&r);
     /* what a form needs beyond its beginning is its own fault, not the machine's */
     how = sampling("{\"regex\":\"(.{1,50}){1,50}\"}", 1);
