@@ -51,18 +51,44 @@ static gr_node add(ln_grammar *g, gr_expr e) {
     return (gr_node)g->n_exprs - 1;
 }
 
+static uint64_t hash_of_set(const gr_bytes *s) {
+    uint64_t h = 1;
+    for (size_t i = 0; i < LN_COUNT(s->bits); i++)
+        h = (h ^ s->bits[i]) * UINT64_C(0x9e3779b97f4a7c15), h ^= h >> 29;
+    return h;
+}
+
+static bool grow_set_slots(ln_grammar *g) {
+    const size_t n = g->n_set_slots ? 2 * g->n_set_slots : 512;
+    uint32_t *slots = ln_zalloc(n, sizeof *slots);
+    if (!slots) return false;
+    for (size_t i = 0; i < g->n_sets; i++) {
+        size_t at = hash_of_set(&g->sets[i]) & (n - 1);
+        while (slots[at]) at = (at + 1) & (n - 1);
+        slots[at] = (uint32_t)i + 1;
+    }
+    ln_free(g->set_slots);
+    g->set_slots = slots;
+    g->n_set_slots = n;
+    return true;
+}
+
 gr_node gr_set(ln_grammar *g, const gr_bytes *bytes) {
     void *p = g->sets;
-    size_t i = 0;
     if ((bytes->bits[0] | bytes->bits[1] | bytes->bits[2] | bytes->bits[3]) == 0) return GR_NOTHING;
-    while (i < g->n_sets && memcmp(&g->sets[i], bytes, sizeof *bytes) != 0) i++;
-    if (i == g->n_sets) {
+    if (g->no_memory || g->too_large) return GR_NOTHING;
+    if (2 * (g->n_sets + 1) > g->n_set_slots && !grow_set_slots(g)) return no_memory(g), GR_NOTHING;
+    size_t at = hash_of_set(bytes) & (g->n_set_slots - 1);
+    while (g->set_slots[at] && memcmp(&g->sets[g->set_slots[at] - 1], bytes, sizeof *bytes) != 0)
+        at = (at + 1) & (g->n_set_slots - 1);
+    if (!g->set_slots[at]) {
         if (ln_grow(&p, &g->cap_sets, g->n_sets + 1, sizeof *g->sets, NULL) != LN_OK)
             return no_memory(g), GR_NOTHING;
         g->sets = p;
-        g->sets[g->n_sets++] = *bytes;
+        g->sets[g->n_sets] = *bytes;
+        g->set_slots[at] = (uint32_t)++g->n_sets;
     }
-    return add(g, (gr_expr){.kind = GR_IS_SET, .a = (uint32_t)i});
+    return add(g, (gr_expr){.kind = GR_IS_SET, .a = g->set_slots[at] - 1});
 }
 
 gr_node gr_byte_range(ln_grammar *g, unsigned lo, unsigned hi) {
@@ -165,8 +191,9 @@ ln_status gr_finish(ln_grammar *g, gr_node root, ln_error *err) {
     LN_TRY(gr_check(g, err));
     g->root = root;
     ln_free(g->slots);
-    g->slots = NULL;
-    g->n_slots = 0;
+    ln_free(g->set_slots);
+    g->slots = g->set_slots = NULL;
+    g->n_slots = g->n_set_slots = 0;
     find_classes(g);
     return LN_OK;
 }
@@ -176,6 +203,7 @@ void ln_grammar_close(ln_grammar **g) {
     ln_free((*g)->exprs);
     ln_free((*g)->sets);
     ln_free((*g)->slots);
+    ln_free((*g)->set_slots);
     ln_free((*g)->height);
     ln_free(*g);
     *g = NULL;

@@ -34,8 +34,9 @@ typedef struct gr_bytes {
 struct ln_grammar {
     gr_expr *exprs;
     gr_bytes *sets;
-    uint32_t *slots; /* hash table of expressions: number + 1, 0: free; freed when the grammar is complete */
-    size_t n_exprs, cap_exprs, n_sets, cap_sets, n_slots;
+    /* Hash tables of expressions and sets: number + 1, 0: free; freed when the grammar is complete. */
+    uint32_t *slots, *set_slots;
+    size_t n_exprs, cap_exprs, n_sets, cap_sets, n_slots, n_set_slots;
     uint32_t n_rules;
     gr_node root;
     /* [n_exprs] How many frames of a matcher an expression's text needs above the frame that comes after it,

@@ -2,6 +2,8 @@
  * doubles, and what programs send. */
 #include "grammar_test.h"
 
+#include <time.h>
+
 static const text_case cases[] = {
     /* patterns: a point after a backslash is a point */
     {"{\"regex\":\"a\\\\.b[\\\\.c]\"}", {"a.b.", "a.bc"}, {"a"}, {"axb.", "a.bx"}},
@@ -248,9 +250,31 @@ static void hostile_schemas_are_refused(void **state) {
     ln_str_free(&form);
 }
 
+/* Each set of bytes is stored once, without a comparison with all others: those of 80,000 classes took
+ * seconds. */
+static void many_classes(void **state) {
+    (void)state;
+    static const char c[] =
+        "!#$%&'()*+,./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ_`abcdefghijklmnopqrstuvwxyz{|}~";
+    ln_str form = {0};
+    ln_grammar *g;
+    ln_str_adds(&form, "{\"regex\":\"");
+    for (size_t i = 0; i < 80; i++)
+        for (size_t j = i + 1; j < 80; j++)
+            for (size_t k = j + 1; k < 80; k++) ln_str_addf(&form, "[%c%c%c]", c[i], c[j], c[k]);
+    ln_str_adds(&form, "\"}");
+    assert_false(form.failed);
+    const clock_t before = clock();
+    OK(ln_grammar_open(&g, form.data, form.len, err));
+    assert_true(clock() - before < 2 * CLOCKS_PER_SEC);
+    ln_grammar_close(&g);
+    ln_str_free(&form);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(texts_fit), cmocka_unit_test(schemas_are_refused),
                                        cmocka_unit_test(listed_names_are_not_further_ones),
-                                       cmocka_unit_test(hostile_schemas_are_refused)};
+                                       cmocka_unit_test(hostile_schemas_are_refused),
+                                       cmocka_unit_test(many_classes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
