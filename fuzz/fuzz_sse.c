@@ -322,10 +322,10 @@ static ln_status fuzz_one(const uint8_t *data, size_t bytes, ln_error *err) {
     x.q.sampling.n_stop = (more >> 3) % 4;
     x.n_choices = wire_n_choices(&x.q);
     x.choices = ln_zalloc(x.n_choices, sizeof *x.choices);
-    ln_str_adds(&x.shown_tools, "\"tools\":[]"); /* as responses_translate writes it */
-    if (!x.choices || x.shown_tools.failed) {
+    ln_str_adds(&x.asked, "\"tools\":[],\"text\":{}"); /* as responses_translate writes it */
+    if (!x.choices || x.asked.failed) {
         ln_free(x.choices);
-        ln_str_free(&x.shown_tools);
+        ln_str_free(&x.asked);
         return LN_OOM(err, "choices");
     }
     for (size_t i = 0; i < x.n_choices; i++) x.choices[i] = (choice){.x = &x, .index = i};
@@ -344,7 +344,7 @@ static ln_status fuzz_one(const uint8_t *data, size_t bytes, ln_error *err) {
         ln_result_free(&x.choices[i].tokens);
     }
     ln_free(x.choices);
-    ln_str_free(&x.shown_tools);
+    ln_str_free(&x.asked);
     ln_str_free(&x.items);
     ln_str_free(&x.said);
     ln_str_free(&sent);

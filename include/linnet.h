@@ -222,6 +222,7 @@ typedef struct ln_id_list {
     size_t n;
 } ln_id_list;
 
+/* Whether an answer may call tools. */
 typedef enum ln_tool_choice {
     LN_TOOLS_OFF = 0, /* calls stay in the text */
     LN_TOOLS_AUTO,    /* the model decides; calls are split off the text */

@@ -112,9 +112,8 @@ static ln_status check_beginning(ln_constraint *c, const ln_vocabulary *v, ln_er
         if (mask[i] != 0) return LN_OK;
     if (ln_matcher_complete(c->matcher)) return LN_OK;
     return ln_fail(err, LN_EINVALID,
-                   "ln_sampling.form: no token of the model begins it; name special tokens that the model "
-                   "has "
-                   "in {\"token\"}");
+                   "ln_sampling.form: no token of the model begins it; {\"token\"} must name a special token "
+                   "that the model has");
 }
 
 ln_status ln_constraint_open(ln_constraint *c, ln_eng *e, const ln_sampling *how, const ln_answer *a,
