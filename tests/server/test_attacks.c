@@ -370,6 +370,21 @@ static void unread_bodies_end_the_connection(void **state) {
     assert_int_equal(stop(), 0);
 }
 
+/* Opens n connections of one client, each with a body that lacks a MiB. */
+static void send_bodies(int *fd, int n, const char *block, size_t bytes) {
+    for (int i = 0; i < n; i++) {
+        ln_str s = {0};
+        fd[i] = dial();
+        ln_str_addf(&s,
+                    "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nx-api-key: one\r\n" JSON
+                    "Content-Length: %zu\r\n\r\n",
+                    bytes + (1 << 20));
+        put(fd[i], s.data, s.len);
+        put(fd[i], block, bytes);
+        ln_str_free(&s);
+    }
+}
+
 /* One client's unfinished bodies leave room for those of another. */
 static void bodies_of_one_client_leave_room(void **state) {
     (void)state;
@@ -384,20 +399,17 @@ static void bodies_of_one_client_leave_room(void **state) {
     (void)unlink(path);
     int fd[N];
     char *block = ln_alloc(31 * MIB);
-    memset(block, ' ', 31 * MIB);
-    for (int i = 0; i < N; i++) {
-        ln_str s = {0};
-        fd[i] = dial();
-        ln_str_addf(&s,
-                    "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nx-api-key: one\r\n" JSON
-                    "Content-Length: %d\r\n\r\n",
-                    32 * MIB);
-        put(fd[i], s.data, s.len);
-        put(fd[i], block, 31 * MIB);
-        ln_str_free(&s);
-    }
     ln_str rest = {0};
-    reply r = read_reply(fd[N - 1], &rest, false);
+    reply r;
+    memset(block, ' ', 31 * MIB);
+    for (int attempt = 0;; attempt++) {
+        send_bodies(fd, N, block, 31 * MIB);
+        r = read_reply(fd[N - 1], &rest, false);
+        if (r.status != 408 || attempt == 3) break;
+        drop_reply(&r); /* on a busy machine the first bodies ended meanwhile, because they were silent for
+                           long */
+        for (int i = 0; i < N; i++) (void)close(fd[i]);
+    }
     assert_int_equal(r.status, 429);
     drop_reply(&r);
     assert_int_equal(status_of("POST", "/tokenize", JSON "x-api-key: two\r\n", "{\"content\":\"a\"}"), 200);
