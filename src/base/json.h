@@ -91,6 +91,8 @@ ln_status ln_json_load_limited(json_t **out, const char *name, const char *data,
 ln_status ln_json_load_file(json_t **out, const char *path, size_t limit, ln_error *err);
 /* The same from a file that the user names, which may be a pipe or a device (ln_read_input). */
 ln_status ln_json_load_input(json_t **out, const char *path, size_t limit, ln_error *err);
+/* Whether a value, which may be NULL, is this text. */
+bool ln_json_is_text(const json_t *value, const char *text);
 /* A value as text for messages: "nothing" for NULL, else compact JSON, shortened if it is long. Returns buf
  * or a constant. */
 const char *ln_json_text(const json_t *value, char buf[80]);

@@ -115,6 +115,10 @@ ln_status ln_json_load(json_t **out, const char *name, const char *data, size_t 
     return ln_json_load_limited(out, name, data, bytes, &(ln_json_limits){0}, err);
 }
 
+bool ln_json_is_text(const json_t *value, const char *text) {
+    return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
+}
+
 const char *ln_json_text(const json_t *value, char buf[80]) {
     char text[256];                   /* enough: ln_excerpt cuts long values anyway */
     locale_t was = ln_locale_enter(); /* jansson prints reals with printf */

@@ -51,6 +51,11 @@ bool ln_model_template_wants_tok(const ln_model_template *t);
 ln_status ln_model_template_encode(const ln_model_template *t, const ln_tok *tok, const ln_conversation *talk,
                                    ln_ids *out, ln_error *err);
 
+/* Turns of which a mask of the assistant's tokens lacks something. */
+typedef struct ln_mask_report {
+    size_t n_unmatched; /* turns that could not be located */
+    size_t n_parted;    /* turns that lack the end of the header of an answer */
+} ln_mask_report;
 /* Encodes a whole conversation, without a header after it, and determines which tokens the assistant wrote
  * (the loss mask of fine-tuning). Appends the ids to *ids, and one byte for each id to *mask: 1 for the
  * assistant's tokens including its end-of-turn token, else 0.
@@ -61,10 +66,6 @@ ln_status ln_model_template_encode(const ln_model_template *t, const ln_tok *tok
  * turn begins where the two part. A turn that the template renders differently when more messages follow
  * (Qwen 3 removes its reasoning) cannot be located in this way and stays 0. On failure *ids has its previous
  * length. Errors as for ln_model_template_encode. */
-typedef struct ln_mask_report {
-    size_t n_unmatched; /* turns that could not be located */
-    size_t n_parted;    /* turns that lack the end of the header of an answer */
-} ln_mask_report;
 ln_status ln_model_template_assistant_mask(const ln_model_template *t, const ln_tok *tok,
                                            const ln_conversation *talk, ln_ids *ids, ln_str *mask,
                                            ln_mask_report *report, ln_error *err);

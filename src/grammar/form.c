@@ -117,8 +117,7 @@ static ln_status expression(form_reader *r, const json_t *v, const char *place, 
     if (!kind)
         return ln_fail(r->err, LN_EINVALID,
                        "%s: expected an object with one of schema, text, regex, token, sequence, choice, "
-                       "repeat; "
-                       "found %s",
+                       "repeat; found %s",
                        place[0] ? place : "the form", ln_json_text(v, found));
     LN_TRY(check_members(r, v, kind, place[0] ? place : "the form"));
     if (++r->depth > MOST_FORM_DEPTH)

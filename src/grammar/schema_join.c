@@ -128,10 +128,6 @@ static bool holds(const json_t *list, const json_t *v) {
     return false;
 }
 
-static bool is_text(const json_t *v, const char *text) {
-    return json_is_string(v) && strcmp(json_string_value(v), text) == 0;
-}
-
 /* `type`: the types that both have; an integer is a number. */
 static ln_status join_types(const joining *j, const char *key, json_t *a, json_t *b) {
     json_t *common = json_array(), *x = json_is_array(a) ? json_incref(a) : json_pack("[O]", a),
@@ -140,10 +136,10 @@ static ln_status join_types(const joining *j, const char *key, json_t *a, json_t
     for (size_t i = 0; ok && i < json_array_size(x); i++)
         for (size_t k = 0; ok && k < json_array_size(y); k++) {
             json_t *p = json_array_get(x, i), *q = json_array_get(y, k);
-            json_t *both = json_equal(p, q)                                ? p
-                           : is_text(p, "number") && is_text(q, "integer") ? q
-                           : is_text(p, "integer") && is_text(q, "number") ? p
-                                                                           : NULL;
+            json_t *both = json_equal(p, q)                                                ? p
+                           : ln_json_is_text(p, "number") && ln_json_is_text(q, "integer") ? q
+                           : ln_json_is_text(p, "integer") && ln_json_is_text(q, "number") ? p
+                                                                                           : NULL;
             if (both && !holds(common, both)) ok = json_array_append(common, both) == 0;
         }
     json_decref(x);

@@ -7,12 +7,6 @@ enum { MOST_NAMES = 1024, MOST_PATTERNS = 64, MOST_DIFFERENT = 128, LONGEST_NAME
 
 /* ---- names of further properties ---- */
 
-/* The names [0..n) of which none may be written, as far as they agree in the bytes before `at`. */
-typedef struct names {
-    const char *const *name;
-    size_t n, at;
-} names;
-
 /* The characters that a name may have without an escape. */
 static const gr_points plain[] = {{0x20, '"' - 1}, {'"' + 1, '\\' - 1}, {'\\' + 1, 0x10ffff}};
 
@@ -40,9 +34,9 @@ static void insert(uint32_t *cs, size_t *n, uint32_t c) {
     ++*n;
 }
 
-/* What may follow where a name so far agrees with names[0..n): anything but the rest of one of them. Each
- * level is a call, as many as the longest name has characters; `scratch` has room for n names and n
- * character is a call, at most LONGEST_NAME of them. */
+/* What may follow where a name so far agrees with the beginnings of n listed names, whose rests are
+ * name[0..n): anything but one of the rests; `any` is any number of plain characters. Each character of a
+ * name is a call, at most LONGEST_NAME of them. */
 static gr_node not_these(ln_grammar *g, const char *const *name, size_t n, gr_node any) {
     uint32_t *cs = ln_alloc((n + 1) * sizeof *cs);
     size_t n_cs = 0;
@@ -100,8 +94,7 @@ static ln_status further_names(schema_reader *r, json_t *s, const schema_place *
         ln_free(name);
         return schema_refuse(r, at, "properties",
                              "a name is longer than %d bytes, which is supported only where further "
-                             "properties "
-                             "are excluded; set additionalProperties to false",
+                             "properties are excluded; set additionalProperties to false",
                              LONGEST_NAME);
     }
     const gr_node any = gr_repeat(r->g, gr_characters(r->g, plain, LN_COUNT(plain)), 0, GR_UNBOUNDED);

@@ -84,17 +84,15 @@ static ln_status by_pattern(schema_reader *r, const json_t *pattern, uint32_t mi
     if (shortest < min)
         return schema_refuse(r, at, "minLength",
                              "beside a pattern it is supported where one repeated character decides the "
-                             "length, "
-                             "or up to the %u characters that the pattern needs itself; put the length into "
-                             "the "
-                             "pattern, as in ^[a-z]{3,}$",
+                             "length, or up to the %u characters that the pattern needs itself; put the "
+                             "length "
+                             "into the pattern, as in ^[a-z]{3,}$",
                              shortest);
     if (longest > max)
         return schema_refuse(r, at, "maxLength",
                              "beside a pattern it is supported only where one repeated character decides the "
                              "length, or the pattern has no longer texts; put the length into the pattern, "
-                             "as in "
-                             "^[a-z]{1,8}$");
+                             "as in ^[a-z]{1,8}$");
     *out = gr_all(r->g, gr_texts(r->g, "\""), *out, gr_texts(r->g, "\""));
     return gr_check(r->g, r->err);
 }
@@ -164,8 +162,7 @@ ln_status schema_number(schema_reader *r, json_t *s, bool integer, const schema_
         if (fits) return gr_check(r->g, r->err);
         return schema_refuse(r, at, "multipleOf",
                              "beside bounds it is supported where at most %d multiples lie between them, or "
-                             "where "
-                             "the only bound is a minimum from 0 to the number itself",
+                             "where the only bound is a minimum from 0 to the number itself",
                              MOST_LISTED);
     }
     if (step) integer = true;
@@ -178,6 +175,5 @@ ln_status schema_number(schema_reader *r, json_t *s, bool integer, const schema_
     LN_TRY(gr_check(r->g, r->err));
     return schema_refuse(r, at, b.has_lo ? "minimum" : "maximum",
                          "no number lies within the bounds, or a bound has more than 15 digits before or 17 "
-                         "after the "
-                         "point");
+                         "after the point");
 }

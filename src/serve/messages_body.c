@@ -37,11 +37,6 @@ typedef struct turn {
 
 static ln_status no_room(exchange *x) { return wire_fail(&x->why, LN_OOM(&x->why.error, "a request")); }
 
-static bool is(const json_t *v, const char *name, const char *text) {
-    const char *s = json_string_value(json_object_get(v, name));
-    return s && strcmp(s, text) == 0;
-}
-
 static ln_status refuse_block(exchange *x, const turn *t, size_t i, const char *expected,
                               const json_t *block) {
     char found[80];
@@ -103,21 +98,22 @@ static ln_status add_result(exchange *x, turn *t, size_t i, const json_t *block)
 static ln_status add_block(exchange *x, turn *t, size_t i, const json_t *block, bool *result) {
     const json_t *text = json_object_get(block, "text"), *thinking = json_object_get(block, "thinking");
     const bool user = strcmp(t->role, "user") == 0;
-    if (is(block, "type", "text") && json_is_string(text)) {
+    if (ln_json_is_text(json_object_get(block, "type"), "text") && json_is_string(text)) {
         join(&t->text, t->has_text, text);
         t->has_text = true;
         return LN_OK;
     }
-    if (user && is(block, "type", "tool_result")) {
+    if (user && ln_json_is_text(json_object_get(block, "type"), "tool_result")) {
         *result = true;
         return add_result(x, t, i, block);
     }
-    if (!user && is(block, "type", "tool_use")) return add_call(x, t, i, block);
-    if (!user && is(block, "type", "thinking") && json_is_string(thinking)) {
+    if (!user && ln_json_is_text(json_object_get(block, "type"), "tool_use")) return add_call(x, t, i, block);
+    if (!user && ln_json_is_text(json_object_get(block, "type"), "thinking") && json_is_string(thinking)) {
         join(&t->thinking, t->thinking.len > 0, thinking);
         return LN_OK;
     }
-    if (!user && is(block, "type", "redacted_thinking")) return LN_OK; /* nobody can read it */
+    if (!user && ln_json_is_text(json_object_get(block, "type"), "redacted_thinking"))
+        return LN_OK; /* nobody can read it */
     return refuse_block(x, t, i,
                         user ? "one of type text with a text, or of type tool_result"
                              : "one of type text with a text, or of type tool_use or thinking",
@@ -180,7 +176,8 @@ static ln_status add_tools(exchange *x, const json_t *body, json_t *to) {
     json_array_foreach((json_t *)(uintptr_t)tools, i, tool) {
         const json_t *type = json_object_get(tool, "type");
         (void)snprintf(field, sizeof field, "tools[%zu]", i);
-        if (!json_is_object(tool) || (type && !json_is_null(type) && !is(tool, "type", "custom"))) {
+        if (!json_is_object(tool) ||
+            (type && !json_is_null(type) && !ln_json_is_text(json_object_get(tool, "type"), "custom"))) {
             const ln_status st = wire_refuse(&x->why, field,
                                              "expected a tool of type custom, with name, description and "
                                              "input_schema, found %s",

@@ -56,11 +56,6 @@ static ln_status unsupported(exchange *x, const char *field, const char *advice)
     return st;
 }
 
-static bool is(const json_t *v, const char *name, const char *text) {
-    const char *s = json_string_value(json_object_get(v, name));
-    return s && strcmp(s, text) == 0;
-}
-
 /* Calls belong to the message of the assistant before them, else to one without a text. */
 static ln_status add_call(exchange *x, const char *field, const json_t *item, json_t *list) {
     json_t *id = json_object_get(item, "call_id"), *name = json_object_get(item, "name");
@@ -71,7 +66,7 @@ static ln_status add_call(exchange *x, const char *field, const json_t *item, js
                            "expected a function_call with the texts call_id, name and arguments, found %s",
                            ln_json_text(item, found));
     json_t *last = json_array_get(list, json_array_size(list) - 1);
-    if (json_array_size(list) == 0 || !is(last, "role", "assistant")) {
+    if (json_array_size(list) == 0 || !ln_json_is_text(json_object_get(last, "role"), "assistant")) {
         const ln_str none = {0};
         LN_TRY(dialect_add_message(x, list, "assistant", &none));
         last = json_array_get(list, json_array_size(list) - 1);
@@ -101,10 +96,13 @@ static ln_status add_item(exchange *x, size_t i, const json_t *item, json_t *lis
     char field[64], found[80];
     ln_str text = {0};
     (void)snprintf(field, sizeof field, "input[%zu]", i);
-    if (is(item, "type", "reasoning")) return LN_OK; /* of an earlier answer */
-    if (is(item, "type", "function_call")) return add_call(x, field, item, list);
-    if (is(item, "type", "function_call_output")) return add_output(x, field, item, list);
-    if (!role || !(!type || json_is_null(type) || is(item, "type", "message"))) {
+    if (ln_json_is_text(json_object_get(item, "type"), "reasoning")) return LN_OK; /* of an earlier answer */
+    if (ln_json_is_text(json_object_get(item, "type"), "function_call"))
+        return add_call(x, field, item, list);
+    if (ln_json_is_text(json_object_get(item, "type"), "function_call_output"))
+        return add_output(x, field, item, list);
+    if (!role ||
+        !(!type || json_is_null(type) || ln_json_is_text(json_object_get(item, "type"), "message"))) {
         const ln_status st = wire_refuse(&x->why, field,
                                          "expected a message with a role, a function_call or a "
                                          "function_call_output, found %s",
@@ -179,7 +177,7 @@ static ln_status add_tools(exchange *x, const json_t *body, json_t *to) {
     LN_TRY(dialect_set(x, to, "tools", list));
     json_array_foreach((json_t *)(uintptr_t)tools, i, tool) {
         (void)snprintf(field, sizeof field, "tools[%zu]", i);
-        if (!is(tool, "type", "function")) {
+        if (!ln_json_is_text(json_object_get(tool, "type"), "function")) {
             const ln_status st = wire_refuse(&x->why, field, "expected a tool of type function, found %s",
                                              ln_json_text(tool, found));
             x->why.code = "unsupported_parameter";

@@ -61,11 +61,6 @@ static ln_status write_state(const batch_output *o, const batch_binding *to, ln_
     return st;
 }
 
-static bool is_text(const json_t *root, const char *key, const char *text) {
-    const char *v = json_string_value(json_object_get(root, key));
-    return v && strcmp(v, text) == 0;
-}
-
 /* Refuses to add answers to a file that was begun with other requests, another model or other conditions. */
 static ln_status check_state(const batch_output *o, const char *in, const batch_binding *to, ln_error *err) {
     char shown[LN_PATH_TEXT], input[LN_PATH_TEXT];
@@ -78,10 +73,10 @@ static ln_status check_state(const batch_output *o, const char *in, const batch_
         st =
             ln_fail(err, LN_EINVALID, "%s: expected the state of a file of answers, found something else; %s",
                     ln_path_text(shown, o->state), again);
-    else if (!is_text(root, "in", to->digest))
+    else if (!ln_json_is_text(json_object_get(root, "in"), to->digest))
         st = ln_fail(err, LN_EINVALID, "%s was begun for other requests than those that %s has now; %s",
                      shown, ln_path_text(input, in), again);
-    else if (!is_text(root, "model", to->model))
+    else if (!ln_json_is_text(json_object_get(root, "model"), to->model))
         st = ln_fail(err, LN_EINVALID, "%s was begun with another model, or its files have changed; %s",
                      shown, again);
     else if (strcmp(was, to->conditions) != 0)

@@ -70,29 +70,26 @@ static ln_status refuse_choice(body_reader *b, const json_t *v) {
                        ln_json_text(v, found));
 }
 
-static bool is_text(const json_t *v, const char *text) {
-    return json_is_string(v) && strcmp(json_string_value(v), text) == 0;
-}
-
 /* Reads the forms of /v1/chat/completions, and those of /v1/responses, which have no inner object. */
 static ln_status read_choice(body_reader *b, choice *c) {
     const json_t *v = b->tool_choice, *type = json_object_get(v, "type"), *inner;
     *c = (choice){0};
-    if (!v || is_text(v, "auto")) return LN_OK;
-    c->none = is_text(v, "none");
-    c->required = is_text(v, "required");
+    if (!v || ln_json_is_text(v, "auto")) return LN_OK;
+    c->none = ln_json_is_text(v, "none");
+    c->required = ln_json_is_text(v, "required");
     if (c->none || c->required) return LN_OK;
-    if (is_text(type, "function")) {
+    if (ln_json_is_text(type, "function")) {
         inner = json_object_get(v, "function");
         c->required = true;
         c->names = json_object_get(inner ? inner : v, "name");
         if (json_is_string(c->names)) return LN_OK;
-    } else if (is_text(type, "allowed_tools")) {
+    } else if (ln_json_is_text(type, "allowed_tools")) {
         inner = json_object_get(v, "allowed_tools");
         inner = inner ? inner : v;
-        c->required = is_text(json_object_get(inner, "mode"), "required");
+        c->required = ln_json_is_text(json_object_get(inner, "mode"), "required");
         c->names = json_object_get(inner, "tools");
-        if (json_array_size(c->names) > 0 && (c->required || is_text(json_object_get(inner, "mode"), "auto")))
+        if (json_array_size(c->names) > 0 &&
+            (c->required || ln_json_is_text(json_object_get(inner, "mode"), "auto")))
             return LN_OK;
     }
     return refuse_choice(b, v);
@@ -135,7 +132,8 @@ static ln_status check_callable(body_reader *b) {
     for (size_t i = 0; i < json_array_size(b->tools); i++) {
         const json_t *tool = json_array_get(b->tools, i), *type = json_object_get(tool, "type");
         (void)snprintf(field, sizeof field, "tools[%zu]", i);
-        if ((type && !json_is_null(type) && !is_text(type, "function")) || !json_object_get(tool, "function"))
+        if ((type && !json_is_null(type) && !ln_json_is_text(type, "function")) ||
+            !json_object_get(tool, "function"))
             return wire_refuse(b->why, field,
                                "expected a tool of type \"function\" with a \"function\", found %s",
                                ln_json_text(tool, found));
@@ -155,7 +153,7 @@ static ln_status unsupported(body_reader *b, const char *field, const char *what
 static bool may_call(const body_reader *b, const json_t *name) {
     const ln_sampling *s = &b->q->sampling;
     bool may = s->n_tool_names == 0;
-    for (size_t i = 0; i < s->n_tool_names && !may; i++) may = is_text(name, s->tool_names[i]);
+    for (size_t i = 0; i < s->n_tool_names && !may; i++) may = ln_json_is_text(name, s->tool_names[i]);
     return may;
 }
 
@@ -169,7 +167,7 @@ static ln_status check_schemas(body_reader *b) {
         ln_error why;
         if (!json_is_object(schema) || !may_call(b, json_object_get(f, "name"))) continue;
         (void)snprintf(field, sizeof field, "tools[%zu].function.parameters", i);
-        if (type && !is_text(type, "object"))
+        if (type && !ln_json_is_text(type, "object"))
             return wire_refuse(b->why, field, "expected a schema of type \"object\", found %s",
                                ln_json_text(type, found));
         ln_str_adds(&form, "{\"schema\":");
