@@ -167,8 +167,8 @@ struct exchange {
     const struct dialect *form;
     int block, sequence; /* of a stream: the part of the answer that is sent, the next event's number */
     char block_kind;     /* 't'ext, 'r'easoning, 'c'all, 0: none is open */
-    /* of /v1/responses: what a request said about tools; of a stream: items that have ended, the text of the
-     * one that is open, calls so far */
+    /* of /v1/responses: what a request said about tools and the form of the text; of a stream: items that
+     * have ended, the text of the one that is open, calls so far */
     ln_str asked, items, said;
     size_t n_calls;
 

@@ -59,21 +59,27 @@ void wire_call_id(char out[WIRE_CALL_ID], const wire_request *q, const wire_answ
     else (void)snprintf(out, WIRE_CALL_ID, "call_%.16s%04x%04x", digits, (unsigned)choice, (unsigned)k);
 }
 
+void wire_put_call(ln_str *out, const wire_request *q, const wire_answer *a, size_t choice, size_t k,
+                   const char *name, const char *arguments, size_t bytes) {
+    char id[WIRE_CALL_ID];
+    wire_call_id(id, q, a, choice, k);
+    put_text(out, "id", id);
+    put_text(out, "type", "function");
+    put_object(out, "function");
+    put_text(out, "name", name);
+    put_bytes(out, "arguments", arguments, bytes);
+    ln_str_adds(out, "}");
+}
+
 static void put_calls(ln_str *out, const wire_request *q, const wire_answer *a, size_t i,
                       const ln_result *r) {
-    char id[WIRE_CALL_ID];
     if (r->n_tool_calls == 0) return;
     put_list(out, "tool_calls");
     for (size_t k = 0; k < r->n_tool_calls; k++) {
         const ln_tool_call *c = &r->tool_calls[k];
         ln_str_adds(out, k > 0 ? ",{" : "{");
-        wire_call_id(id, q, a, i, k);
-        put_text(out, "id", id);
-        put_text(out, "type", "function");
-        put_object(out, "function");
-        put_text(out, "name", c->name);
-        put_bytes(out, "arguments", c->arguments, c->arguments_bytes);
-        ln_str_adds(out, "}}");
+        wire_put_call(out, q, a, i, k, c->name, c->arguments, c->arguments_bytes);
+        ln_str_adds(out, "}");
     }
     ln_str_adds(out, "]");
 }

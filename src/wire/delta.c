@@ -6,17 +6,11 @@
 
 /* A whole call in one delta. */
 static void put_call(ln_str *out, const wire_request *q, const wire_answer *a, const wire_delta *d) {
-    char id[WIRE_CALL_ID];
-    wire_call_id(id, q, a, d->index, d->n_call);
     put_list(out, "tool_calls");
     ln_str_adds(out, "{");
     put_uint(out, "index", d->n_call);
-    put_text(out, "id", id);
-    put_text(out, "type", "function");
-    put_object(out, "function");
-    put_text(out, "name", d->call->name);
-    put_bytes(out, "arguments", d->call->text, d->call->bytes);
-    ln_str_adds(out, "}}]");
+    wire_put_call(out, q, a, d->index, d->n_call, d->call->name, d->call->text, d->call->bytes);
+    ln_str_adds(out, "}]");
 }
 
 static void put_delta(ln_str *out, const wire_request *q, const wire_answer *a, const wire_delta *d) {

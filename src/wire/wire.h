@@ -128,6 +128,9 @@ enum { WIRE_CALL_ID = 40 };
  * models with Mistral's form, whose templates take no other ids. */
 void wire_call_id(char out[WIRE_CALL_ID], const wire_request *q, const wire_answer *a, size_t choice,
                   size_t k);
+/* Appends the members id, type and function of a call; `arguments` are the JSON text of an object. */
+void wire_put_call(ln_str *out, const wire_request *q, const wire_answer *a, size_t choice, size_t k,
+                   const char *name, const char *arguments, size_t bytes);
 
 /* Appends the members id, object, created, model and system_fingerprint. */
 void wire_put_head(ln_str *out, const wire_answer *a, const char *object);
