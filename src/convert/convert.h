@@ -48,12 +48,15 @@ typedef struct ln_convert {
     uint64_t bytes;
 } ln_convert;
 
-/* Number of tensors that store an item: 1, or codes, scales and biases. */
+/* convert_item.c. Number of tensors that store an item: 1, or codes, scales and biases. */
 static inline int ln_convert_parts(const ln_convert_item *x) { return x->enc.bits ? LN_WEIGHT_PARTS : 1; }
 /* Name, dtype and shape of part k. `name` is filled; the result borrows it. */
 ln_tensor_spec ln_convert_part(const ln_convert_item *x, int k, char name[224]);
 uint64_t ln_convert_part_bytes(const ln_convert_item *x, int k);
 void ln_convert_shard_name(const ln_convert *c, int shard, char out[64]);
+/* Sorts the items into mlx-lm's order of modules and assigns shards and offsets. A shard ends before the
+ * tensor that would make it larger than shard_bytes. */
+void ln_convert_lay_out(ln_convert *c, uint64_t shard_bytes);
 
 /* copy_config.c: writes everything except the tensors to directory `to`. Errors as in io.h and file.h. */
 ln_status ln_convert_config(const ln_convert *c, const char *to,
@@ -68,8 +71,6 @@ void ln_convert_close(ln_convert *c);
 /* Decides how each weight is quantised, and lays the tensors out. Errors: see ln_quantize. */
 ln_status ln_convert_decide(ln_convert *c, const ln_quantize_options *opt, uint64_t shard_bytes,
                             ln_error *err);
-/* Sorts the items and assigns shards and offsets. */
-void ln_convert_lay_out(ln_convert *c, uint64_t shard_bytes);
 /* LN_EUSAGE if the output directory is the source model or contains it. */
 ln_status ln_convert_check_out(const ln_convert *c, const char *out, ln_error *err);
 

@@ -10,41 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const ln_st_dtype st_dtypes[] = {[LN_F32] = LN_ST_F32, [LN_BF16] = LN_ST_BF16, [LN_F16] = LN_ST_F16};
-
-/* ---- how each weight is stored ---- */
-
-ln_tensor_spec ln_convert_part(const ln_convert_item *x, int k, char name[224]) {
-    static const char *const leaves[] = {"", ".scales", ".biases"};
-    ln_tensor_spec s = {
-        .name = name, .dtype = st_dtypes[x->dtype], .n_dims = x->w->d1 ? 2 : 1, .dims = {x->w->d0, x->w->d1}};
-    (void)snprintf(name, 224, "%.*s%s", (int)(k ? x->path_bytes : strlen(x->name)), x->name, leaves[k]);
-    if (x->same_name) s.name = x->w->tensor->name;
-    if (x->raw) {
-        s.dtype = x->raw->dtype;
-        s.n_dims = x->raw->n_dims;
-        memcpy(s.dims, x->raw->dims, sizeof s.dims);
-    }
-    if (!x->enc.bits) return s;
-    s.dims[1] = k ? x->w->d1 / x->enc.group : x->w->d1 / 32 * x->enc.bits;
-    if (k == 0) s.dtype = LN_ST_U32;
-    return s;
-}
-
-uint64_t ln_convert_part_bytes(const ln_convert_item *x, int k) {
-    char name[224];
-    if (x->raw) return x->raw->bytes;
-    ln_tensor_spec s = ln_convert_part(x, k, name);
-    uint64_t n = s.dtype == LN_ST_F32 || s.dtype == LN_ST_U32 ? 4 : 2;
-    for (int d = 0; d < s.n_dims; d++) n *= (uint64_t)s.dims[d];
-    return n;
-}
-
-void ln_convert_shard_name(const ln_convert *c, int shard, char out[64]) {
-    if (c->n_shards > 1) (void)snprintf(out, 64, "model-%05d-of-%05d.safetensors", shard + 1, c->n_shards);
-    else (void)snprintf(out, 64, "model.safetensors");
-}
-
 /* The dtype to which mlx-lm casts: torch_dtype, else the text model's dtype. False: tensors keep their
  * dtype. */
 static bool cast_dtype(const ln_config *c, ln_dtype *out) {
@@ -92,44 +57,6 @@ static void name_item(const ln_convert *c, ln_convert_item *x) {
     ln_weight_name(slot, x->w->slot, x->w->layer);
     (void)snprintf(x->name, sizeof x->name, "%s%s%s", outer, x->w->slot == LN_W_HEAD ? "" : "model.", slot);
     x->path_bytes = (size_t)(strrchr(x->name, '.') - x->name);
-}
-
-/* Sort key for mlx-lm's order of modules, which determines the shard of a tensor: embedding table, layers,
- * last norm, head. */
-static int64_t place_of(const ln_weight *w) {
-    static const ln_slot in_layer[] = {LN_W_Q,         LN_W_Q_BIAS,    LN_W_K,       LN_W_K_BIAS,
-                                       LN_W_V,         LN_W_V_BIAS,    LN_W_O,       LN_W_O_BIAS,
-                                       LN_W_Q_NORM,    LN_W_K_NORM,    LN_W_GATE,    LN_W_GATE_BIAS,
-                                       LN_W_DOWN,      LN_W_DOWN_BIAS, LN_W_UP,      LN_W_UP_BIAS,
-                                       LN_W_ATTN_NORM, LN_W_POST_ATTN, LN_W_PRE_FFN, LN_W_POST_FFN};
-    if (w->slot == LN_W_EMBED) return -1;
-    if (w->layer < 0) return INT64_MAX - (w->slot == LN_W_NORM);
-    for (size_t i = 0; i < LN_COUNT(in_layer); i++)
-        if (in_layer[i] == w->slot) return w->layer * 64 + (int64_t)i;
-    return w->layer * 64 + 63;
-}
-static int by_place(const void *a, const void *b) {
-    int64_t x = place_of(((const ln_convert_item *)a)->w), y = place_of(((const ln_convert_item *)b)->w);
-    if (x != y) return x < y ? -1 : 1;
-    const ln_weight *v = ((const ln_convert_item *)a)->w, *w = ((const ln_convert_item *)b)->w;
-    return (v > w) - (v < w); /* copied tensors, which have one key: in the order of their list */
-}
-
-void ln_convert_lay_out(ln_convert *c, uint64_t shard_bytes) {
-    uint64_t at = 0;
-    qsort(c->items, c->n_items, sizeof *c->items, by_place);
-    for (size_t i = 0; i < c->n_items; i++) {
-        ln_convert_item *x = &c->items[i];
-        for (int k = 0; k < ln_convert_parts(x); k++) {
-            uint64_t n = ln_convert_part_bytes(x, k);
-            if (c->n_shards == 0 || at + n > shard_bytes) c->n_shards++, at = 0;
-            x->shard[k] = c->n_shards - 1;
-            x->at[k] = at;
-            at += n;
-            x->bytes += n;
-        }
-        c->bytes += x->bytes;
-    }
 }
 
 ln_status ln_convert_decide(ln_convert *c, const ln_quantize_options *opt, uint64_t shard_bytes,
