@@ -30,6 +30,10 @@
  * the engine's own (ln_engine_start), else one of those that wait for a result. Calls on different engines
  * interleave step by step, because every step uses all threads of the one pool.
  *
+ * Floating point. Every function computes in the default environment, rounding to nearest with all exceptions
+ * masked, whatever rounding mode or traps the caller has set; callbacks run in it too. The caller's
+ * environment, its exception flags included, is the same before and after each call.
+ *
  * Shapes. B sequences, T rows (tokens), D hidden size, H query heads, K key/value heads, E head width, V
  * vocabulary, L layers. Arrays are dense and row-major. Token ids are int32 from 0 to V - 1. Texts are UTF-8
  * with a length in bytes and may contain U+0000; a `const char *` without a length ends with a NUL byte. */

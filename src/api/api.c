@@ -83,6 +83,7 @@ ln_status ln_model_open(ln_model **out, const char *model, const ln_options *opt
 }
 
 void ln_model_close(ln_model **model) {
+    ENTER;
     if (!model) return;
     ln_handle_close(LN_HANDLE_MODEL, *model);
     *model = NULL;
@@ -176,6 +177,7 @@ ln_status ln_engine_open(ln_engine **out, ln_model *model, const ln_options *opt
 }
 
 void ln_engine_close(ln_engine **engine) {
+    ENTER;
     if (!engine) return;
     ln_handle_close(LN_HANDLE_ENGINE, *engine);
     *engine = NULL;
@@ -224,9 +226,10 @@ ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt, const ln_sampl
     ln_result all = {.size = sizeof all};
     ln_sampling how;
     ln_prompt p;
+    ENTER;
     err = ln_api_error(err);
     if (out) LN_TRY(ln_api_open_result(out, err));
-    ARG(prompt, "prompt must not be NULL");
+    NEED(prompt, "prompt must not be NULL");
     LN_TRY(ln_api_prompt(prompt, &p, err));
     LN_TRY(ln_api_engine(engine, &e, err));
     ln_package_sampling(e->model, &how);
@@ -293,7 +296,7 @@ ln_status ln_bench(const ln_model *model, const ln_options *opt, const ln_bench_
     ARG(how && fn && out, "how, fn and out must not be NULL");
     LN_TRY(ln_api_check_size(out, sizeof out->size, "ln_bench_report", err));
     LN_TRY(ln_api_copy_sized(&b, sizeof b, how, "ln_bench_options", err));
-    ARG((b.depths || !b.n_depths) && (b.streams || !b.n_streams), "lists must not be NULL with a length");
+    NEED((b.depths || !b.n_depths) && (b.streams || !b.n_streams), "lists must not be NULL with a length");
     LN_TRY(ln_api_options(opt, &o, err));
     LN_TRY(use_model(model, &m, err));
     const ln_status st = ln_bench_model(m, &o, &b, fn, user, &all, err);
@@ -327,6 +330,7 @@ ln_status ln_tokenizer_open(ln_tokenizer **out, const char *model, ln_error *err
 }
 
 void ln_tokenizer_close(ln_tokenizer **tok) {
+    ENTER;
     if (!tok) return;
     ln_handle_close(LN_HANDLE_TOKENIZER, *tok);
     *tok = NULL;

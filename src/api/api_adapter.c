@@ -56,7 +56,7 @@ ln_status ln_adapter_show(const char *dir, const char *model, ln_adapter_info *o
     ln_adapter_file *a;
     ln_adapter_info all = {0};
     ARG(dir && out, "dir and out must not be NULL");
-    ARG(out->size >= sizeof out->size, "ln_adapter_info.size must be set to its sizeof");
+    NEED(out->size >= sizeof out->size, "ln_adapter_info.size must be set to its sizeof");
     LN_TRY(ln_adapter_file_open(&a, dir, err));
     facts(a, 1, &all);
     ln_adapter_warn_absent(a);
@@ -145,6 +145,7 @@ ln_status ln_adapter_open(ln_adapter **out, ln_engine *engine, const ln_adapter_
 int ln_adapter_room(const ln_engine *engine) {
     ln_eng *e;
     ln_error err;
+    ENTER;
     if (ln_api_engine(engine, &e, &err) != LN_OK) return 0;
     const int n = ln_adapters_room(e);
     ln_handle_done(engine);
@@ -152,6 +153,7 @@ int ln_adapter_room(const ln_engine *engine) {
 }
 
 void ln_adapter_close(ln_adapter **adapter) {
+    ENTER;
     if (!adapter) return;
     ln_handle_close(LN_HANDLE_ADAPTER, *adapter);
     *adapter = NULL;
@@ -159,6 +161,7 @@ void ln_adapter_close(ln_adapter **adapter) {
 
 ln_status ln_adapter_set_scale(ln_adapter *adapter, double scale, ln_error *err) {
     ln_adapter_ref *l;
+    ENTER;
     err = ln_api_error(err);
     LN_TRY(use_adapter(adapter, &l, err));
     return done(adapter, ln_adapter_rescale(l, scale, err));

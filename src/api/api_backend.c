@@ -108,6 +108,7 @@ ln_status ln_backend_load(ln_backend_model **out, const char *backend, const cha
 }
 
 void ln_backend_close(ln_backend_model **model) {
+    ENTER;
     if (!model) return;
     ln_handle_close(LN_HANDLE_BACKEND, *model);
     *model = NULL;
@@ -145,9 +146,10 @@ static ln_status run(ln_backend_model *model, bool chat, const ln_prompt *prompt
     ln_prompt p;
     ln_sampling copy;
     const ln_sampling *how;
+    ENTER;
     err = ln_api_error(err);
     if (out) LN_TRY(ln_api_open_result(out, err));
-    ARG(prompt, "prompt must not be NULL");
+    NEED(prompt, "prompt must not be NULL");
     LN_TRY(ln_api_prompt(prompt, &p, err));
     LN_TRY(use_hosted(model, &l, err));
     ln_status st = take_sampling(l, sampling, &copy, &how, err);

@@ -57,6 +57,7 @@ ln_status ln_chat_template_open(ln_chat_template **out, const char *model, const
 }
 
 void ln_chat_template_close(ln_chat_template **tmpl) {
+    ENTER;
     if (!tmpl) return;
     ln_handle_close(LN_HANDLE_TEMPLATE, *tmpl);
     *tmpl = NULL;

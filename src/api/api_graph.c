@@ -20,6 +20,7 @@ ln_status ln_graph_new(ln_graph **out, const ln_options *opt, ln_error *err) {
     return st;
 }
 void ln_graph_free(ln_graph **graph) {
+    ENTER;
     if (!graph) return;
     ln_handle_close(LN_HANDLE_GRAPH, *graph);
     *graph = NULL;
@@ -35,18 +36,22 @@ static int32_t done(const ln_graph *graph, int32_t value) {
     return value;
 }
 int32_t ln_graph_input(ln_graph *graph, int64_t rows, int64_t cols) {
+    ENTER;
     ln_user_graph *u = use(graph);
     return u ? done(graph, ln_user_graph_bound(u, false, rows, cols)) : -1;
 }
 int32_t ln_graph_trainable(ln_graph *graph, int64_t rows, int64_t cols) {
+    ENTER;
     ln_user_graph *u = use(graph);
     return u ? done(graph, ln_user_graph_bound(u, true, rows, cols)) : -1;
 }
 int32_t ln_graph_labels(ln_graph *graph, int64_t rows) {
+    ENTER;
     ln_user_graph *u = use(graph);
     return u ? done(graph, ln_user_graph_labels(u, rows)) : -1;
 }
 static int32_t op(ln_graph *graph, ln_user_op kind, int32_t a, int32_t b) {
+    ENTER;
     ln_user_graph *u = use(graph);
     return u ? done(graph, ln_user_graph_op(u, kind, a, b)) : -1;
 }
@@ -65,10 +70,12 @@ int32_t ln_graph_cross_entropy(ln_graph *graph, int32_t logits, int32_t labels) 
     return op(graph, LN_USER_CROSS_ENTROPY, logits, labels);
 }
 int32_t ln_graph_scale(ln_graph *graph, int32_t a, float by) {
+    ENTER;
     ln_user_graph *u = use(graph);
     return u ? done(graph, ln_user_graph_scale(u, a, by)) : -1;
 }
 int32_t ln_graph_masked_cross_entropy(ln_graph *graph, int32_t logits, int32_t labels, int32_t mask) {
+    ENTER;
     ln_user_graph *u = use(graph);
     return u ? done(graph, ln_user_graph_masked_cross_entropy(u, logits, labels, mask)) : -1;
 }

@@ -12,12 +12,16 @@ uint64_t ln_memory_set_limit(uint64_t bytes) { return ln_limit_set(bytes); }
 
 uint64_t ln_cache_set_limit(uint64_t bytes) { return ln_cache_limit_set(bytes); }
 
-void ln_cache_clear(void) { ln_cache_clear_all(); }
+void ln_cache_clear(void) {
+    ENTER;
+    ln_cache_clear_all();
+}
 
 void ln_memory_reset_peak(void) { ln_peak_reset(); }
 
 void ln_memory_stats(ln_memory *out) {
     ln_error ignored;
+    ENTER;
     if (!out || ln_api_check_size(out, sizeof out->size, "ln_memory", &ignored) != LN_OK) return;
     ln_memory all = {.size = sizeof all};
     ln_memory_figures(&all);

@@ -18,6 +18,7 @@ ln_status ln_dequantize(const void *codes, const void *scales, const void *biase
     char shown[80];
     ln_dtype t;
     int64_t n;
+    ENTER;
     err = ln_api_error(err);
     if (!ln_enc_bits_ok(bits))
         return ln_fail(err, LN_EUSAGE, "%s: bits: expected 2, 3, 4, 5, 6 or 8, found %d", __func__, bits);

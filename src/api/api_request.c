@@ -74,6 +74,7 @@ ln_status ln_request_open(ln_request **out, ln_engine *engine, const ln_prompt *
 
 ln_status ln_request_start(ln_request *request, ln_error *err) {
     ln_req *r;
+    ENTER;
     err = ln_api_error(err);
     LN_TRY(use_request(request, &r, err));
     return done(request, ln_req_start(r, err));
@@ -107,6 +108,7 @@ ln_status ln_request_result(ln_request *request, ln_result *out, ln_error *err) 
 
 void ln_request_close(ln_request **request) {
     ln_req *r;
+    ENTER;
     if (!request) return;
     if (*request && use_request(*request, &r, NULL) == LN_OK) {
         ln_req_mute(r); /* a call on another thread may still use the request */
@@ -118,6 +120,7 @@ void ln_request_close(ln_request **request) {
 
 ln_status ln_engine_step(ln_engine *engine, size_t *n_active, ln_error *err) {
     ln_eng *e;
+    ENTER;
     err = ln_api_error(err);
     LN_TRY(ln_api_engine(engine, &e, err));
     return done(engine, ln_driver_step(e->sched, n_active, err));
@@ -125,6 +128,7 @@ ln_status ln_engine_step(ln_engine *engine, size_t *n_active, ln_error *err) {
 
 ln_status ln_engine_start(ln_engine *engine, ln_error *err) {
     ln_eng *e;
+    ENTER;
     err = ln_api_error(err);
     LN_TRY(ln_api_engine(engine, &e, err));
     return done(engine, ln_driver_start(e->sched, err));
@@ -132,6 +136,7 @@ ln_status ln_engine_start(ln_engine *engine, ln_error *err) {
 
 void ln_engine_stop(ln_engine *engine) {
     ln_eng *e;
+    ENTER;
     if (ln_api_engine(engine, &e, NULL) != LN_OK) return;
     ln_driver_stop(e->sched);
     ln_handle_done(engine);

@@ -68,6 +68,7 @@ ln_status ln_trainer_new(ln_trainer **out, ln_model *model, const ln_options *op
 }
 
 void ln_trainer_free(ln_trainer **trainer) {
+    ENTER;
     if (!trainer) return;
     ln_handle_close(LN_HANDLE_TRAINER, *trainer);
     *trainer = NULL;
@@ -117,6 +118,7 @@ ln_status ln_trainer_eval(ln_trainer *trainer, ln_valid_report *out, ln_error *e
 
 ln_status ln_trainer_save(ln_trainer *trainer, ln_error *err) {
     train_trainer *t;
+    ENTER;
     err = ln_api_error(err);
     LN_TRY(use(trainer, &t, err));
     return done(trainer, train_checkpoint(t, err));

@@ -14,7 +14,7 @@
 #ifndef LN_HANDLE_H
 #define LN_HANDLE_H
 
-#include "../base/base.h"
+#include "../base/float_env.h"
 
 #include <stdatomic.h>
 
@@ -58,11 +58,21 @@ const _Atomic(uintptr_t) *ln_handle_stop_word(const void *handle);
 
 /* The caller's err or, for NULL, the thread's error that ln_last_error returns (api.c). */
 ln_error *ln_api_error(ln_error *err);
-/* Begins a public function that takes `err`: after it err is not NULL, and the condition on arguments holds.
- */
-#define ARG(cond, text)                                                        \
+/* Begins a public function that computes: until it returns, the calling thread has the library's
+ * floating-point environment. tools/lint_rules checks that every public function begins with this or ARG. */
+#define ENTER                                                                          \
+    ln_float_env callers_float_env __attribute__((cleanup(ln_api_restore_float_env))); \
+    ln_float_env_default(&callers_float_env)
+static inline void ln_api_restore_float_env(ln_float_env *callers) { ln_float_env_restore(callers); }
+/* Begins a public function that takes `err`: in addition to ENTER, err is not NULL after it, and the
+ * condition on arguments holds. */
+#define ARG(cond, text)      \
+    ENTER;                   \
+    err = ln_api_error(err); \
+    NEED(cond, text)
+/* A further condition on arguments. */
+#define NEED(cond, text)                                                       \
     do {                                                                       \
-        err = ln_api_error(err);                                               \
         if (!(cond)) return ln_fail(err, LN_EUSAGE, "%s: %s", __func__, text); \
     } while (0)
 

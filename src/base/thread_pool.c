@@ -13,12 +13,15 @@
  * thread where it stopped in its partition: so the partitions do not depend on who else uses the pool.
  *
  * The barrier counts arrivals. The last thread to arrive resets the count and advances the phase on which the
- * others wait, so that threads need no sense flag of their own. FTZ and DAZ are set permanently on workers
- * and on the caller for the duration of a job, so that results do not depend on the thread. Workers block
+ * others wait, so that threads need no sense flag of their own. The environment of kernels (float_env.h) is
+ * set permanently on workers and on the caller for the duration of a job, so that results depend neither on
+ * the thread nor on the caller's rounding mode. Workers block
  * asynchronous signals, which are left to the threads of the program. A thread finds the pool of the job that
  * it runs by a thread-local pointer, so barriers need no argument for it. All pools are in a list: a child of
  * fork has no workers, and jobs of every pool run there on the calling thread, with the same results. */
 #include "thread_pool.h"
+
+#include "float_env.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -268,37 +271,14 @@ void ln_pool_get_stats(ln_pool *p, ln_pool_stats *out) {
     (void)pthread_mutex_unlock(&p->lock);
 }
 
-/* ---- arithmetic mode ---- */
-
-#if defined(__x86_64__)
-static uint32_t mode_set(void) {
-    uint32_t old = __builtin_ia32_stmxcsr();
-    __builtin_ia32_ldmxcsr(old | 0x8040u); /* FTZ | DAZ */
-    return old;
-}
-static void mode_back(uint32_t old) {
-    uint32_t flags = __builtin_ia32_stmxcsr() & 0x3fu; /* keep the caller's exception flags */
-    __builtin_ia32_ldmxcsr(old | flags);
-}
-#elif defined(__aarch64__)
-static uint32_t mode_set(void) {
-    uint64_t old;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(old));
-    __asm__ volatile("msr fpcr, %0" : : "r"(old | 1u << 24));
-    return (uint32_t)old;
-}
-static void mode_back(uint32_t old) { __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)old)); }
-#else
-static uint32_t mode_set(void) { return 0; }
-static void mode_back(uint32_t old) { (void)old; }
-#endif
-
 /* ---- workers ---- */
 
 static void *work(void *arg) {
     worker *me = arg;
     ln_pool *p = me->pool;
-    (void)mode_set();
+    ln_float_env inherited; /* from the thread that reserved the worker */
+    ln_float_env_default(&inherited);
+    ln_float_env_flush(&inherited);
     bool spin = false; /* a new worker has no job to wait for yet */
     for (uint32_t seen = 0;;) {
         wait_change(&me->epoch, seen, spin);
@@ -421,7 +401,8 @@ static int processors(ln_pool *p) {
 static void run_job(ln_pool *p, int n, ln_job_fn *fn, void *user, bool background) {
     n = LN_MAX(1, LN_MIN(n, atomic_load(&p->n_threads)));
     take(p, background);
-    uint32_t mode = mode_set();
+    ln_float_env callers;
+    ln_float_env_flush(&callers);
     job.pool = p;
     job.n = n;
     p->fn = fn;
@@ -436,7 +417,7 @@ static void run_job(ln_pool *p, int n, ln_job_fn *fn, void *user, bool backgroun
     fn(user, 0, n);
     for (uint32_t left; (left = atomic_load(&p->left.value)) != 0;) wait_change(&p->left, left, p->spin);
     job.n = 0;
-    mode_back(mode);
+    ln_float_env_unflush(&callers);
     hand_over(p);
 }
 

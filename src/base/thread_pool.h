@@ -6,8 +6,8 @@
  * A process has one default pool, which the engines share unless they are opened on another one. A pool grows
  * to the largest n reserved and never shrinks. Jobs started on one pool by different threads run one after
  * the other, first come, first served: of E threads that start jobs each waits for at most E - 1 jobs. Jobs
- * of different pools run concurrently. FTZ and DAZ are set on every thread of a job, on the caller's for the
- * duration of the job. */
+ * of different pools run concurrently. Every thread of a job rounds to nearest, with all exceptions masked,
+ * and flushes denormals to zero, the caller's for the duration of the job. */
 #ifndef LN_THREAD_POOL_H
 #define LN_THREAD_POOL_H
 

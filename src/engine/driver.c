@@ -6,6 +6,7 @@
  *
  * A request may be stopped by a signal handler, which can wake nobody. So threads do not sleep without limit
  * while the scheduler is idle with requests in it: one of them at least looks again after POLL seconds. */
+#include "../base/float_env.h"
 #include "engine.h"
 #include "scheduler.h"
 
@@ -197,6 +198,8 @@ ln_status ln_driver_step(ln_sched *s, size_t *n_active, ln_error *err) {
 
 static void *drive(void *arg) {
     ln_sched *s = arg;
+    ln_float_env inherited;
+    ln_float_env_default(&inherited);
     pthread_mutex_lock(&s->lock);
     while (!s->thread_stop) {
         const bool any = s->n_waiting + s->n_running > 0;
