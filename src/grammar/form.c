@@ -16,7 +16,8 @@ static ln_status expression(form_reader *r, const json_t *v, const char *place, 
 
 /* The member of an expression that says what it is. */
 static const char *kind_of(const json_t *v) {
-    static const char *const kinds[] = {"schema", "text", "regex", "token", "sequence", "choice", "repeat"};
+    static const char *const kinds[] = {"schema", "text",   "regex", "token",  "sequence",
+                                        "choice", "repeat", "prose", "without"};
     const char *found = NULL;
     for (size_t i = 0; i < LN_COUNT(kinds); i++) {
         if (!json_object_get(v, kinds[i])) continue;
@@ -32,7 +33,8 @@ static ln_status check_members(const form_reader *r, const json_t *v, const char
     json_t *one;
     json_object_foreach((json_t *)(uintptr_t)v, key, one) {
         const bool bound =
-            strcmp(kind, "repeat") == 0 && (strcmp(key, "min") == 0 || strcmp(key, "max") == 0);
+            (strcmp(kind, "repeat") == 0 && (strcmp(key, "min") == 0 || strcmp(key, "max") == 0)) ||
+            (strcmp(kind, "prose") == 0 && strcmp(key, "at_start") == 0);
         if (strcmp(key, kind) != 0 && !bound)
             return ln_fail(r->err, LN_EINVALID, "%s: unknown member \"%s\" beside \"%s\"", place,
                            ln_excerpt(shown, key, strlen(key)), kind);
@@ -79,6 +81,91 @@ static ln_status bound_of(const form_reader *r, const json_t *v, const char *nam
                    ln_json_text(n, found));
 }
 
+/* ---- free text ---- */
+
+/* Appends the bytes of a mark: a text, or a special token as a vocabulary has it. */
+static ln_status mark_text(form_reader *r, const json_t *v, const char *place, ln_str *out) {
+    const json_t *token = json_object_get(v, "token"), *text = token ? token : v;
+    char found[80];
+    if (!json_is_string(text) || json_string_length(text) == 0)
+        return ln_fail(r->err, LN_EINVALID, "%s: expected a text or a token, found %s", place,
+                       ln_json_text(v, found));
+    if (token) ln_str_add(out, "\xff", 1);
+    ln_str_add(out, json_string_value(text), json_string_length(text));
+    return out->failed ? LN_OOM(r->err, "a form") : LN_OK;
+}
+
+/* The marks of an entry of "prose", each of which has its expression behind it. */
+static ln_status marks_of(form_reader *r, const json_t *entry, const char *place, gr_mark *marks,
+                          ln_str *texts, size_t *n) {
+    const json_t *after = json_object_get(entry, "after");
+    char found[80], in[PLACE];
+    gr_node then;
+    (void)snprintf(in, sizeof in, "%.200s.then", place);
+    if (!json_is_array(after) || json_array_size(after) == 0 || !json_object_get(entry, "then"))
+        return ln_fail(r->err, LN_EINVALID,
+                       "%s: expected an object with a list \"after\" and \"then\", found %s", place,
+                       ln_json_text(entry, found));
+    LN_TRY(expression(r, json_object_get(entry, "then"), in, &then));
+    (void)snprintf(in, sizeof in, "%.200s.after", place);
+    for (size_t i = 0; i < json_array_size(after); i++) {
+        const json_t *mark = json_array_get(after, i);
+        const size_t from = texts->len;
+        if (!json_is_array(mark)) LN_TRY(mark_text(r, mark, in, texts));
+        for (size_t k = 0; k < json_array_size(mark); k++)
+            LN_TRY(mark_text(r, json_array_get(mark, k), in, texts));
+        marks[(*n)++] = (gr_mark){NULL, texts->len - from, then};
+    }
+    return LN_OK;
+}
+
+/* {"prose": [{"after": [M...], "then": E}...]}: any text in which E follows each M, which is a text, a
+ * special token, or a list of them. With "at_start" M counts only where the text begins with it. */
+static ln_status prose_of(form_reader *r, const json_t *v, const char *place, gr_node *out) {
+    const json_t *list = json_object_get(v, "prose");
+    const bool at_start = json_is_true(json_object_get(v, "at_start"));
+    char found[80], in[PLACE];
+    size_t n = 0, most = 0;
+    ln_str texts = {0};
+    if (!json_is_array(list))
+        return ln_fail(r->err, LN_EINVALID, "%s: expected a list, found %s", place,
+                       ln_json_text(list, found));
+    for (size_t i = 0; i < json_array_size(list); i++)
+        most += json_array_size(json_object_get(json_array_get(list, i), "after"));
+    gr_mark *marks = ln_alloc((most + 1) * sizeof *marks);
+    ln_status st = marks ? LN_OK : LN_OOM(r->err, "a form");
+    for (size_t i = 0; st == LN_OK && i < json_array_size(list); i++) {
+        (void)snprintf(in, sizeof in, "%.200s[%zu]", place, i);
+        st = marks_of(r, json_array_get(list, i), in, marks, &texts, &n);
+    }
+    for (size_t i = 0, at = 0; st == LN_OK && i < n; at += marks[i++].bytes) marks[i].text = texts.data + at;
+    if (st == LN_OK) *out = gr_prose(r->g, marks, n, at_start ? GR_MARKS_AT_START : GR_MARKS_ANYWHERE);
+    ln_free(marks);
+    ln_str_free(&texts);
+    return st == LN_OK ? gr_check(r->g, r->err) : st;
+}
+
+/* {"without": [T...]}: a text that has none of these texts of ASCII. */
+static ln_status without_of(form_reader *r, const json_t *list, const char *place, gr_node *out) {
+    char found[80];
+    const size_t n = json_array_size(list);
+    gr_mark *marks = ln_alloc((n + 1) * sizeof *marks);
+    ln_status st = !marks ? LN_OOM(r->err, "a form") : LN_OK;
+    bool good = n > 0;
+    for (size_t i = 0; st == LN_OK && good && i < n; i++) {
+        const json_t *t = json_array_get(list, i);
+        good = json_string_length(t) > 0;
+        for (size_t k = 0; good && k < json_string_length(t); k++) good = json_string_value(t)[k] > 0;
+        marks[i] = (gr_mark){json_string_value(t), json_string_length(t), GR_NOTHING};
+    }
+    if (st == LN_OK && !good)
+        st = ln_fail(r->err, LN_EINVALID, "%s: expected a list of texts of ASCII, found %s", place,
+                     ln_json_text(list, found));
+    if (st == LN_OK) *out = gr_prose(r->g, marks, n, GR_MARKS_NOWHERE);
+    ln_free(marks);
+    return st == LN_OK ? gr_check(r->g, r->err) : st;
+}
+
 static ln_status of_kind(form_reader *r, const json_t *v, const char *kind, const char *place, gr_node *out) {
     const json_t *what = json_object_get(v, kind);
     char found[80], in[PLACE];
@@ -87,6 +174,8 @@ static ln_status of_kind(form_reader *r, const json_t *v, const char *kind, cons
     if (strcmp(kind, "schema") == 0) return gr_schema(r->g, what, in, out, r->err);
     if (strcmp(kind, "sequence") == 0) return items_of(r, what, in, false, out);
     if (strcmp(kind, "choice") == 0) return items_of(r, what, in, true, out);
+    if (strcmp(kind, "prose") == 0) return prose_of(r, v, in, out);
+    if (strcmp(kind, "without") == 0) return without_of(r, what, in, out);
     if (strcmp(kind, "repeat") == 0) {
         LN_TRY(expression(r, what, in, out));
         LN_TRY(bound_of(r, v, "min", place, 0, &a));
@@ -117,7 +206,7 @@ static ln_status expression(form_reader *r, const json_t *v, const char *place, 
     if (!kind)
         return ln_fail(r->err, LN_EINVALID,
                        "%s: expected an object with one of schema, text, regex, token, sequence, choice, "
-                       "repeat; found %s",
+                       "repeat, prose, without; found %s",
                        place[0] ? place : "the form", ln_json_text(v, found));
     LN_TRY(check_members(r, v, kind, place[0] ? place : "the form"));
     if (++r->depth > MOST_FORM_DEPTH)

@@ -90,6 +90,21 @@ typedef struct gr_span {
 /* One of n texts, which it sorts; GR_NOTHING where n is 0. */
 gr_node gr_text_list(ln_grammar *g, gr_span *texts, size_t n);
 
+/* ---- prose.c ---- */
+
+/* Where marks count: nowhere (the text has none of them, is UTF-8 and has no control characters but white
+ * space), anywhere, or only at the beginning, after white space. */
+typedef enum gr_prose_kind { GR_MARKS_NOWHERE, GR_MARKS_ANYWHERE, GR_MARKS_AT_START } gr_prose_kind;
+/* A text, at least one byte long, and what must follow it. */
+typedef struct gr_mark {
+    const char *text;
+    size_t bytes;
+    gr_node then;
+} gr_mark;
+/* Any text, also an empty one, in which each of n marks is followed by its expression; special tokens may
+ * stand in it. It changes `then`. */
+gr_node gr_prose(ln_grammar *g, gr_mark *marks, size_t n, gr_prose_kind kind);
+
 /* ---- json_text.c: expressions for JSON ---- */
 
 /* How a text is written: as it is, or inside a JSON string, where some characters are escaped. */
