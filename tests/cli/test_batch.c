@@ -1,9 +1,8 @@
 /* linnet batch from outside: a file of requests is answered once each, with the bytes that `linnet run`
- * gives, whatever runs at the same time; killed at random moments and started again it loses and repeats
+ * gives, whatever runs at the same time; killed at any answer and started again it loses and repeats
  * nothing. */
-#include "spawn.h"
-
 #include "../fewer.h"
+#include "stop_at.h"
 
 static void drop(const char *leaf) { (void)unlink(at(3, leaf)); }
 
@@ -258,28 +257,27 @@ static void write_many(void) {
     ln_str_free(&s);
 }
 
-/* Starts the command, and sends it a signal after so many milliseconds. */
-static int run_for(int milliseconds, int number) {
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    pid_t pid = start((char *const[]){S("linnet"), S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"),
-                                      at(1, "out.jsonl"), S("--parallel"), S("4"), NULL},
-                      null, null, null);
-    close(null);
-    usleep((unsigned)milliseconds * 1000);
-    (void)kill(pid, number);
-    return finish(pid);
+/* Answers the file, and sends the command a signal at the n-th answer of this run. */
+static int run_until(int n, int number) {
+    return run_to_answer((char *const[]){S("linnet"), S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"),
+                                         at(1, "out.jsonl"), S("--parallel"), S("4"), NULL},
+                         n, number);
 }
 
-/* Runs until it ends by itself; returns how often it was killed. */
-static int run_to_the_end(unsigned seed, int number, int killed) {
+/* Puts the beginning of a line at the end of the answers, as a machine that stops may leave it. */
+static void tear(void) {
+    FILE *f = fopen(at(0, "out.jsonl"), "ab");
+    assert_true(f && fputs("{\"id\":\"batch_req_0\",\"custom_id\":\"r", f) >= 0 && fclose(f) == 0);
+}
+
+/* Kills each run at its n-th answer until one ends by itself; returns the number of runs that were killed. */
+static int run_to_the_end(int n) {
     int kills = 0, code;
-    do {
-        seed = seed * 1103515245u + 12345u;
-        code = run_for(20 + (int)(seed >> 16) % (150 + 20 * kills),
-                       number); /* longer and longer, so that it ends */
-        kills += code == killed;
-    } while (code == killed);
-    if (code != 3 && code != 5) fail_msg("exit %d", code); /* 3: rows failed; 5: killed after all was done */
+    while ((code = run_until(n, SIGKILL)) == 1000 + SIGKILL) {
+        assert_true(++kills <= MANY);
+        if (kills % 2) tear();
+    }
+    assert_int_equal(code, 3); /* rows failed */
     return kills;
 }
 
@@ -298,31 +296,33 @@ static void compare(const answers *a, const answers *b) {
     }
 }
 
+static void check_answers(const answers *whole) {
+    answers a = read_answers();
+    compare(&a, whole);
+    free_answers(&a);
+    assert_false(ln_exists(at(0, "out.jsonl.state")));
+    drop_answers();
+}
+
 static void killed_anywhere(void **state) {
     (void)state;
-    int kills = 0, rounds = getenv("LN_LONG") ? 40 : (int)fewer(4, 1);
+    static const int counts[] = {13, 2, 5, 8, 40};
     write_many();
     drop_answers();
     expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl")), 3,
            "4 of 40 requests failed");
     answers whole = read_answers();
     assert_int_equal(whole.n, MANY);
-    for (int i = 0; i < rounds; i++) {
-        drop_answers();
-        kills += run_to_the_end((unsigned)i, SIGKILL, 1000 + SIGKILL);
-        answers a = read_answers();
-        compare(&a, &whole);
-        free_answers(&a);
-        assert_false(ln_exists(at(0, "out.jsonl.state")));
+    drop_answers();
+    for (size_t i = 0; i < (size_t)fewer(LN_COUNT(counts), 1); i++) {
+        /* the answer at which a run is killed is not written */
+        assert_int_equal(run_to_the_end(counts[i]), (MANY - 1) / (counts[i] - 1));
+        check_answers(&whole);
     }
-    assert_true(kills > 0);
-    drop_answers();
-    assert_true(run_to_the_end(7, SIGINT, 130) > 0);
-    answers a = read_answers();
-    compare(&a, &whole);
-    free_answers(&a);
+    assert_int_equal(run_until(4, SIGINT), 130);
+    assert_int_equal(run_until(MANY, SIGINT), 3);
+    check_answers(&whole);
     free_answers(&whole);
-    drop_answers();
 }
 
 /* OUT goes on under its own conditions only. */
@@ -330,10 +330,7 @@ static void other_conditions(void **state) {
     (void)state;
     write_many();
     drop_answers();
-    int code = run_for(1, SIGKILL);
-    for (int ms = 50; !ln_exists(at(0, "out.jsonl.state")) && code != 3; ms += 50)
-        code = run_for(ms, SIGKILL);
-    if (code == 3) return; /* too fast a machine to stop it between */
+    assert_int_equal(run_until(3, SIGKILL), 1000 + SIGKILL);
     expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl"), S("--numerics"),
                S("exact")),
            3, "numerics fast");
