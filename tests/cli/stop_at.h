@@ -27,6 +27,7 @@ static void report_answers(void) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     const struct sock_fprog program = {.len = LN_COUNT(code), .filter = code};
+    (void)signal(SIGINT, SIG_DFL); /* a shell starts background jobs with SIGINT ignored, which stays so */
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) _exit(NO_FILTER);
     const int fd =
         (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
@@ -78,7 +79,7 @@ static int run_to_answer(char *const argv[], int n, int number) {
     if (listener < 0) {
         (void)kill(pid, SIGKILL);
         (void)finish(pid);
-        (void)fprintf(stderr, "SKIP: no filters of system calls here: a batch that is killed is NOT tested\n");
+        (void)fprintf(stderr, "SKIP: no filters of system calls: a batch that is killed is NOT tested\n");
         skip();
     }
     reply(listener, pid, n, number);
