@@ -237,8 +237,9 @@ typedef enum ln_tool_choice {
  * (repeat_penalty 0). All pointers are borrowed during the call that takes the struct.
  *
  * Order: logit bias and ignore_eos; repeat penalty; presence and frequency penalties; forbidden tokens;
- * argmax when temperature is 0 or top_k is 1; else temperature, top-p, top-k, min-p, draw. A draw is
- * argmax(logit + Gumbel noise), where the noise is a function of Philox(seed, position, id). */
+ * argmax when temperature is 0 or top_k is 1; else temperature, top-k, top-p of what top-k keeps, min-p,
+ * draw. A draw is argmax(logit + Gumbel noise), where the noise is a function of Philox(seed, position, id).
+ */
 typedef struct ln_sampling {
     uint32_t size;      /* of the caller's struct: sizeof(ln_sampling) */
     double temperature; /* 0: greedy, the lowest id on ties; at most 1e6 */

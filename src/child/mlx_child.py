@@ -134,19 +134,19 @@ def forbid(logits, how, history, n_generated):
 
 
 def filtered(logits, how):
-    """The ids that top-p, top-k and min-p leave, of logits whose largest is 0."""
+    """The ids that top-k, top-p and min-p leave, in this order, of logits whose largest is 0."""
     ids = np.flatnonzero(logits != -np.inf)
     if how["top_p"] >= 1 and how["top_k"] <= 0 and how["min_p"] <= 0:
         return ids
     ids = ids[np.lexsort((ids, -logits[ids]))]
+    if how["top_k"] > 0:
+        ids = ids[:how["top_k"]]
     weights = np.exp(logits[ids].astype(np.float64))
-    total = np.exp(logits.astype(np.float64)).sum()
+    total = weights.sum()
     p = weights / total
     keep = np.ones(len(ids), bool)
     if how["top_p"] < 1:
-        keep &= np.concatenate(([0.0], np.cumsum(p)[:-1])) <= how["top_p"]
-    if how["top_k"] > 0:
-        keep &= np.arange(len(ids)) < how["top_k"]
+        keep &= np.concatenate(([0.0], np.cumsum(p)[:-1])) < how["top_p"]
     if how["min_p"] > 0:
         keep &= p * total >= how["min_p"]
     keep[0] = True

@@ -119,9 +119,9 @@ typedef struct ln_device_weight {
 } ln_device_weight;
 
 /* How the next token of a row is drawn, in the order of the sampler (docs/numerics.md): temperature (above
- * 0), top_p (1: off), top_k (0: off), min_p (0: off), then the largest sum of logit and Gumbel noise, a
- * function of Philox(seed; position, id). excluded[n_excluded]: ids that are not chosen; borrowed during the
- * call. */
+ * 0), top_k (0: off), top_p of what top_k keeps (1: off), min_p (0: off), then the largest sum of logit and
+ * Gumbel noise, a function of Philox(seed; position, id). excluded[n_excluded]: ids that are not chosen;
+ * borrowed during the call. */
 typedef struct ln_row_sampling {
     float temperature;
     int32_t top_k, n_excluded;

@@ -2,7 +2,7 @@
  * result is a function of the row and its request alone, so that it does not depend on the thread.
  *
  * Rows whose choice is a plain argmax, whose bits do not depend on FTZ, are left to the device, and so are
- * draws after temperature, top-p, top-k and min-p where the device has a sampler. Everything
+ * draws after temperature, top-k, top-p and min-p where the device has a sampler. Everything
  * else runs inside a job of the thread pool, also on one thread, so that FTZ and DAZ are always set. */
 #include "../base/thread_pool.h"
 #include "engine.h"

@@ -1,5 +1,6 @@
 /* The sampler. The order is fixed: bias, repeat penalty, presence and frequency penalties, forbidden tokens
- * (forbid.c), argmax when greedy, temperature, top-p, top-k, min-p, draw.
+ * (forbid.c), argmax when greedy, temperature, top-k, top-p, min-p, draw: that of transformers. So top-p's
+ * probabilities are those among the tokens that top-k keeps.
  *
  * Each of the three filters keeps a prefix of the candidates in descending order of their logits (ties: the
  * lowest id first). So no full sort is needed: candidates are popped off a heap until a filter ends them. The
@@ -104,27 +105,37 @@ static void sift(const float *l, int32_t *heap, int64_t n, int64_t i) {
     }
 }
 
-/* Applies top-p, top-k and min-p to the n candidates of the heap array. `logits` are relative to the largest,
- * which is 0. Candidates are popped in descending order until a filter ends them, and are stored at the tail
- * of the array. Returns how many are kept; *from is where they begin. */
+/* Moves the first of the *left candidates to the tail of the heap array and returns it. */
+static int32_t pop(const float *logits, int32_t *heap, int64_t *left) {
+    const int32_t first = heap[0];
+    heap[0] = heap[--*left];
+    heap[*left] = first;
+    sift(logits, heap, *left, 0);
+    return first;
+}
+
+/* Applies top-k, top-p and min-p to the n candidates of the heap array. `logits` are relative to the largest,
+ * which is 0. Candidates are popped in descending order, all that top-k keeps where top-p needs their sum,
+ * else until a filter ends them; so the i-th is heap[n - 1 - i]. Returns how many are kept; *from is where
+ * they begin. */
 static int64_t filter(ln_sampler *s, const float *logits, const ln_sampling *how, int64_t n, int32_t **from) {
-    double total = ln_exp_sum(logits, (size_t)s->V), mass = 0; /* excluded tokens add exp(-inf) = 0 */
-    for (int64_t i = n / 2; i-- > 0;) sift(logits, s->heap, n, i);
+    const bool cut = how->top_k > 0 && how->top_k < n;
+    const int64_t most = cut ? how->top_k : n;
+    double total = 0, mass = 0;
     int64_t kept = 0, left = n;
-    while (left > 0) {
-        int32_t id = s->heap[0];
-        double p = ln_exp64((double)logits[id]) / total;
-        bool keep = kept == 0 ||
-                    ((how->top_p >= 1.0 || mass <= how->top_p) && (how->top_k <= 0 || kept < how->top_k) &&
-                     (how->min_p <= 0 || p * total >= how->min_p));
+    for (int64_t i = n / 2; i-- > 0;) sift(logits, s->heap, n, i);
+    if (cut && how->top_p < 1.0)
+        while (n - left < most) total += ln_exp64((double)logits[pop(logits, s->heap, &left)]);
+    else total = ln_exp_sum(logits, (size_t)s->V); /* excluded tokens add exp(-inf) = 0 */
+    for (; kept < most; kept++) {
+        const int32_t id = kept < n - left ? s->heap[n - 1 - kept] : pop(logits, s->heap, &left);
+        const double p = ln_exp64((double)logits[id]) / total;
+        const bool keep = kept == 0 || ((how->top_p >= 1.0 || mass < how->top_p) &&
+                                        (how->min_p <= 0 || p * total >= how->min_p));
         if (!keep) break;
         mass += p;
-        s->heap[0] = s->heap[--left];
-        s->heap[left] = id;
-        kept++;
-        sift(logits, s->heap, left, 0);
     }
-    *from = s->heap + left;
+    *from = s->heap + n - kept;
     return kept;
 }
 

@@ -20,7 +20,7 @@ ln_status ln_sample(ln_sampler *s, float *logits, const ln_sampling *how, uint64
 /* Whether the next token is the argmax of the unmodified logits, unless that is a stop id that
  * how->ignore_eos excludes. */
 bool ln_sample_is_plain(const ln_sampling *how, int64_t n_generated);
-/* Whether the next token is drawn by temperature, top-p, top-k and min-p alone, from the unmodified logits
+/* Whether the next token is drawn by temperature, top-k, top-p and min-p alone, from the unmodified logits
  * but for stop ids that how->ignore_eos excludes. */
 bool ln_sample_is_draw(const ln_sampling *how, int64_t n_generated);
 

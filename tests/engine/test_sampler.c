@@ -67,9 +67,25 @@ static void test_filters(void **s) {
     static const struct {
         double top_p, min_p;
         int top_k, most;
-    } rows[] = {{0.4, 0, 0, 0}, {0.51, 0, 0, 1}, {0.76, 0, 0, 2}, {0.999, 0, 0, 3},
-                {1, 0, 2, 1},   {1, 0, 3, 2},    {1, 0.6, 0, 0},  {1, 0.4, 0, 1},
-                {1, 0.2, 0, 3}, {0.51, 0, 3, 1}, {0, 0, 0, 0}};
+    } rows[] = {{0.4, 0, 0, 0},
+                {0.51, 0, 0, 1},
+                {0.76, 0, 0, 2},
+                {0.999, 0, 0, 3},
+                {1, 0, 2, 1},
+                {1, 0, 3, 2},
+                {1, 0.6, 0, 0},
+                {1, 0.4, 0, 1},
+                {1, 0.2, 0, 3},
+                {0, 0, 0, 0},
+                /* top-p is a share of what top-k keeps: 0.667, 0.333 of two; 0.571, 0.286, 0.143 of three */
+                {0.6, 0, 2, 0},
+                {0.67, 0, 2, 1},
+                {0.51, 0, 3, 0},
+                {0.58, 0, 3, 1},
+                {0.86, 0, 3, 2},
+                {0.51, 0, 4, 1},
+                {0.51, 0, 9, 1},
+                {0.99, 0.3, 3, 1}};
     for (size_t r = 0; r < LN_COUNT(rows); r++) {
         ln_sampling h = plain();
         h.temperature = 1, h.top_p = rows[r].top_p, h.min_p = rows[r].min_p, h.top_k = rows[r].top_k;
@@ -81,6 +97,24 @@ static void test_filters(void **s) {
         }
         assert_int_equal(seen, (2 << rows[r].most) - 1); /* every token that is kept is drawn */
     }
+}
+
+/* The five likeliest tokens of a model with top_k 5 and top_p 0.5, as transformers draws: of 0.157, 0.154,
+ * 0.149, 0.125 and 0.100 the first three have 0.673 of the five. And a share that is reached exactly. */
+static void test_top_k_before_top_p(void **s) {
+    (void)s;
+    static const double p[] = {0.157, 0.154, 0.149, 0.125, 0.1, 0.09, 0.08, 0.07, 0.075};
+    float l[LN_COUNT(p)];
+    static const float equal[] = {3, 3, 3, 3};
+    ln_sampling h = plain();
+    int seen = 0;
+    for (size_t i = 0; i < LN_COUNT(p); i++) l[i] = (float)ln_log64(p[i]);
+    h.temperature = 1, h.top_k = 5, h.top_p = 0.5;
+    for (uint64_t seed = 0; seed < 400; seed++) seen |= 1 << pick(l, LN_COUNT(p), &h, seed, NULL, 0, 0);
+    assert_int_equal(seen, 7);
+    h.top_k = 2, seen = 0;
+    for (uint64_t seed = 0; seed < 400; seed++) seen |= 1 << pick(equal, 4, &h, seed, NULL, 0, 0);
+    assert_int_equal(seen, 1);
 }
 
 /* Chi-squared test over 60,000 draws: 9 degrees of freedom, p = 1e-6 at 43. */
@@ -230,14 +264,11 @@ static void test_stop(void **s) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_greedy),
-                                       cmocka_unit_test(test_penalties),
-                                       cmocka_unit_test(test_filters),
-                                       cmocka_unit_test(test_distribution),
-                                       cmocka_unit_test(test_greedy_of_many),
-                                       cmocka_unit_test(test_top),
-                                       cmocka_unit_test(test_top_of_rows),
-                                       cmocka_unit_test(test_refusals),
-                                       cmocka_unit_test(test_stop)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_greedy),       cmocka_unit_test(test_penalties),
+        cmocka_unit_test(test_filters),      cmocka_unit_test(test_top_k_before_top_p),
+        cmocka_unit_test(test_distribution), cmocka_unit_test(test_greedy_of_many),
+        cmocka_unit_test(test_top),          cmocka_unit_test(test_top_of_rows),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_stop)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // Draws tokens from rows of logits in the order of the sampler of the host (engine/sampler.c): temperature,
-// top-p, top-k, min-p, Gumbel noise. Four kernels, of which the first three have PARTS blocks a row:
+// top-k, top-p, min-p, Gumbel noise. Four kernels, of which the first three have PARTS blocks a row:
 //
 //     sample_max       the largest logit
 //     sample_sum       without filters the best noisy logit; with filters the sum of the exponentials, and a
@@ -256,17 +256,31 @@ __device__ void sort(uint64_t *keys, int32_t n) {
 }
 __device__ inline float logit_of(uint64_t key) { return -__uint_as_float((uint32_t)(key >> 32)); }
 
-// How many of the n sorted candidates the filters keep; -1: perhaps tokens that are no candidates, too.
+// Whether top-k keeps no more tokens than the n candidates.
+__device__ inline bool cuts(const gpu_draw &d, int32_t n) { return d.top_k > 0 && d.top_k <= n; }
+
+// The sum of exponentials that top-p's probabilities are shares of: of the tokens that top-k keeps, in the
+// host's order, else of the row. e[n]: the exponentials of the sorted candidates.
+__device__ double total_for(const gpu_draw &d, const double *e, int32_t n, double row_total) {
+    if (!cuts(d, n) || d.top_p >= 1.0) return row_total;
+    double total = 0;
+    for (int32_t i = 0; i < d.top_k; i++) total = total + e[i];
+    return total;
+}
+
+// How many of the n sorted candidates the filters keep; -1: perhaps tokens that are no candidates, too. Where
+// top-k keeps more than the candidates, the sum for top-p is known only if they are complete.
 __device__ int32_t kept_of(const gpu_draw &d, const double *p, int32_t n, bool complete, double total) {
+    const int32_t most = cuts(d, n) ? d.top_k : n;
+    if (!complete && d.top_k > n && d.top_p < 1.0) return -1;
     double mass = 0;
     int32_t i = 0;
-    for (; i < n; i++) {
-        if (i > 0 && !((d.top_p >= 1.0 || mass <= d.top_p) && (d.top_k <= 0 || i < d.top_k) &&
-                       (d.min_p <= 0 || p[i] * total >= d.min_p)))
+    for (; i < most; i++) {
+        if (i > 0 && !((d.top_p >= 1.0 || mass < d.top_p) && (d.min_p <= 0 || p[i] * total >= d.min_p)))
             return i;
         mass = mass + p[i];
     }
-    if (complete || (d.top_k > 0 && i >= d.top_k) || (d.top_p < 1.0 && mass > d.top_p)) return i;
+    if (complete || cuts(d, n) || (d.top_p < 1.0 && mass >= d.top_p)) return i;
     return -1;
 }
 
@@ -275,6 +289,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     __shared__ uint64_t keys[CANDIDATES];
     __shared__ double p[CANDIDATES];
     __shared__ best_of best[ROW_THREADS / 32];
+    __shared__ double filter_total;
     __shared__ int32_t kept;
     begin();
     const gpu_draw &d = draws[blockIdx.x];
@@ -295,12 +310,17 @@ __global__ void __launch_bounds__(ROW_THREADS)
         return;
     }
     const int32_t n = (int32_t)s.n_candidates, t = (int32_t)threadIdx.x;
-    const double total = total_of(s);
+    const double row_total = total_of(s);
     while (size < n) size *= 2;
     for (int32_t i = t; i < size; i += ROW_THREADS) keys[i] = i < n ? s.candidates[i] : ~0ULL;
     __syncthreads();
     sort(keys, size);
-    for (int32_t i = t; i < n; i += ROW_THREADS) p[i] = ln_exp64_core((double)logit_of(keys[i])) / total;
+    for (int32_t i = t; i < n; i += ROW_THREADS) p[i] = ln_exp64_core((double)logit_of(keys[i]));
+    __syncthreads();
+    if (t == 0) filter_total = total_for(d, p, n, row_total);
+    __syncthreads();
+    const double total = filter_total;
+    for (int32_t i = t; i < n; i += ROW_THREADS) p[i] = p[i] / total;
     __syncthreads();
     if (t == 0) kept = kept_of(d, p, n, s.complete != 0, total);
     __syncthreads();
