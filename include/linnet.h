@@ -364,6 +364,7 @@ typedef struct ln_info {
     /* The form in which the chat template has the model call tools: hermes, llama3 or mistral; "": none that
      * is known, so that ln_sampling.tool_choice cannot be used. */
     char tool_form[16];
+    int64_t embedding_width; /* values of an embedding; 0: the files of its modules cannot be used */
 } ln_info;
 
 /* Writes the facts of an open model to *info, which the caller owns. */
@@ -780,13 +781,30 @@ LN_API LN_MUST_CHECK ln_status ln_evaluate(ln_engine *engine, const int32_t *ids
                                            int64_t window, int64_t stride, ln_evaluation *out,
                                            ln_metrics *metrics, ln_error *err);
 
-/* How the states of a text after the final norm become a vector: the last token's, their mean, or (AUTO) as
- * 1_Pooling/config.json of the model says, else the last token's. */
-typedef enum ln_pooling { LN_POOLING_AUTO = 0, LN_POOLING_LAST, LN_POOLING_MEAN } ln_pooling;
+/* How the states of a text after the final norm become a vector: the last token's, their mean, the first
+ * token's, the largest of each value, their sum divided by the square root of their number, or their mean
+ * weighted by position (1, 2, ...). AUTO: as the model's modules.json says, which may concatenate several
+ * ways; without one the last token's of a class ...ForCausalLM, the mean of any other. */
+typedef enum ln_pooling {
+    LN_POOLING_AUTO = 0,
+    LN_POOLING_LAST,
+    LN_POOLING_MEAN,
+    LN_POOLING_CLS,
+    LN_POOLING_MAX,
+    LN_POOLING_MEAN_SQRT_LEN,
+    LN_POOLING_WEIGHTED_MEAN
+} ln_pooling;
+/* Whether vectors are divided by their length. AUTO: yes, unless the model's files say that its vectors are
+ * compared by dot product or distance; then only as its modules.json says. */
+typedef enum ln_unit_length { LN_UNIT_LENGTH_AUTO = 0, LN_UNIT_LENGTH_YES, LN_UNIT_LENGTH_NO } ln_unit_length;
 typedef struct ln_embed_options {
     uint32_t size; /* set by ln_embed_options_default */
     ln_pooling pooling;
-    int64_t dimensions; /* only so many values, the first ones; 0: all, the model's width */
+    int64_t dimensions; /* only so many values, the first ones; 0: as the model's files say, else all */
+    /* The prompt of config_sentence_transformers.json that is put before each text; NULL: its
+     * default_prompt_name. "query" and "document" are "" if the file has no such prompt. */
+    const char *prompt_name;
+    ln_unit_length normalize;
 } ln_embed_options;
 LN_DEFAULT(ln_embed_options)
 typedef struct ln_embedding { /* borrowed during the callback; the first fields are those of ln_class */
@@ -794,13 +812,16 @@ typedef struct ln_embedding { /* borrowed during the callback; the first fields 
     size_t index;
     ln_status status;
     const char *error;
-    const float *values; /* [n_values], of length 1 (L2) */
+    const float *values; /* [n_values]; see ln_unit_length */
     int64_t n_values, n_tokens;
 } ln_embedding;
 typedef ln_status ln_embed_fn(void *user, const ln_embedding *result, ln_error *err);
-/* As ln_classify, in any company to the same bits. A text with LN_TEMPLATE_AUTO goes without a template, with
- * the tokenizer's special tokens. LN_EUSAGE: *opt is out of range. LN_EUNSUPPORTED, LN_EINVALID: AUTO, and
- * the model's files ask for what linnet does not compute, or are malformed. */
+/* As ln_classify, in any company to the same bits. Dense, LayerNorm and Normalize modules of modules.json are
+ * applied. A text with LN_TEMPLATE_AUTO goes without a template, with the tokenizer's special tokens; one
+ * that is longer than max_seq_length of the model's files is cut, and the log says so. Token ids and
+ * conversations get no prompt. LN_EUSAGE: *opt is out of range, or prompt_name is no name of the file, or it
+ * is set for an input that gets no prompt. LN_EUNSUPPORTED, LN_EINVALID, LN_EIO: the model's files ask for
+ * what linnet does not compute, are malformed, or lack one that modules.json names. */
 LN_API LN_MUST_CHECK ln_status ln_embed(ln_engine *engine, const ln_prompt *prompts, size_t n,
                                         const ln_embed_options *opt, ln_embed_fn *fn, void *user,
                                         ln_metrics *metrics, ln_error *err);

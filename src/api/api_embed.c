@@ -4,11 +4,12 @@
 #include "handle.h"
 
 static ln_status check(const ln_embed_options *o, ln_error *err) {
-    if (o->pooling != LN_POOLING_AUTO && o->pooling != LN_POOLING_LAST && o->pooling != LN_POOLING_MEAN)
-        return ln_fail(err, LN_EUSAGE,
-                       "ln_embed_options.pooling is %d, expected LN_POOLING_AUTO, LN_POOLING_LAST or "
-                       "LN_POOLING_MEAN",
+    if (o->pooling < LN_POOLING_AUTO || o->pooling > LN_POOLING_WEIGHTED_MEAN)
+        return ln_fail(err, LN_EUSAGE, "ln_embed_options.pooling is %d, expected an ln_pooling",
                        (int)o->pooling);
+    if (o->normalize < LN_UNIT_LENGTH_AUTO || o->normalize > LN_UNIT_LENGTH_NO)
+        return ln_fail(err, LN_EUSAGE, "ln_embed_options.normalize is %d, expected an ln_unit_length",
+                       (int)o->normalize);
     if (o->dimensions < 0)
         return ln_fail(err, LN_EUSAGE, "ln_embed_options.dimensions: expected 0 (all) or more, found %lld",
                        (long long)o->dimensions);

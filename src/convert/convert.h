@@ -63,6 +63,10 @@ ln_status ln_convert_config(const ln_convert *c, const char *to,
                             ln_error *err); /* config.json and the index */
 ln_status ln_convert_files(const ln_convert *c, const char *to,
                            ln_error *err); /* tokenizer, chat templates and the like, unchanged */
+/* Copies a file unchanged; does nothing for a directory. */
+ln_status ln_convert_copy(const char *from, const char *to, const char *name, ln_error *err);
+/* copy_modules.c: copies the directories of the modules that modules.json lists. */
+ln_status ln_convert_modules(const ln_convert *c, const char *to, ln_error *err);
 
 /* quantize.c. Opens the source model: config.json, spec, tensors, weights. ln_convert_close, after an error
  * too. */

@@ -102,7 +102,7 @@ out:
     return st;
 }
 
-static ln_status copy_file(const char *from, const char *to, const char *name, ln_error *err) {
+ln_status ln_convert_copy(const char *from, const char *to, const char *name, ln_error *err) {
     char source[LN_PATH_MAX], target[LN_PATH_MAX];
     ln_map m = {0};
     ln_out o = {0};
@@ -165,7 +165,7 @@ static ln_status add_eos(const ln_convert *c, json_t *config, ln_error *err) {
 /* config.json of a dense model: the source's, without the quantization blocks of a quantised one. */
 static ln_status write_dense_config(const ln_convert *c, const char *to, ln_error *err) {
     static const char *const blocks[] = {"quantization", "quantization_config"};
-    if (!c->weights.enc.bits) return copy_file(c->from, to, "config.json", err);
+    if (!c->weights.enc.bits) return ln_convert_copy(c->from, to, "config.json", err);
     json_t *config = json_deep_copy(c->config.root);
     if (!config) return LN_OOM(err, "a configuration");
     for (size_t i = 0; i < LN_COUNT(blocks); i++) {
@@ -237,9 +237,12 @@ static bool carried(const char *name) {
                                         "tokenizer.model",
                                         "chat_template.jinja",
                                         "chat_template.json",
-                                        "generation_config.json"};
+                                        "generation_config.json",
+                                        "modules.json",
+                                        "config_sentence_transformers.json"};
     for (size_t i = 0; i < LN_COUNT(names); i++)
         if (strcmp(name, names[i]) == 0) return true;
+    if (strncmp(name, "sentence_", 9) == 0 && ln_ends_with(name, "_config.json")) return true;
     return ln_ends_with(name, ".py") || ln_ends_with(name, ".tiktoken") || strncmp(name, "LICENSE", 7) == 0 ||
            strncmp(name, "NOTICE", 6) == 0;
 }
@@ -255,7 +258,7 @@ static ln_status copy_all(const char *from, const char *to, bool (*wanted)(const
     LN_TRY(ln_names_read(&names, from, err));
     ln_status st = LN_OK;
     for (size_t i = 0; i < names.n && st == LN_OK; i++)
-        if (wanted(names.items[i])) st = copy_file(from, to, names.items[i], err);
+        if (wanted(names.items[i])) st = ln_convert_copy(from, to, names.items[i], err);
     ln_names_free(&names);
     return st;
 }
@@ -275,5 +278,5 @@ ln_status ln_convert_files(const ln_convert *c, const char *to, ln_error *err) {
                            strerror(errno));
         LN_TRY(copy_all(from, target, template, err));
     }
-    return LN_OK;
+    return ln_convert_modules(c, to, err);
 }

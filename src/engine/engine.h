@@ -31,6 +31,7 @@ typedef struct ln_eng {
     uint64_t memory_bytes;              /* ln_options.memory_bytes, 0: no such limit */
     double load_seconds;                /* time to open the package and this engine */
     _Atomic bool embeds;                /* the run has the program without the head */
+    _Atomic bool embed_warned;          /* what of the files about embeddings is not applied was logged */
     double checked;                     /* when the model's files were last checked for changes, by ln_now */
     /* A stop request: all requests end while *stop, which any thread or signal handler may write, equals
      * stop_at. NULL: there are no stop requests. */

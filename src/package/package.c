@@ -2,7 +2,6 @@
  * turns prompts into token ids.
  *
  * Opening reads nothing large: weights stay in the file mapping until an engine loads them. */
-#include "../io/pooling.h"
 #include "../model/adapter_match.h"
 #include "package.h"
 #include "../chat/fixed_forms.h"
@@ -52,11 +51,25 @@ static ln_status open_template(ln_package *m, ln_error *err) {
     return m->tmpl ? LN_OK : ln_controls_open(&m->controls, m->tok, "", 0, err);
 }
 
-/* Nor is a pooling that linnet does not compute, since the model can still generate. */
-static ln_status open_pooling(ln_package *m, ln_error *err) {
-    const ln_status st = ln_pooling_read(m->path, &m->pooling, &m->pooling_error);
-    if (st == LN_OK) m->pooling_error.code = LN_OK;
-    return st == LN_EMEMORY ? ln_fail(err, st, "%s", m->pooling_error.message) : LN_OK;
+static bool has_causal_head(const ln_config *c) {
+    static const char end[] = "ForCausalLM";
+    const char *name = json_string_value(json_array_get(json_object_get(c->root, "architectures"), 0));
+    const size_t n = name ? strlen(name) : 0;
+    return n >= sizeof end - 1 && strcmp(name + n - (sizeof end - 1), end) == 0;
+}
+
+/* Files about embeddings that cannot be used are no error here either, since the model can still generate. */
+static ln_status open_embedding(ln_package *m, ln_error *err) {
+    ln_emb_model facts = {.width = m->spec.D, .causal_head = has_causal_head(&m->config)};
+    LN_TRY(ln_config_int(&m->config, "max_position_embeddings", m->spec.n_ctx, 1, INT32_MAX, &facts.n_ctx,
+                         err));
+    ln_status st = ln_emb_files_open(&m->embedding, m->path, &facts, &m->embedding_error);
+    if (st == LN_OK && m->embedding.lower_case && ln_tok_check(m->tok, &m->embedding_error) == LN_OK)
+        st = ln_tok_open_lower(&m->lower_tok, m->path, &m->embedding_error);
+    if (st == LN_EMEMORY) return ln_fail(err, st, "%s", m->embedding_error.message);
+    if (st == LN_OK) m->embedding_error.code = LN_OK;
+    else ln_emb_files_reset(&m->embedding, &facts); /* for callers that name a way of pooling */
+    return LN_OK;
 }
 
 static ln_status open_parts(ln_package *m, const char *model, ln_error *err) {
@@ -73,7 +86,7 @@ static ln_status open_parts(ln_package *m, const char *model, ln_error *err) {
     LN_TRY(open_template(m, err));
     m->delims = ln_reasoning_delims_of(m->tok, m->tmpl);
     m->calls = ln_call_form_of(m->tmpl);
-    LN_TRY(open_pooling(m, err));
+    LN_TRY(open_embedding(m, err));
     return ln_tensors_check(&m->tensors, false, err);
 }
 
@@ -105,6 +118,8 @@ void ln_package_close(ln_package **m) {
     ln_digest_slot_close(&(*m)->digests);
     ln_model_template_close(&(*m)->tmpl);
     ln_controls_close(&(*m)->controls);
+    ln_emb_files_close(&(*m)->embedding);
+    ln_tok_close(&(*m)->lower_tok);
     ln_tok_close(&(*m)->tok);
     ln_genconfig_close(&(*m)->gen);
     ln_weights_close(&(*m)->weights);
@@ -137,6 +152,10 @@ void ln_package_info(const ln_package *m, ln_info *info) {
     memcpy(info->eos_ids, m->gen.eos, sizeof info->eos_ids);
     info->numerics = ln_run_numerics(s, m->opt.numerics);
     info->n_files = (int)m->tensors.n_files;
+    if (m->embedding_error.code == LN_OK)
+        info->embedding_width = m->embedding.dimensions
+                                    ? LN_MIN(m->embedding.dimensions, m->embedding.n_values)
+                                    : m->embedding.n_values;
     if (m->calls) memcpy(info->tool_form, m->calls->name, strlen(m->calls->name));
 }
 
@@ -183,7 +202,7 @@ void ln_package_sampling(const ln_package *m, ln_sampling *out) {
     out->min_p = m->gen.min_p;
 }
 
-static ln_status check_utf8(const char *what, const char *text, size_t bytes, ln_error *err) {
+ln_status ln_package_check_text(const char *what, const char *text, size_t bytes, ln_error *err) {
     size_t good = ln_utf8_valid(text, bytes);
     char shown[80];
     if (good == bytes) return LN_OK;
@@ -214,7 +233,7 @@ static ln_status check_messages(const ln_message *messages, size_t n, ln_error *
         if (!messages[i].role || (!messages[i].content && messages[i].content_bytes > 0))
             return ln_fail(err, LN_EUSAGE, "message %zu: role and content must not be NULL", i + 1);
         (void)snprintf(what, sizeof what, "message %zu", i + 1);
-        LN_TRY(check_utf8(what, messages[i].content, messages[i].content_bytes, err));
+        LN_TRY(ln_package_check_text(what, messages[i].content, messages[i].content_bytes, err));
     }
     return LN_OK;
 }
@@ -262,9 +281,9 @@ ln_status ln_package_encode_prompt(const ln_package *m, const ln_prompt *p, ln_i
                             p->request_bytes, p->template_args, p->template_args_bytes};
     if (p->messages) LN_TRY(check_messages(p->messages, p->n_messages, err));
     if (p->messages || p->request) return chat_prompt(m, &talk, out, err);
-    LN_TRY(check_utf8("the prompt", p->text, p->text_bytes, err));
+    LN_TRY(ln_package_check_text("the prompt", p->text, p->text_bytes, err));
     if (!ln_package_uses_template(m, p)) return ln_tok_encode(m->tok, p->text, p->text_bytes, true, out, err);
-    if (p->system) LN_TRY(check_utf8("the system text", p->system, p->system_bytes, err));
+    if (p->system) LN_TRY(ln_package_check_text("the system text", p->system, p->system_bytes, err));
     const ln_message turns[] = {{"system", p->system, p->system_bytes}, {"user", p->text, p->text_bytes}};
     size_t skip = p->system ? 0 : 1;
     talk.messages = turns + skip;

@@ -6,6 +6,7 @@
 #include "../base/sha256.h"
 #include "../chat/reasoning.h"
 #include "../chat/tool_calls.h"
+#include "../io/embedding_files.h"
 #include "../run/run.h"
 
 typedef struct ln_digest_slot ln_digest_slot;
@@ -24,8 +25,9 @@ typedef struct ln_package {
     const ln_reasoning_delims *delims; /* of reasoning; NULL: the model has none */
     const ln_call_form *calls;         /* of tools; NULL: the template has no form that is known */
     ln_controls *controls;             /* control tokens of the fixed form; NULL where tmpl is not */
-    ln_pooling pooling;                /* of embeddings; AUTO: the directory names none */
-    ln_error pooling_error; /* why its pooling cannot be used; reported when an embedding needs it */
+    ln_emb_files embedding;            /* how texts become embeddings */
+    ln_error embedding_error;          /* why these files cannot be used; reported by ln_embed */
+    ln_tok *lower_tok; /* the tokenizer of texts that are embedded in lower case; NULL: `tok` is */
     ln_options opt;
     double load_seconds;           /* time that ln_package_open took */
     ln_weight_cache *weight_cache; /* device weights, shared by this model's engines; has its own lock */
@@ -40,6 +42,16 @@ void ln_package_info(const ln_package *m, ln_info *info);
 bool ln_package_uses_template(const ln_package *m, const ln_prompt *p);
 /* Appends the token ids of a prompt to *out. Errors: see ln_prompt_ids. */
 ln_status ln_package_encode_prompt(const ln_package *m, const ln_prompt *p, ln_ids *out, ln_error *err);
+/* Returns LN_EINVALID unless the text is UTF-8; `what` names it in the message. */
+ln_status ln_package_check_text(const char *what, const char *text, size_t bytes, ln_error *err);
+/* embed_text.c: appends the ids of a text that is embedded. *n_prompt: how many of the first ones belong to
+ * the prompt and are not pooled. *n_cut: how many ids the text was too long. */
+typedef struct ln_embedded_text {
+    const char *text, *prompt;
+    size_t bytes, prompt_bytes;
+} ln_embedded_text;
+ln_status ln_package_encode_embedded(const ln_package *m, const ln_embedded_text *t, ln_ids *out,
+                                     int64_t *n_prompt, int64_t *n_cut, ln_error *err);
 /* Fills the zeroed *out; see ln_assistant_mask. The caller frees *out's arrays, after an error too. */
 ln_status ln_package_assistant_mask(const ln_package *m, const ln_prompt *p, ln_token_mask *out,
                                     ln_error *err);

@@ -99,13 +99,27 @@ static ln_status read_choice(call *c, const json_t *body, const char *field, con
 
 static ln_status read_dimensions(call *c, const json_t *v) {
     char found[80];
-    const int64_t width = c->x->s->info.width;
     if (!v || json_is_null(v)) return LN_OK;
     int64_t n;
-    if (!body_integer(v, &n) || n < 1 || n > width)
-        return wire_refuse(&c->x->why, "dimensions", "expected an integer from 1 to %lld, found %s",
-                           (long long)width, ln_json_text(v, found));
+    if (!body_integer(v, &n) || n < 1)
+        return wire_refuse(&c->x->why, "dimensions", "expected an integer of 1 or more, found %s",
+                           ln_json_text(v, found));
     c->o.dimensions = n;
+    return LN_OK;
+}
+
+/* Reads the fields that sentence-transformers names so: the name of a prompt, and whether vectors get
+ * length 1. */
+static ln_status read_manner(call *c, const json_t *body) {
+    char found[80];
+    const json_t *name = json_object_get(body, "prompt_name"), *one = json_object_get(body, "normalize");
+    if (name && !json_is_null(name) && !json_is_string(name))
+        return wire_refuse(&c->x->why, "prompt_name", "expected a text, found %s", ln_json_text(name, found));
+    if (one && !json_is_null(one) && !json_is_boolean(one))
+        return wire_refuse(&c->x->why, "normalize", "expected true or false, found %s",
+                           ln_json_text(one, found));
+    c->o.prompt_name = json_string_value(name);
+    if (json_is_boolean(one)) c->o.normalize = json_is_true(one) ? LN_UNIT_LENGTH_YES : LN_UNIT_LENGTH_NO;
     return LN_OK;
 }
 
@@ -119,9 +133,12 @@ static ln_status check_model(call *c, const json_t *v) {
 }
 
 static ln_status read_body(call *c, const json_t *body) {
-    static const char *const forms[] = {"float", "base64"}, *const ways[] = {"auto", "last", "mean"};
-    static const char *const known[] = {"model", "input", "encoding_format", "pooling", "dimensions",
-                                        "user",  NULL};
+    static const char *const forms[] = {"float", "base64"}, *const ways[] = {
+                                                                "auto",        "last", "mean",
+                                                                "cls",         "max",  "mean_sqrt_len_tokens",
+                                                                "weightedmean"}; /* as ln_pooling */
+    static const char *const known[] = {"model", "input",       "encoding_format", "pooling", "dimensions",
+                                        "user",  "prompt_name", "normalize",       NULL};
     static const char *const none[] = {NULL};
     size_t form, way;
     LN_TRY(check_model(c, json_object_get(body, "model")));
@@ -129,6 +146,7 @@ static ln_status read_body(call *c, const json_t *body) {
     LN_TRY(read_choice(c, body, "encoding_format", forms, LN_COUNT(forms), &form));
     LN_TRY(read_choice(c, body, "pooling", ways, LN_COUNT(ways), &way));
     LN_TRY(read_dimensions(c, json_object_get(body, "dimensions")));
+    LN_TRY(read_manner(c, body));
     c->base64 = form == 1;
     c->o.pooling = (ln_pooling)way;
     dialect_others(body, none, known);
@@ -171,6 +189,17 @@ static ln_status on_embedding(void *user, const ln_embedding *e, ln_error *err) 
     return ln_fail(err, LN_ECANCELLED, "an input was refused");
 }
 
+/* Names the field of the body that an error about ln_embed_options is about. */
+static void name_field(wire_error *why) {
+    static const char options[] = "ln_embed_options.";
+    char *text = why->error.message;
+    if (strncmp(text, options, sizeof options - 1) != 0) return;
+    const char *name = text + sizeof options - 1;
+    const size_t n = strcspn(name, ":");
+    (void)snprintf(why->param, sizeof why->param, "%.*s", (int)n, name);
+    memmove(text, name, strlen(name) + 1);
+}
+
 static ln_status embed_all(call *c, const json_t *body) {
     exchange *x = c->x;
     ln_metrics m = {0};
@@ -181,6 +210,7 @@ static ln_status embed_all(call *c, const json_t *body) {
     if (st != LN_OK) {
         x->why.error = err;
         (void)wire_fail(&x->why, st);
+        name_field(&x->why);
         return roster_check(x, c->model, st, &x->why);
     }
     ln_str_adds(&x->out, "{\"object\":\"list\",\"data\":[");

@@ -86,6 +86,16 @@ ln_status norm_read(tok_norm *n, const json_t *section, ln_error *err) {
     return section_steps(section, "normalizer", "normalizers", read_counted, n, err);
 }
 
+ln_status norm_lower_first(tok_norm *n, ln_error *err) {
+    for (size_t i = 0; i < n->n; i++)
+        if (n->steps[i].kind == NORM_LOWER) return LN_OK;
+    LN_TRY(ln_grow((void **)&n->steps, &n->cap, n->n + 1, sizeof *n->steps, err));
+    if (n->n > 0) memmove(n->steps + 1, n->steps, n->n * sizeof *n->steps);
+    n->steps[0] = (tok_norm_step){.kind = NORM_LOWER};
+    n->n++;
+    return section_growth(&n->growth, growth(&n->steps[0]), "normalizer", err);
+}
+
 void norm_close(tok_norm *n) {
     for (size_t i = 0; i < n->n; i++) {
         regex_close(&n->steps[i].re);

@@ -28,6 +28,8 @@ void ln_ids_free(ln_ids *ids);
  * implemented; the message names it. LN_ECHANGED: the file changed while it was read. The caller owns *out;
  * on an error it is NULL. */
 ln_status ln_tok_open(ln_tok **out, const char *dir, ln_error *err);
+/* The same with a normalizer Lowercase before the others, unless they have one. */
+ln_status ln_tok_open_lower(ln_tok **out, const char *dir, ln_error *err);
 /* Opens a tokenizer from the text of a tokenizer.json alone. The text may be freed afterwards. `name` is the
  * name of the file in error messages. LN_EINVALID, LN_EUNSUPPORTED and ownership as for ln_tok_open. */
 ln_status ln_tok_open_memory(ln_tok **out, const char *name, const char *json, size_t bytes, ln_error *err);
@@ -54,6 +56,15 @@ bool ln_tok_is_special(const ln_tok *tok, int32_t id);
  * match limit. On an error *out keeps the ids that it had. */
 ln_status ln_tok_encode(const ln_tok *tok, const char *text, size_t bytes, bool add_special, ln_ids *out,
                         ln_error *err);
+/* Like ln_tok_encode with add_special, for a text of which at most `most` ids are wanted, special tokens
+ * included: it loses its last ids, or with `left` its first ones, before the post-processor adds its tokens.
+ * *n_cut: how many. LN_EINVALID too: `most` is less than the tokens that the post-processor adds. */
+typedef struct ln_tok_limit {
+    size_t most;
+    bool left;
+} ln_tok_limit;
+ln_status ln_tok_encode_limited(const ln_tok *tok, const char *text, size_t bytes, const ln_tok_limit *limit,
+                                ln_ids *out, size_t *n_cut, ln_error *err);
 /* Appends the text of n ids to *out. With skip_special, special tokens give no text. LN_EINVALID: an id has
  * no text; the message names the first one. On an error *out keeps the text that it had. */
 ln_status ln_tok_decode(const ln_tok *tok, const int32_t *ids, size_t n, bool skip_special, ln_str *out,

@@ -128,8 +128,38 @@ static ln_status encode_rest(encoding *e, const char *text, size_t bytes, bool a
     return cut_tokens(e, &e->t->added.normal, text, bytes, at_start, encode_words, err);
 }
 
-static ln_status encode(const ln_tok *tok, const char *text, size_t bytes, bool add_special,
-                        const ln_guard *guard, ln_ids *out, ln_error *err) {
+/* Removes ids of a text from index `from` on until limit->most are left with those that the post-processor
+ * will add. */
+static ln_status cut_ids(const ln_tok *tok, const ln_tok_limit *limit, ln_ids *out, size_t from,
+                         size_t *n_cut, ln_error *err) {
+    ln_ids added = {0};
+    const size_t n = out->n - from;
+    const ln_status st = post_run(&tok->post, &added, 0, true, err);
+    const size_t n_added = added.n;
+    ln_ids_free(&added);
+    LN_TRY(st);
+    if (limit->most < n_added)
+        return ln_fail(err, LN_EINVALID,
+                       "a text of at most %zu tokens: expected at least %zu, which the tokenizer adds to it",
+                       limit->most, n_added);
+    *n_cut = n > limit->most - n_added ? n - (limit->most - n_added) : 0;
+    if (limit->left && *n_cut > 0)
+        memmove(out->data + from, out->data + from + *n_cut, (n - *n_cut) * sizeof *out->data);
+    out->n -= *n_cut;
+    return LN_OK;
+}
+
+/* How a text is encoded. */
+typedef struct manner {
+    bool add_special;
+    const ln_guard *guard;     /* or NULL */
+    const ln_tok_limit *limit; /* or NULL; n_cut: how many ids it took away */
+    size_t n_cut;
+} manner;
+
+static ln_status encode(const ln_tok *tok, const char *text, size_t bytes, manner *how, ln_ids *out,
+                        ln_error *err) {
+    const ln_guard *guard = how->guard;
     encoding e = {.t = tok, .out = out, .guard = guard, .whole = text};
     size_t from = out->n;
     ln_status st;
@@ -141,7 +171,8 @@ static ln_status encode(const ln_tok *tok, const char *text, size_t bytes, bool 
     }
     if (guard) e.now = (tok_guard){guard->origin, guard->all_data, guard->controls->added};
     LN_GO(cut_tokens(&e, &tok->added.plain, text, bytes, true, encode_rest, err));
-    LN_GO(post_run(&tok->post, out, from, add_special, err));
+    if (how->limit) LN_GO(cut_ids(tok, how->limit, out, from, &how->n_cut, err));
+    LN_GO(post_run(&tok->post, out, from, how->add_special, err));
 out:
     if (st != LN_OK) out->n = from;
     ln_str_free(&e.clean);
@@ -159,12 +190,22 @@ out:
 
 ln_status ln_tok_encode(const ln_tok *tok, const char *text, size_t bytes, bool add_special, ln_ids *out,
                         ln_error *err) {
-    return encode(tok, text, bytes, add_special, NULL, out, err);
+    manner how = {.add_special = add_special};
+    return encode(tok, text, bytes, &how, out, err);
+}
+
+ln_status ln_tok_encode_limited(const ln_tok *tok, const char *text, size_t bytes, const ln_tok_limit *limit,
+                                ln_ids *out, size_t *n_cut, ln_error *err) {
+    manner how = {.add_special = true, .limit = limit};
+    const ln_status st = encode(tok, text, bytes, &how, out, err);
+    *n_cut = how.n_cut;
+    return st;
 }
 
 ln_status ln_tok_encode_guarded(const ln_tok *tok, const char *text, size_t bytes, bool add_special,
                                 const ln_guard *guard, ln_ids *out, ln_error *err) {
     size_t good = ln_utf8_valid(text, bytes);
     if (good < bytes) return ln_fail(err, LN_EINVALID, "a conversation: byte %zu: expected UTF-8", good);
-    return encode(tok, text, bytes, add_special, guard, out, err);
+    manner how = {.add_special = add_special, .guard = guard};
+    return encode(tok, text, bytes, &how, out, err);
 }

@@ -224,6 +224,8 @@ typedef struct tok_norm {
 /* The chain is empty when `section` is NULL or null; likewise for pre_read and post_read. LN_EINVALID,
  * LN_EUNSUPPORTED. */
 ln_status norm_read(tok_norm *n, const json_t *section, ln_error *err);
+/* Puts a step Lowercase before the others, unless there is one. */
+ln_status norm_lower_first(tok_norm *n, ln_error *err);
 void norm_close(tok_norm *n);
 /* Normalises *text (*bytes bytes of valid UTF-8). Afterwards *text points into one of the two buffers, which
  * the caller owns, or is unchanged when no step changed anything. *at_start: the first byte of *text is the

@@ -27,6 +27,7 @@ typedef struct opening {
     const text_config *config; /* the other files of the directory; NULL: tokenizer.json alone */
     json_t *sections[N_SECTIONS];
     bool has_model, has_added;
+    bool lower; /* texts are converted to lower case first */
 } opening;
 
 static ln_status twice(ln_json *j, const char *key, ln_error *err) {
@@ -103,6 +104,7 @@ static ln_status read_sections(opening *o, ln_error *err) {
     ln_tok *t = o->t;
     LN_TRY(check_lengths(o->sections[SECTION_TRUNCATION], o->sections[SECTION_PADDING], err));
     LN_TRY(norm_read(&t->norm, o->sections[SECTION_NORMALIZER], err));
+    if (o->lower) LN_TRY(norm_lower_first(&t->norm, err));
     LN_TRY(pre_read(&t->pre, o->sections[SECTION_PRE], err));
     return dec_read(&t->dec, o->sections[SECTION_DECODER], err);
 }
@@ -147,8 +149,8 @@ static ln_status finish(opening *o, ln_error *err) {
 }
 
 static ln_status open_document(ln_tok **out, const char *name, const char *json, size_t bytes,
-                               const text_config *config, ln_error *err) {
-    opening o = {.name = name, .config = config, .t = ln_zalloc(1, sizeof *o.t)};
+                               const text_config *config, bool lower, ln_error *err) {
+    opening o = {.name = name, .config = config, .lower = lower, .t = ln_zalloc(1, sizeof *o.t)};
     ln_json j;
     *out = NULL;
     if (!o.t) return LN_OOM(err, "a tokenizer");
@@ -163,10 +165,10 @@ static ln_status open_document(ln_tok **out, const char *name, const char *json,
 }
 
 ln_status ln_tok_open_memory(ln_tok **out, const char *name, const char *json, size_t bytes, ln_error *err) {
-    return open_document(out, name, json, bytes, NULL, err);
+    return open_document(out, name, json, bytes, NULL, false, err);
 }
 
-ln_status ln_tok_open(ln_tok **out, const char *dir, ln_error *err) {
+static ln_status open_dir(ln_tok **out, const char *dir, bool lower, ln_error *err) {
     ln_str path = {0};
     ln_map map = {0};
     text_config config = {0};
@@ -181,7 +183,7 @@ ln_status ln_tok_open(ln_tok **out, const char *dir, ln_error *err) {
     if (map.bytes > TOK_MAX_FILE)
         st = ln_fail(err, LN_EINVALID, "%s: expected at most %d bytes, found %zu", shown, TOK_MAX_FILE,
                      map.bytes);
-    else st = open_document(out, shown, (const char *)map.data, map.bytes, &config, err);
+    else st = open_document(out, shown, (const char *)map.data, map.bytes, &config, lower, err);
     if (ln_map_broken(&map)) { /* the file was truncated while it was read: no result is valid */
         ln_tok_close(out);
         st = ln_map_check(&map, path.data, err);
@@ -191,6 +193,12 @@ out:
     config_close(&config);
     ln_str_free(&path);
     return st;
+}
+
+ln_status ln_tok_open(ln_tok **out, const char *dir, ln_error *err) { return open_dir(out, dir, false, err); }
+
+ln_status ln_tok_open_lower(ln_tok **out, const char *dir, ln_error *err) {
+    return open_dir(out, dir, true, err);
 }
 
 ln_status ln_tok_open_absent(ln_tok **out, const ln_error *why, ln_error *err) {

@@ -1,13 +1,11 @@
 /* ln_embed: the embeddings that transformers computes, of the last token and of the mean; the same bits in a
- * crowd, in chunks and after reuse as alone; fewer dimensions; the pooling that a directory names; errors of
+ * crowd, in chunks and after reuse as alone; fewer dimensions; errors of
  * single texts, order, and what ends a call. */
 #include "golden_ids.h"
 #include "../common.h"
 #include "embed_cases.h"
 
 #include <math.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define GOLDEN LN_ROOT "/tests/golden/"
 enum { MOST = 40 };
@@ -123,7 +121,7 @@ static void bits_are_the_same_in_any_company(void **state) {
     static const char *const models[] = {"gemma3-text-f32", "qwen3-f16", "llama-bias-bf16"};
     static const int lengths[] = {1, 40, 3, 7, 70, 8, 2, 15, 33, 64, 5, 16};
     for (size_t k = 0; k < LN_COUNT(models); k++)
-        for (int way = LN_POOLING_LAST; way <= LN_POOLING_MEAN; way++) {
+        for (int way = LN_POOLING_LAST; way <= LN_POOLING_WEIGHTED_MEAN; way++) {
             ln_options o = ln_options_default();
             o.n_parallel = 4;
             fixture *f = open_golden(models[k], o);
@@ -174,7 +172,7 @@ static void bits_are_the_same_beside_an_answer(void **state) {
     static const char *const models[] = {"gemma3-text-f32", "qwen3-f16"};
     static const int lengths[] = {40, 3, 70, 8};
     for (size_t k = 0; k < LN_COUNT(models); k++)
-        for (int way = LN_POOLING_LAST; way <= LN_POOLING_MEAN; way++) {
+        for (int way = LN_POOLING_LAST; way <= LN_POOLING_WEIGHTED_MEAN; way++) {
             ln_options o = ln_options_default();
             o.n_parallel = 4, o.n_chunk = 32;
             fixture *f = open_golden(models[k], o);
@@ -315,86 +313,6 @@ static void a_text_that_fails_is_one_result(void **state) {
     close_all(f);
 }
 
-/* ---- what a directory says ---- */
-
-static char dir[] = "/tmp/linnet-embed-XXXXXX";
-
-static void write_file(const char *name, const char *text) {
-    char path[300];
-    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *out = fopen(path, "w");
-    assert_non_null(out);
-    assert_true(fputs(text, out) >= 0);
-    assert_int_equal(fclose(out), 0);
-}
-
-/* A copy of a golden model by links, to which files of sentence-transformers are added. */
-static void make_dir(void) {
-    static const char *const names[] = {"config.json", "model.safetensors", "tokenizer.json",
-                                        "tokenizer_config.json"};
-    char from[300], to[300];
-    assert_non_null(mkdtemp(dir));
-    for (size_t i = 0; i < LN_COUNT(names); i++) {
-        (void)snprintf(from, sizeof from, GOLDEN "llama-plain-f32/%s", names[i]);
-        (void)snprintf(to, sizeof to, "%s/%s", dir, names[i]);
-        if (access(from, R_OK) == 0) assert_int_equal(symlink(from, to), 0);
-    }
-    (void)snprintf(to, sizeof to, "%s/1_Pooling", dir);
-    assert_int_equal(mkdir(to, 0700), 0);
-}
-
-#define MODULE(type) \
-    "{\"idx\":0,\"name\":\"0\",\"path\":\"\",\"type\":\"sentence_transformers.models." type "\"}"
-
-static void a_directory_names_the_pooling(void **state) {
-    (void)state;
-    static const char good[] = "[" MODULE("Transformer") "," MODULE("Pooling") "," MODULE("Normalize") "]";
-    const struct {
-        const char *modules, *pooling;
-        ln_pooling same_as; /* AUTO: refused */
-        ln_status status;
-        const char *says;
-    } rows[] = {
-        {good, "{\"pooling_mode_mean_tokens\":true,\"pooling_mode_cls_token\":false}", LN_POOLING_MEAN, 0,
-         ""},
-        {good, "{\"pooling_mode_lasttoken\":true,\"include_prompt\":true}", LN_POOLING_LAST, 0, ""},
-        {good, "{\"pooling_mode\":\"mean\"}", LN_POOLING_MEAN, 0, ""},
-        {good, "{\"pooling_mode_cls_token\":true}", 0, LN_EUNSUPPORTED, "1_Pooling/config.json: 'cls'"},
-        {good, "{\"pooling_mode\":\"max\"}", 0, LN_EUNSUPPORTED, "'max'"},
-        {good, "{}", 0, LN_EUNSUPPORTED, "no way of pooling"},
-        {good, "{\"pooling_mode_mean_tokens\":true,\"pooling_mode_lasttoken\":true}", 0, LN_EUNSUPPORTED,
-         "several"},
-        {good, "{\"pooling_mode_mean_tokens\":1}", 0, LN_EINVALID, "expected true or false, found 1"},
-        {good, "[", 0, LN_EINVALID, "1_Pooling/config.json"},
-        {"[" MODULE("Transformer") "," MODULE("Pooling") "," MODULE("Dense") "]",
-         "{\"pooling_mode_mean_tokens\":true}", 0, LN_EUNSUPPORTED, "modules.json: '"},
-        {"{}", "{\"pooling_mode_mean_tokens\":true}", 0, LN_EINVALID, "expected a list of modules"},
-    };
-    make_dir();
-    for (size_t i = 0; i < LN_COUNT(rows); i++) {
-        write_file("modules.json", rows[i].modules);
-        write_file("1_Pooling/config.json", rows[i].pooling);
-        fixture *f = open_path(dir, ln_options_default());
-        add(f, 8, 8);
-        answers a = {0};
-        ln_error e = {0};
-        const ln_status st = ln_embed(f->engine, f->prompts, 1, NULL, keep, &a, NULL, &e);
-        if (st != rows[i].status || !strstr(st ? e.message : "", rows[i].says))
-            fail_msg("row %zu: %d %s", i, (int)st, e.message);
-        answers *chosen = embed(f, pooled(rows[i].same_as ? rows[i].same_as : LN_POOLING_LAST), NULL);
-        if (st == LN_OK) assert_memory_equal(a.at[0].values, chosen->at[0].values, 32 * sizeof(float));
-        free(chosen);
-        close_all(f);
-    }
-}
-
-static int remove_dir(void **state) {
-    char command[300];
-    (void)state;
-    (void)snprintf(command, sizeof command, "rm -rf %s", dir);
-    return system(command);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_those_of_transformers),
                                        cmocka_unit_test(bits_are_the_same_in_any_company),
@@ -404,7 +322,6 @@ int main(void) {
                                        cmocka_unit_test(memory_is_planned),
                                        cmocka_unit_test(prefixes_are_reused),
                                        cmocka_unit_test(fewer_dimensions),
-                                       cmocka_unit_test(a_text_that_fails_is_one_result),
-                                       cmocka_unit_test_teardown(a_directory_names_the_pooling, remove_dir)};
+                                       cmocka_unit_test(a_text_that_fails_is_one_result)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

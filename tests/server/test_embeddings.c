@@ -61,7 +61,11 @@ static void refusals_name_the_field(void **state) {
         {"{\"input\":\"a\",\"dimensions\":1000000}", "dimensions", 400},
         {"{\"input\":\"a\",\"dimensions\":\"3\"}", "dimensions", 400},
         {"{\"input\":\"a\",\"encoding_format\":\"f16\"}", "encoding_format", 400},
-        {"{\"input\":\"a\",\"pooling\":\"cls\"}", "pooling", 400},
+        {"{\"input\":\"a\",\"pooling\":\"median\"}", "pooling", 400},
+        {"{\"input\":\"a\",\"prompt_name\":\"title\"}", "prompt_name", 400,
+         "prompt_name: expected the name of a prompt (query, document), found 'title'"},
+        {"{\"input\":\"a\",\"prompt_name\":3}", "prompt_name", 400},
+        {"{\"input\":\"a\",\"normalize\":1}", "normalize", 400},
         {"{\"input\":\"a\",\"model\":\"other\"}", "model", 404},
         {"{\"input\":\"a\",\"model\":3}", "model", 400},
     };
