@@ -6,18 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Adds a name to a list of names separated by commas, once; "..." where there is no room. */
-static void add_name(char list[256], const char *name) {
-    const size_t n = strlen(list), m = strlen(name);
-    const char *at = list;
-    while ((at = strstr(at, name))) {
-        if ((at == list || at[-1] == ',') && (at[m] == ',' || !at[m])) return;
-        at += m;
-    }
-    if (n + m + 8 < 256) (void)snprintf(list + n, 256 - n, "%s%s", n ? "," : "", name);
-    else if (n < 4 || strcmp(list + n - 3, "...") != 0) (void)snprintf(list + n, 256 - n, ",...");
-}
-
 /* Adds the facts of one adapter to those of the parts before it. */
 static void facts(const ln_adapter_file *a, double factor, ln_adapter_info *out) {
     const bool first = out->n_modules == 0;
@@ -31,7 +19,7 @@ static void facts(const ln_adapter_file *a, double factor, ln_adapter_info *out)
         const double scale = m->scale * factor;
         const bool none = out->rank_max == 0;
         const char *dot = strrchr(m->path, '.');
-        add_name(out->targets, dot ? dot + 1 : m->path);
+        ln_list_once(out->targets, sizeof out->targets, dot ? dot + 1 : m->path, ",");
         out->n_parameters += (uint64_t)(m->rank * (m->n_in + m->n_out) + (m->b_bias ? m->n_out : 0) +
                                         (m->bias ? m->n_out : 0));
         if (m->rank == 0) continue; /* a bias alone */

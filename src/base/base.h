@@ -92,6 +92,9 @@ void ln_str_addf(ln_str *s, const char *fmt, ...) LN_PRINTF(2, 3);
 void ln_str_free(ln_str *s);
 /* Appends `data` as a JSON string literal with quotes; a byte that is not valid UTF-8 becomes U+FFFD. */
 void ln_str_json(ln_str *s, const char *data, size_t bytes);
+/* Appends a name to a list of `cap` bytes in which `between` separates names, unless the list has it already.
+ * An empty name is written as "". The list ends in "..." after the first name that does not fit. */
+void ln_list_once(char *list, size_t cap, const char *name, const char *between);
 /* Appends `v` with the fewest digits that read back as the same double, independent of the locale; "null" for
  * NaN and infinities. */
 void ln_str_double(ln_str *s, double v);

@@ -10,6 +10,8 @@
  * another writer. */
 #include "file.h"
 
+#include <linux/magic.h>
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -20,6 +22,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 static ln_status fail_errno(ln_error *err, const char *path, const char *doing, int number) {
@@ -74,6 +77,7 @@ static ln_status read_exactly(int fd, const struct stat *info, char *to, const c
         ssize_t got = pread(fd, to + n, (size_t)info->st_size - n, (off_t)n);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return fail_errno(err, path, "read", errno);
+        if (got == 0) LN_TRY(ln_check_end(fd, n, path, err));
         if (got == 0) break;
         n += (size_t)got;
     }
@@ -169,6 +173,24 @@ ln_status ln_map_check(const ln_map *m, const char *path, ln_error *err) {
     return LN_OK;
 }
 
+/* Files of /sys report 4096 bytes, whatever they have. */
+static bool is_sysfs(int fd) {
+    struct statfs fs;
+    return fstatfs(fd, &fs) == 0 && fs.f_type == SYSFS_MAGIC;
+}
+
+ln_status ln_check_end(int fd, uint64_t at, const char *path, ln_error *err) {
+    struct stat st;
+    char shown[LN_PATH_TEXT];
+    if (fstat(fd, &st) != 0) return fail_errno(err, path, "inspect", errno);
+    if (!S_ISREG(st.st_mode) || at >= (uint64_t)st.st_size || is_sysfs(fd)) return LN_OK;
+    return ln_fail(err, LN_EIO,
+                   "%s: cannot read: it has %lld bytes, and reading stopped after %llu; check the disk or "
+                   "the "
+                   "network mount that it is on",
+                   ln_path_text(shown, path), (long long)st.st_size, (unsigned long long)at);
+}
+
 /* Reads the whole file. Its size is only a hint (files of /proc and /sys report 0 or 4096). */
 static ln_status read_fd(int fd, const char *path, size_t hint, size_t limit, char **data, size_t *bytes,
                          ln_error *err) {
@@ -193,6 +215,8 @@ static ln_status read_fd(int fd, const char *path, size_t hint, size_t limit, ch
         }
         if (cap - n < 2) LN_GO(ln_grow(&buf, &cap, cap + 4096, 1, err));
     }
+    const off_t at = lseek(fd, 0, SEEK_CUR); /* a descriptor of the caller may begin anywhere */
+    if (at >= 0) LN_GO(ln_check_end(fd, (uint64_t)at, path, err));
     ((char *)buf)[n] = '\0';
     *data = buf;
     *bytes = n;

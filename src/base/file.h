@@ -56,6 +56,10 @@ ln_status ln_read_input(const char *path, size_t limit, char **data, size_t *byt
 /* The same from an open descriptor, for example of a pipe; `name` is for messages. */
 ln_status ln_read_stream(int fd, const char *name, size_t limit, char **data, size_t *bytes, ln_error *err);
 
+/* LN_OK if a read of 0 bytes at offset `at` is the end of what `fd` refers to. LN_EIO if it is a regular file
+ * that has more (a failing disk or network mount). */
+ln_status ln_check_end(int fd, uint64_t at, const char *path, ln_error *err);
+
 /* Opens a file that the user names for reading, which may be a pipe or a device (/dev/stdin, <(command)); the
  * caller closes *fd. Opening a FIFO waits for its writer. LN_EINVALID: a directory. */
 ln_status ln_open_input(const char *path, int *fd, ln_error *err);

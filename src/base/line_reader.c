@@ -1,4 +1,5 @@
 /* Reads a file line by line in a buffer that grows to the longest line. */
+#include "file.h"
 #include "line_reader.h"
 
 #include <errno.h>
@@ -37,6 +38,7 @@ static ln_status fill(ln_lines *l, ln_error *err) {
     if (got < 0)
         return ln_fail(err, LN_EIO, "%s: cannot read: %s", ln_path_text(shown, l->path),
                        ln_errno_text(why, errno));
+    if (got == 0) LN_TRY(ln_check_end(l->fd, l->offset + l->n, l->path, err));
     l->ended = got == 0;
     l->n += (size_t)got;
     return LN_OK;

@@ -33,14 +33,14 @@ double ln_now(void) {
  * program may run with a stack of 128 KiB. */
 enum { LINE = 512, TABLE = 16384 };
 
-/* Reads the first size - 1 bytes of the file; "" if it cannot be opened. */
+/* Reads the first size - 1 bytes of the file; "" if it cannot be read. */
 static const char *slurp(const char *path, char *text, size_t size) {
     text[0] = '\0';
     FILE *f = fopen(path, "re");
     if (!f) return text;
-    size_t n = fread(text, 1, size - 1, f);
+    const size_t n = fread(text, 1, size - 1, f);
+    text[ferror(f) ? 0 : n] = '\0';
     fclose(f);
-    text[n] = '\0';
     return text;
 }
 

@@ -8,9 +8,9 @@
  * The temporary directory is PATH.PID-SERIAL.tmp. Its process holds a lock (flock) on it; one that nobody
  * holds is what a killed process has left, and the next process that writes to PATH removes it. Where a file
  * system has no such locks, nothing is removed. */
+#include "dir_names.h"
 #include "file.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -31,19 +31,13 @@ static ln_status fail_errno(ln_error *err, const char *path, const char *doing) 
 
 /* Whether the existing target is empty, and whether it is a model directory. */
 static ln_status look(const char *path, bool *empty, bool *model, ln_error *err) {
-    DIR *d = opendir(path);
-    if (!d) return fail_errno(err, path, "list");
-    *empty = true;
-    bool config = false, weights = false;
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        size_t n = strlen(e->d_name), end = strlen(".safetensors");
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        *empty = false;
-        config |= strcmp(e->d_name, "config.json") == 0;
-        weights |= n > end && strcmp(e->d_name + n - end, ".safetensors") == 0;
-    }
-    closedir(d);
-    *model = config && weights;
+    ln_names names;
+    LN_TRY(ln_names_read(&names, path, err));
+    *empty = names.n == 0;
+    *model = false;
+    for (size_t i = 0; i < names.n; i++) *model |= strcmp(names.items[i], "config.json") == 0;
+    *model = *model && ln_names_like(&names, "", ".safetensors");
+    ln_names_free(&names);
     return LN_OK;
 }
 
@@ -114,18 +108,21 @@ static void sweep_one(const char *dir, const char *name, const char *rest) {
     ln_log(LN_LOG_INFO, "%s: removed; a run that was killed had left it", ln_path_text(shown, path));
 }
 
-/* Removes what killed processes have left of the target, which is checked already. */
+/* Removes what killed processes have left of the target, which is checked already. If the directory cannot be
+ * listed, they stay for a later run. */
 static void sweep(const char *path) {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
     const size_t n = strlen(base);
     char *dir = slash ? ln_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : ln_strndup(".", 1);
-    DIR *d = dir ? opendir(dir) : NULL;
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
-        const bool ours = strncmp(e->d_name, base, n) == 0 && e->d_name[n] == '.';
-        const char *rest = ours ? after_numbers(e->d_name + n + 1) : NULL;
-        if (rest) sweep_one(dir, e->d_name, rest);
+    ln_names names = {0};
+    if (dir) (void)ln_names_read(&names, dir, NULL);
+    for (size_t i = 0; i < names.n; i++) {
+        const char *name = names.items[i];
+        const bool ours = strncmp(name, base, n) == 0 && name[n] == '.';
+        const char *rest = ours ? after_numbers(name + n + 1) : NULL;
+        if (rest) sweep_one(dir, name, rest);
     }
-    if (d) closedir(d);
+    ln_names_free(&names);
     ln_free(dir);
 }
 

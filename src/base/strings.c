@@ -1,4 +1,4 @@
-/* Growing byte strings, and JSON literals appended to them.
+/* Growing byte strings, JSON literals appended to them, and lists of names.
  *
  * Failure is sticky: a writer appends many pieces and checks `failed` once. Nothing here depends on the
  * locale. */
@@ -92,4 +92,25 @@ void ln_str_json(ln_str *s, const char *data, size_t bytes) {
     }
     ln_str_add(s, data + from, at - from);
     ln_str_add(s, "\"", 1);
+}
+
+/* ---- lists of names ---- */
+
+static bool is_listed(const char *list, const char *name, const char *between) {
+    const size_t n = strlen(name), gap = strlen(between);
+    for (const char *at = list; (at = strstr(at, name)) != NULL; at++) {
+        const bool begins = at == list || ((size_t)(at - list) >= gap && memcmp(at - gap, between, gap) == 0);
+        if (begins && (!at[n] || strncmp(at + n, between, gap) == 0)) return true;
+    }
+    return false;
+}
+
+void ln_list_once(char *list, size_t cap, const char *name, const char *between) {
+    static const char more[] = "...";
+    if (!name[0]) name = "\"\"";
+    const size_t n = strlen(list), gap = n ? strlen(between) : 0, end = strlen(between) + strlen(more);
+    if (is_listed(list, name, between)) return;
+    if (n + gap + strlen(name) + end < cap) (void)snprintf(list + n, cap - n, "%s%s", n ? between : "", name);
+    else if (!is_listed(list, more, between))
+        (void)snprintf(list + n, cap - n, "%s%s", n ? between : "", more);
 }

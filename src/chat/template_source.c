@@ -8,12 +8,11 @@
  * the directory, after it. A template that is chosen by name is looked for in all sources. */
 #include "template_source.h"
 
+#include "../base/dir_names.h"
 #include "../base/file.h"
 #include "../base/json.h"
 #include "../jinja/jinja.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <string.h>
 
 enum { PATH_MOST = 4096 };
@@ -67,7 +66,7 @@ static ln_status look_for(template_text *t, const char *dir, const char *folder,
     return there ? read_file(t, path, false, err) : LN_OK;
 }
 
-/* The name of a template file in DIR/additional_chat_templates/; "" when there is none. */
+/* Stores the name of the first template file in DIR/additional_chat_templates/; "" if it has none. */
 static ln_status any_additional(const char *dir, char name[80], ln_error *err) {
     char path[PATH_MOST];
     bool there;
@@ -75,11 +74,11 @@ static ln_status any_additional(const char *dir, char name[80], ln_error *err) {
     LN_TRY(path_of(path, dir, additional, "", "", err));
     LN_TRY(ln_look_dir(path, &there, err));
     if (!there) return LN_OK;
-    DIR *d = opendir(path);
-    if (!d) return ln_fail(err, LN_EIO, "%s: cannot be read: %s", additional, strerror(errno));
-    for (const struct dirent *e; (e = readdir(d));)
-        if (ends_in_jinja(e->d_name)) (void)ln_excerpt(name, e->d_name, strlen(e->d_name) - 6);
-    (void)closedir(d);
+    ln_names names;
+    LN_TRY(ln_names_read(&names, path, err));
+    const char *first = ln_names_like(&names, "", ".jinja");
+    if (first) (void)ln_excerpt(name, first, strlen(first) - strlen(".jinja"));
+    ln_names_free(&names);
     return LN_OK;
 }
 

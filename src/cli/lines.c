@@ -108,6 +108,8 @@ static ln_status read_all(reader *r, ln_error *err) {
             LN_GO(ln_fail(err, LN_EIO, "%s: cannot read: %s", ln_path_text(shown, r->name),
                           ln_errno_text(why, errno)));
         last = got == 0;
+        const off_t at = last ? lseek(r->fd, 0, SEEK_CUR) : -1;
+        if (at >= 0) LN_GO(ln_check_end(r->fd, (uint64_t)at, r->name, err));
         n += (size_t)got;
         LN_GO(take(r, buf, n, last, &used, err));
         memmove(buf, (char *)buf + used, n - used);

@@ -3,12 +3,12 @@
  * Every tensor of the file is one half of a pair, or it is refused by name: an adapter of which a part does
  * nothing would answer as if it were another one. Tensors of a vision or audio tower are counted instead
  * (n_unused): they change nothing where there are texts alone. */
+#include "../base/dir_names.h"
 #include "adapter.h"
 
 #include "../base/elementary.h"
 #include "tower_names.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -26,25 +26,24 @@ static bool is_weights(const char *name) {
 
 /* go-mlx reads any safetensors file; more than one could hold the same tensors. */
 static ln_status find_only(const char *dir, char *path, size_t cap, ln_error *err) {
-    char shown[LN_PATH_TEXT], text[LN_ERRNO_TEXT], first[256] = "";
+    char shown[LN_PATH_TEXT], found[2][80];
+    const char *first = NULL, *second = NULL;
+    ln_names names;
     ln_status st = LN_OK;
-    DIR *d = opendir(dir);
-    if (!d) return ln_fail(err, LN_EIO, "%s: %s", ln_path_text(shown, dir), ln_errno_text(text, errno));
-    for (struct dirent *e; st == LN_OK && (e = readdir(d));) {
-        if (!is_weights(e->d_name)) continue;
-        if (first[0])
-            st = ln_fail(err, LN_EUNSUPPORTED,
-                         "%s: expected one file of tensors, found %.200s and %.200s; keep the one to apply",
-                         ln_path_text(shown, dir), first, e->d_name);
-        else (void)snprintf(first, sizeof first, "%s", e->d_name);
-    }
-    (void)closedir(d);
-    LN_TRY(st);
-    if (!first[0])
-        return ln_fail(err, LN_EIO, "%s: expected adapter.safetensors, found no safetensors file",
-                       ln_path_text(shown, dir));
-    (void)snprintf(path, cap, "%s/%s", dir, first);
-    return LN_OK;
+    LN_TRY(ln_names_read(&names, dir, err));
+    for (size_t i = 0; i < names.n && !second; i++)
+        if (is_weights(names.items[i])) *(first ? &second : &first) = names.items[i];
+    ln_path_text(shown, dir);
+    if (!first)
+        st = ln_fail(err, LN_EIO, "%s: expected adapter.safetensors, found no safetensors file", shown);
+    else if (second)
+        st =
+            ln_fail(err, LN_EUNSUPPORTED,
+                    "%s: expected one file of tensors, found %s and %s; keep the one to apply", shown,
+                    ln_excerpt(found[0], first, strlen(first)), ln_excerpt(found[1], second, strlen(second)));
+    else (void)snprintf(path, cap, "%s/%s", dir, first);
+    ln_names_free(&names);
+    return st;
 }
 
 static ln_status find_file(const ln_adapter_file *a, char *path, size_t cap, ln_error *err) {

@@ -1,26 +1,15 @@
-/* Directory helpers for src/io and src/convert: joining paths with a length check, sorted listings, reading
- * small JSON files, recognising Git LFS pointers. */
+/* Directory helpers for src/io and src/convert: joining paths with a length check, reading small JSON files,
+ * recognising Git LFS pointers. */
 #ifndef LN_DIRECTORY_H
 #define LN_DIRECTORY_H
 
+#include "../base/dir_names.h"
 #include "io.h"
 
 #define LN_PATH_MAX 4096
 
 /* Writes dir/name to path[LN_PATH_MAX]. LN_EINVALID if it is too long. */
 ln_status ln_path_join(char *path, const char *dir, const char *name, ln_error *err);
-
-/* The names in a directory without `.` and `..`, sorted by bytes. Release with ln_names_free. LN_EIO if it
- * cannot be listed. */
-typedef struct ln_names {
-    ln_arena arena;
-    char **items;
-    size_t n, cap;
-} ln_names;
-ln_status ln_names_read(ln_names *out, const char *dir, ln_error *err);
-void ln_names_free(ln_names *names);
-/* The first name with the given beginning and end; NULL if there is none. */
-const char *ln_names_like(const ln_names *names, const char *begin, const char *end);
 
 /* LN_EIO for a path that the system refuses with this errno value, with the reason. */
 ln_status ln_cannot_reach(const char *path, int number, ln_error *err);
@@ -31,8 +20,6 @@ ln_status ln_cannot_reach(const char *path, int number, ln_error *err);
 ln_status ln_bundled_find(char *path, const char *needs, bool *found, ln_error *err);
 /* LN_EIO, with all places in which ln_bundled_find looks. */
 ln_status ln_bundled_missing(ln_error *err);
-
-bool ln_ends_with(const char *text, const char *end);
 
 /* LN_EINVALID if the bytes are a Git LFS pointer, which a clone contains instead of a file that was not
  * fetched; LN_OK otherwise. `path` is for messages. */

@@ -1,8 +1,8 @@
 /* Lists models with the facts that config.json and the sizes of the weight files give, without opening a
  * weight file. A directory whose config.json cannot be read is listed with empty facts, not hidden. */
+#include "../io/directory.h"
 #include "package.h"
 
-#include <dirent.h>
 #include <sys/stat.h>
 
 typedef struct listing {
@@ -10,18 +10,22 @@ typedef struct listing {
     void *user;
 } listing;
 
+/* Counts the weight files and their bytes. A directory that cannot be listed has none, and a warning. */
 static void count_files(const char *path, ln_found *f) {
-    DIR *d = opendir(path);
-    if (!d) return;
-    for (struct dirent *e; (e = readdir(d));) {
-        size_t n = strlen(e->d_name);
+    char file[LN_PATH_MAX];
+    ln_names names;
+    ln_error why = {0};
+    if (ln_names_read(&names, path, &why) != LN_OK)
+        ln_log(LN_LOG_WARN, "%s; its files are not counted", why.message);
+    for (size_t i = 0; i < names.n; i++) {
         struct stat st;
-        if (n < 12 || strcmp(e->d_name + n - 12, ".safetensors") != 0) continue;
-        if (fstatat(dirfd(d), e->d_name, &st, 0) != 0 || !S_ISREG(st.st_mode)) continue;
+        if (!ln_ends_with(names.items[i], ".safetensors")) continue;
+        if (ln_path_join(file, path, names.items[i], NULL) != LN_OK) continue;
+        if (stat(file, &st) != 0 || !S_ISREG(st.st_mode)) continue;
         f->n_files++;
         f->bytes += (uint64_t)st.st_size;
     }
-    closedir(d);
+    ln_names_free(&names);
 }
 
 static ln_status list_one(void *user, const char *path, ln_error *err) {

@@ -45,14 +45,7 @@ static bool has(const line_reader *r, int member) { return r->seen >> member & 1
 /* Adds a name to the list of members that are not read, once. */
 static void note_unread(char list[256], const char *name, size_t bytes) {
     char shown[80];
-    const size_t n = strlen(list), k = strlen(ln_excerpt(shown, name, bytes));
-    const char *at = list;
-    while ((at = strstr(at, shown))) {
-        if ((at == list || at[-1] == ' ') && (at[k] == ',' || !at[k])) return;
-        at += k;
-    }
-    if (n + k + 8 < 256) (void)snprintf(list + n, 256 - n, "%s%s", n ? ", " : "", shown);
-    else if (n > 3 && strcmp(list + n - 3, "...") != 0) (void)snprintf(list + n, 256 - n, ", ...");
+    ln_list_once(list, 256, ln_excerpt(shown, name, bytes), ", ");
 }
 
 static ln_status read_ids(line_reader *r, ln_error *err) {

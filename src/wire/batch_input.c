@@ -2,6 +2,7 @@
  *
  * Requests are found by a hash of their custom_id; equal hashes are settled by comparing the texts, which are
  * read from the file. */
+#include "../base/file.h"
 #include "batch.h"
 
 #include <errno.h>
@@ -242,20 +243,33 @@ void batch_input_close(batch_input *in) {
     *in = (batch_input){.fd = -1};
 }
 
+static ln_status cannot_read(const batch_input *in, int number, ln_error *err) {
+    char shown[LN_PATH_TEXT], why[LN_ERRNO_TEXT];
+    return ln_fail(err, LN_EIO, "%s: cannot read: %s", ln_path_text(shown, in->path),
+                   ln_errno_text(why, number));
+}
+
 ln_status batch_input_line(const batch_input *in, size_t i, char **text, size_t *bytes, ln_error *err) {
     char shown[LN_PATH_TEXT];
-    struct stat st;
+    struct stat now;
+    ln_status st = LN_OK;
     size_t n = (size_t)(in->offset[i + 1] - in->offset[i]), have = 0;
     char *buf = ln_alloc(n + 1);
     if (!buf) return LN_OOM(err, "a line");
     while (have < n) {
         ssize_t got = pread(in->fd, buf + have, n - have, (off_t)(in->offset[i] + have));
         if (got < 0 && errno == EINTR) continue;
+        if (got < 0) st = cannot_read(in, errno, err);
+        if (got == 0) st = ln_check_end(in->fd, in->offset[i] + have, in->path, err);
         if (got <= 0) break;
         have += (size_t)got;
     }
-    bool same = have == n && fstat(in->fd, &st) == 0 && st.st_mtim.tv_sec == in->changed[0] &&
-                st.st_mtim.tv_nsec == in->changed[1];
+    if (st != LN_OK) {
+        ln_free(buf);
+        return st;
+    }
+    bool same = have == n && fstat(in->fd, &now) == 0 && now.st_mtim.tv_sec == in->changed[0] &&
+                now.st_mtim.tv_nsec == in->changed[1];
     if (!same) {
         ln_free(buf);
         return ln_fail(err, LN_ECHANGED, "%s: was written to while it is answered",

@@ -141,6 +141,23 @@ static void prompt_and_completion(void **state) {
     train_data_close(&d);
 }
 
+/* Names that are empty, cut or contained in others are listed once each, however many there are. */
+static void unread_members(void **state) {
+    (void)state;
+    train_data d =
+        load("{\"note\":1,\"\":0,\"text\":\"hello\"}\n{\"\":0,\"no\":1,\"note\":2,\"text\":\"a\"}\n", 1024);
+    assert_string_equal(d.unread, "note, \"\", no");
+    train_data_close(&d);
+    ln_str s = {0};
+    for (int i = 0; i < 60; i++) ln_str_addf(&s, "{\"\":%d,\"member%d\":0,\"text\":\"hello\"}\n", i, i);
+    d = load(s.data, 1024);
+    ln_str_free(&s);
+    assert_true(strlen(d.unread) < 256);
+    assert_string_equal(d.unread + strlen(d.unread) - 5, ", ...");
+    assert_memory_equal(d.unread, "\"\", member0, member1, ", 22);
+    train_data_close(&d);
+}
+
 /* Published conversations repeat their first message under "prompt"; it is named as not read. */
 static void conversation_with_prompt(void **state) {
     (void)state;
@@ -344,6 +361,7 @@ int main(void) {
         cmocka_unit_test(contents_in_parts),
         cmocka_unit_test(arguments_of_calls),
         cmocka_unit_test(prompt_and_completion),
+        cmocka_unit_test(unread_members),
         cmocka_unit_test(conversation_with_prompt),
         cmocka_unit_test(texts),
         cmocka_unit_test(rows),

@@ -25,6 +25,7 @@ enum { LINE_MOST = 64 << 20, INLINE_MOST = 400 /* bytes of a pasted line that is
 
 struct reader {
     bool begun;                       /* a line was read: a byte order mark cannot follow */
+    ln_error why;                     /* code LN_OK: nothing failed */
     bool person, broke, typed, ended; /* broke: by a signal; typed: the line was not empty then */
     EditLine *el;                     /* NULL: no line editing */
     History *history;
@@ -114,6 +115,17 @@ static void suspend(reader *r) {
     }
 }
 
+/* Notes why a pipe or file ended: at its end, or because it cannot be read. A terminal that is gone has
+ * ended. */
+static void end_input(reader *r, ssize_t got, int number) {
+    char why[LN_ERRNO_TEXT];
+    r->ended = true;
+    if (r->person) return;
+    const off_t at = lseek(STDIN_FILENO, 0, SEEK_CUR);
+    if (got < 0) (void)ln_fail(&r->why, LN_EIO, "stdin: cannot read: %s", ln_errno_text(why, number));
+    else if (at >= 0) (void)ln_check_end(STDIN_FILENO, (uint64_t)at, "stdin", &r->why);
+}
+
 /* Waits for bytes and reads them. False at the end of the input, or when a signal ends the line. */
 static bool fill(reader *r) {
     struct pollfd p[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = signals_fd(), .events = POLLIN}};
@@ -133,7 +145,7 @@ static bool fill(reader *r) {
         ssize_t got = read(STDIN_FILENO, r->buf + r->n, sizeof r->buf - r->n);
         if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (got <= 0) {
-            r->ended = true;
+            end_input(r, got, errno);
             return false;
         }
         r->n += (size_t)got;
@@ -380,7 +392,9 @@ static heard plain_line(reader *r, ln_str *out, ln_error *err) {
         ln_str_add(out, from, n);
         r->at += n + (end != NULL);
         if (out->failed) return heard_error(LN_OOM(err, "a line"));
-        if (end || (!fill(r) && !r->broke && out->len > 0)) break;
+        const bool more = !end && fill(r);
+        if (r->why.code != LN_OK) return heard_error(ln_fail(err, r->why.code, "%s", r->why.message));
+        if (end || (!more && !r->broke && out->len > 0)) break;
         if (!r->broke && !r->ended) continue;
         to_person(r, "\n");
         return r->ended ? HEARD_END : out->len > 0 ? HEARD_BREAK : HEARD_LEAVE;
