@@ -150,7 +150,7 @@ static void loaded(work *w) {
         (void)event_base_loopbreak(s->base);
         return;
     }
-    if (!sandbox_enter(s->n_keys > 0))
+    if (!sandbox_enter(s->n_keys > 0, s->plan.device_available_bytes > 0))
         s->o->say("this kernel has no filter of system calls (seccomp); none is set");
     if (s->phase == PHASE_LOADING) s->phase = PHASE_READY;
     say_ready(s);

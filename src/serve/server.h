@@ -342,14 +342,15 @@ void log_line(server *s, const char *text, size_t n);
 
 /* ---- sandbox.c ---- */
 
-/* Gives up what the server does not need any more, for all threads; with `secrets` no other process may read
- * its memory. False: the kernel has no such filter. */
-bool sandbox_enter(bool secrets);
-/* Gives up all files but those that are open, and reading below /proc, /sys and `paths`; no new TCP
- * connection or port. Holds for the calling thread and threads that it starts from now on: the worker that
- * loads calls it before the engine's threads exist (with adapters before its own thread does, when the
- * threads for kernels do), and the I/O thread before the other worker exists. False: the kernel has no such
- * rules (Landlock). */
+/* Allows only the system calls that a server needs once it listens, for all threads; with `gpu` those of the
+ * GPU's driver too. With `secrets` no other process may read its memory. False: the kernel has no such
+ * filter. */
+bool sandbox_enter(bool secrets, bool gpu);
+/* Gives up all files but those that are open, and reading below /proc, /sys and `paths`; new TCP connections
+ * and ports; signals to, and abstract sockets of, other processes (if the kernel has such rules). Holds for
+ * the calling thread and threads that it starts from now on: the worker that loads calls it before the
+ * engine's threads exist (with adapters before its own thread does, when the threads for kernels do), and the
+ * I/O thread before the other worker exists. False: the kernel has no such rules (Landlock). */
 bool sandbox_files(const char *const *paths, size_t n);
 /* The socket on which systemd is told the state (NOTIFY_SOCKET), or -1. */
 int notify_open(void);
