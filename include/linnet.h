@@ -950,7 +950,7 @@ LN_API LN_MUST_CHECK ln_status ln_tokenize(const ln_tokenizer *tok, const char *
                                            ln_error *err);
 /* Converts n_ids ids to text; with `skip_special`, without special tokens. Writes the first min(*bytes, cap)
  * bytes to text[cap], without a terminator, and the full count to *bytes; `text` may be NULL when cap is 0.
- * LN_EINVALID: an id has no text. */
+ * An id without a text gives none. LN_EINVALID: an id is negative. */
 LN_API LN_MUST_CHECK ln_status ln_detokenize(const ln_tokenizer *tok, const int32_t *ids, size_t n_ids,
                                              bool skip_special, char *text, size_t cap, size_t *bytes,
                                              ln_error *err);

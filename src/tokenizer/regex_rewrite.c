@@ -11,6 +11,7 @@
  *   x{,3}                        the lower bound is 0.
  *   (?m: \b                      Ruby's m is dot-all; word boundaries follow the set for \w.
  *   \u0041 \v                    one code point; a vertical tab.
+ *   \X                           the rules of Unicode (regex_cluster.c).
  *
  * A construct without an equivalent (&&, \y, absent groups) is refused by name. Syntax errors are reported
  * by PCRE2. */
@@ -350,6 +351,11 @@ static ln_status take_escape(rewriter *r, ln_error *err) {
         return LN_OK;
     }
     r->atom = r->out->len;
+    if (c == 'X') {
+        regex_cluster(r->out);
+        r->at += 2;
+        return LN_OK;
+    }
     ln_status st = set_escape(r, false, &items, &is_set, &complement, err);
     if (st == LN_OK && is_set)
         ln_str_addf(r->out, "[%s%s]", complement ? "^" : "", items.data ? items.data : "");

@@ -12,12 +12,11 @@ ln_status ln_tok_decode(const ln_tok *tok, const int32_t *ids, size_t n, bool sk
     for (size_t i = 0; i < n; i++) {
         size_t bytes;
         bool skip;
+        if (ids[i] < 0)
+            LN_GO(ln_fail(err, LN_EINVALID, "ids[%zu]: expected an id of at least 0, found %d", i,
+                          (int)ids[i]));
         const char *text = tok_shown(tok, ids[i], &bytes, &skip);
-        if (!text)
-            LN_GO(ln_fail(err, LN_EINVALID,
-                          "ids[%zu]: expected an id of the tokenizer, less than %d, with a text; found %d", i,
-                          (int)ln_tok_count(tok), (int)ids[i]));
-        if (skip_special && skip) continue;
+        if (!text || (skip_special && skip)) continue;
         LN_GO(dec_push(&tok->dec, g, text, bytes, out, err));
     }
     LN_GO(dec_push(&tok->dec, g, NULL, 0, out, err));

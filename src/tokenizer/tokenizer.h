@@ -65,8 +65,10 @@ typedef struct ln_tok_limit {
 } ln_tok_limit;
 ln_status ln_tok_encode_limited(const ln_tok *tok, const char *text, size_t bytes, const ln_tok_limit *limit,
                                 ln_ids *out, size_t *n_cut, ln_error *err);
-/* Appends the text of n ids to *out. With skip_special, special tokens give no text. LN_EINVALID: an id has
- * no text; the message names the first one. On an error *out keeps the text that it had. */
+/* Appends the text of n ids to *out. With skip_special, special tokens give no text. An id that the tokenizer
+ * does not know gives none either: the output layer of many models is padded beyond the vocabulary.
+ * LN_EINVALID: an id is negative; the message names the first one. On an error *out keeps the text that it
+ * had. */
 ln_status ln_tok_decode(const ln_tok *tok, const int32_t *ids, size_t n, bool skip_special, ln_str *out,
                         ln_error *err);
 

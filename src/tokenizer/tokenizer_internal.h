@@ -149,6 +149,8 @@ typedef struct tok_regex_work {
  * out. `what` names the component in messages. LN_EUNSUPPORTED: a construct without an equivalent.
  * LN_EINVALID: a syntax error. */
 ln_status regex_rewrite(ln_str *out, const char *what, const char *pattern, size_t bytes, ln_error *err);
+/* regex_cluster.c: appends the pattern of an extended grapheme cluster. */
+void regex_cluster(ln_str *out);
 /* Compiles a pattern, or copies it when it is a literal. Errors as for regex_rewrite; the caller closes re in
  * any case. */
 ln_status regex_open(tok_regex *re, const char *what, const char *pattern, size_t bytes, bool literal,

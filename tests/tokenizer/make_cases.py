@@ -14,6 +14,11 @@ TEXTS = ["", " ", "the cat", " the  cat\n", "Don't 12 3a!?", "a-b--c", "ab\tabc 
          "\U0001f469\u200d\U0001f467 z", "the<s>the [M] </s>x", "  <s>  a", "thethe the", "_a _ \u2581b", "\u05d0\u05b7 \u0301", "a\u00a0b\u3000c\u200bd\u0085e",
          "aaaaab bbb", "\u0b95\u0bcd\u0bb7 \U00031350\u1c8a"]
 
+# What Unicode's rules of grapheme clusters are about: controls, marks, Hangul, flags, pictographs with joiners.
+CLUSTERS = ["\U0001f642\U0001f642", "\u00a9\U0001f642", "\U0001f469\u200d\U0001f467\U0001f469\u200d\U0001f467", "a\u200d\U0001f642", "\U0001f642\u0301\u200d\U0001f642",
+            "\U0001f642\U0001f3fd\U0001f3fd", "\U0001f1e9\U0001f1ea\U0001f1eb\U0001f1f7\U0001f1e9", "\u1100\u1161\u11a8\uac00\u11a8\uac01\u11a8\uac01\u1161", "\r\n\n\r", "\u0600a\u0301",
+            "\u0600\u0600", "\u0e01\u0e33", "\u0915\u094d\u0924\u093e", "\u1000\u1038\u102b", "\u00ad\u0301", "\u0301\u0301a", "\u200d\u200c", "\u0d4e\u0d15", "1\ufe0f\u20e3", "\U0001f3f4\U000e0067\U000e007f"]
+
 
 def merges_of(vocab, words):
     """Merges that build each word from the left."""
@@ -143,6 +148,7 @@ def cases():
             for invert in (False, True):
                 step = split(pattern, behavior, invert)
                 yield "split empty", "bytes", {"pre_tokenizer": seq("pretokenizers", step, shown)}, {}
+    yield "clusters", "bytes", {"pre_tokenizer": seq("pretokenizers", split(re(r"\X"), "Isolated"), shown), "decoder": LEVEL}, {}
 
 
 def document(base, fields, model):
@@ -160,7 +166,10 @@ def main():
         tok = Tokenizer.from_str(json.dumps(document(base, fields, model)))
         line = {"name": name, "base": base, "with": fields, "model": model, "encode": [], "decode": []}
         wants_texts = not name.startswith("decoder")
-        for i, text in enumerate(TEXTS):
+        texts = TEXTS
+        if name == "clusters":
+            texts = line["texts"] = CLUSTERS
+        for i, text in enumerate(texts):
             ids = tok.encode(text, add_special_tokens=False).ids
             if wants_texts:
                 line["encode"].append(ids)
@@ -176,6 +185,9 @@ def main():
                     state = (state * 1103515245 + 12345) % 2**31
                     ids.append((state >> 8) % top)
                 line["decode"].append([ids, i % 2 == 0, tok.decode(ids, skip_special_tokens=i % 2 == 0)])
+        if name == "clusters":  # ids that the tokenizer does not know
+            for ids in ([72, 9999, 73], [9999], [top, 72, 2**31 - 1]):
+                line["decode"].append([ids, False, tok.decode(ids, skip_special_tokens=False)])
         out(line)
     out({"texts": TEXTS})
 
