@@ -1,6 +1,6 @@
-/* The program as data: values, nodes, and the passes build -> check -> grad -> recompute -> cast -> prune ->
- * fuse -> lower
- * -> plan.
+/* The program as data: values, nodes, and the passes:
+ *
+ *     build -> check -> grad -> recompute -> cast -> prune -> fuse -> lower -> check -> plan
  *
  * A graph is built once per (model, numerics mode) by calls that read like direct calls (build.c) and is then
  * transformed. A value is one tensor: its format says which numbers its elements are, its layout where

@@ -98,8 +98,8 @@ typedef struct ln_p_attn {
  * Each slot holds, from byte `at` on, a part for this matrix, in which everything begins at a multiple of 64
  * bytes (ln_lora_part):
  *
- *     int32 rank, int32 has_bias | f32 scale[max_rank] | f32 bias[n_out] | A[max_rank, n_in] | B[max_rank,
- * n_out]
+ *     int32 rank, int32 has_bias | f32 scale[max_rank] | f32 bias[n_out] |
+ *     A[max_rank, n_in] | B[max_rank, n_out]
  *
  * A and B have elements of `dtype`, f32 or bf16; the first `rank` rows of them are used, 0: this adapter
  * leaves the matrix as it is. B is stored transposed, so that a kernel reads both as rows. */

@@ -12,8 +12,9 @@
  *     delta   the sum of dy[e] y[e] in 16 lanes by fma
  *     dS      P * (dP - delta)
  *     dq[e]   (chain of fma over j ascending of dS k[j][e], from 0) * scale
- *     dk[j]   (chain of fma over the heads of the group, and in each over i ascending, of dS q[e], from 0) *
- * scale dv[j]   the same chain of P dy[e]
+ *     dk[j]   (chain of fma over the heads of the group, and in each over i ascending, of dS q[e], from 0)
+ *             * scale
+ *     dv[j]   the same chain of P dy[e], without the scale
  *
  * A partition is a set of (sequence, KV head) pairs, each of which owns its part of dq, dk and dv. */
 #include "../graph/grad.h"

@@ -2,8 +2,9 @@
  * tiles (attn_amx.inc.h): units of work and how threads partition them, softmax, merging of splits (order:
  * ops.h, LN_ATTN_SPLIT). The file that includes this brings both products.
  *
- *     pages (kv_layout.h), of a kv head:  K: | 16 positions of lanes, element after element | ..   scores = q
- * k V: | 16 elements of lanes, position after position | ..  outputs = w v
+ *     pages (kv_layout.h), of a kv head:
+ *         K: | 16 positions of lanes, element after element | ..     scores = q k
+ *         V: | 16 elements of lanes, position after position | ..    outputs = w v
  *
  * A pair is one query head of one row. A unit of work is up to PAIRS pairs that share a kv head of a
  * sequence: consecutive rows, some heads of the group. Loop nest, in the style of flash attention:

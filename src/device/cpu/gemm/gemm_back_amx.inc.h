@@ -3,7 +3,7 @@
  *
  *     linear_back     dx^T = w^T dy^T
  *     cross-entropy   logits = x w^T by gemm_bf16_amx.inc.h; slope^T = w^T p^T, p the softmax weights of a
- * chunk of outputs, rounded to bf16, relative to the maximum so far
+ *                     chunk of outputs, rounded to bf16, relative to the maximum so far
  *
  * Both sums are over the outputs d of w[D,C]. In packed weights (pack.h) a line has the pair of columns c and
  * c + 1 of 16 outputs, so the even and the odd elements of the lines of two blocks are two rows of w^T of 32

@@ -16,10 +16,14 @@
  * loaded.
  *
  *     small M (decode)
- *         for groups of SMALL_M_BLOCKS blocks      each a stream of its own, so that neither chains nor
- * memory micro_kernel over all of C             wait for each other large M (prefill) for MC_TILES tiles of
- * MR rows            which L2 holds for NR_BLOCKS blocks of outputs for KC columns                       this
- * panel of w stays in L1 and L2 for tile of MR rows                micro_kernel; chains rest in y between KC
+ *         for groups of SMALL_M_BLOCKS blocks       each block is a stream of its own: neither chains nor
+ *             micro_kernel over all of C            loads from memory wait for each other
+ *     large M (prefill)
+ *         for MC_TILES tiles of MR rows             L2 holds these rows of x
+ *             for NR_BLOCKS blocks of outputs
+ *                 for KC columns                    this panel of w stays in L1 and L2
+ *                     for tile of MR rows
+ *                         micro_kernel              between two KC the chains are stored in y
  *
  * The next MC reads the weights again, from L3: less than reading all of x for each block.
  *
@@ -50,7 +54,7 @@ enum {
     /* micro-kernels of up to as many blocks prefetch weights; others leave it to the hardware */
     PREFETCH_MAX_BLOCKS = LN_ISA(tune_gemm_dense_PREFETCH_MAX_BLOCKS),
 };
-#define SMALL_M_BLOCKS(M)                                                            \
+#define SMALL_M_BLOCKS(M) \
     ((int)LN_ISA(tune_gemm_dense_SMALL_M_BLOCKS_##M)) /* blocks at once, M a literal \
                                                        */
 
