@@ -4,7 +4,7 @@
  * log-probabilities, and the chunks of its stream are JSON too. */
 #include "fuzz.h"
 
-#include "wire/batch.h"
+#include "batch/batch.h"
 
 #include <math.h>
 

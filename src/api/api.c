@@ -9,15 +9,7 @@
 #include "../inspect/doctor.h"
 #include "../inspect/inspect.h"
 #include "check.h"
-#include "handle.h"
-
-static _Thread_local ln_error last;
-
-ln_error *ln_api_error(ln_error *err) { return err ? err : &last; }
-
-const char *ln_version(void) { return LN_VERSION; }
-
-const ln_error *ln_last_error(void) { return &last; }
+#include "../args/handle.h"
 
 ln_status ln_api_engine(const ln_engine *engine, ln_eng **out, ln_error *err) {
     void *p;
@@ -26,47 +18,12 @@ ln_status ln_api_engine(const ln_engine *engine, ln_eng **out, ln_error *err) {
     return LN_OK;
 }
 
-static ln_status check_options(const ln_options *o, ln_error *err) {
-    const struct {
-        const char *field;
-        int64_t value, most;
-    } counts[] = {
-        {"n_threads", o->n_threads, INT32_MAX},   {"n_ctx", o->n_ctx, INT64_MAX},
-        {"n_expected", o->n_expected, INT64_MAX}, {"n_chunk", o->n_chunk, 1 << 20},
-        {"n_parallel", o->n_parallel, 4096},      {"n_logits", o->n_logits, 1 << 20},
-        {"n_queue", o->n_queue, 1 << 20},         {"n_adapters", o->n_adapters, 1024},
-        {"adapter_rank", o->adapter_rank, 4096},
-    };
-    for (size_t i = 0; i < LN_COUNT(counts); i++) {
-        if (counts[i].value < 0)
-            return ln_fail(err, LN_EUSAGE, "options: %s: expected 0 (the default) or more, found %lld",
-                           counts[i].field, (long long)counts[i].value);
-        if (counts[i].value > counts[i].most)
-            return ln_fail(err, LN_EUSAGE, "options: %s: expected at most %lld, found %lld", counts[i].field,
-                           (long long)counts[i].most, (long long)counts[i].value);
-    }
-    if (o->quantize_bits != 0 && o->quantize_bits != 4 && o->quantize_bits != 8)
-        return ln_fail(err, LN_EUSAGE,
-                       "options: quantize_bits must be 4, 8, or 0 for weights as stored, found %d",
-                       o->quantize_bits);
-    if (o->n_adapter_parts > LN_ADAPTER_PARTS || (o->n_adapter_parts > 0 && !o->adapter))
-        return ln_fail(err, LN_EUSAGE, "options: adapter is a list of at most %d, found %zu",
-                       (int)LN_ADAPTER_PARTS, o->n_adapter_parts);
-    if (o->device < LN_DEVICE_AUTO || o->device > LN_DEVICE_CUDA)
-        return ln_fail(err, LN_EUSAGE, "options: device: expected an ln_device, found %d", (int)o->device);
-    if (o->numerics < LN_NUMERICS_DEFAULT || o->numerics > LN_FAST)
-        return ln_fail(err, LN_EUSAGE, "options: numerics: expected an ln_numerics, found %d",
-                       (int)o->numerics);
-    return LN_OK;
-}
-
-ln_status ln_api_options(const ln_options *opt, ln_options *out, ln_error *err) {
-    *out = ln_options_default();
-    if (opt) LN_TRY(ln_api_copy_sized(out, sizeof *out, opt, "ln_options", err));
-    return check_options(out, err);
-}
-
 /* ---- models ---- */
+
+static void free_model(void *object) {
+    ln_package *own = object;
+    ln_package_close(&own);
+}
 
 ln_status ln_model_open(ln_model **out, const char *model, const ln_options *opt, ln_error *err) {
     ARG(out && model, "out and model must not be NULL");
@@ -76,7 +33,9 @@ ln_status ln_model_open(ln_model **out, const char *model, const ln_options *opt
     ln_package *m;
     void *handle = NULL;
     LN_TRY(ln_package_open(&m, model, &o, err));
-    ln_status st = ln_handle_new(LN_HANDLE_MODEL, m, NULL, &handle, err);
+    ln_status st = ln_handle_new(LN_HANDLE_MODEL,
+                                 &(ln_handle_object){.object = m, .free = free_model, .tokenizer = m->tok},
+                                 &handle, err);
     if (st != LN_OK) ln_package_close(&m);
     *out = handle;
     return st;
@@ -153,6 +112,11 @@ ln_status ln_plan_memory(const char *model, const ln_options *opt, ln_plan *out,
 
 /* ---- engines ---- */
 
+static void free_engine(void *object) {
+    ln_eng *own = object;
+    ln_eng_close(&own);
+}
+
 ln_status ln_engine_open(ln_engine **out, ln_model *model, const ln_options *opt, ln_error *err) {
     ARG(out, "out must not be NULL");
     *out = NULL;
@@ -164,8 +128,8 @@ ln_status ln_engine_open(ln_engine **out, ln_model *model, const ln_options *opt
     LN_TRY(use_model(model, &m, err));
     ln_status st = ln_eng_open(&e, m, &o, err);
     if (st != LN_OK) return done(model, st);
-    st = ln_handle_new(LN_HANDLE_ENGINE, e, model, &handle,
-                       err); /* the engine's handle owns the reference to the model now */
+    st = ln_handle_new(LN_HANDLE_ENGINE, &(ln_handle_object){.object = e, .free = free_engine, .base = model},
+                       &handle, err);
     if (st != LN_OK) {
         ln_eng_close(&e);
         return done(model, st);
@@ -308,9 +272,14 @@ ln_status ln_bench(const ln_model *model, const ln_options *opt, const ln_bench_
 
 const ln_tokenizer *ln_model_tokenizer(const ln_model *model) {
     ln_package *m;
-    if (use_model(model, &m, &last) != LN_OK) return NULL;
+    if (use_model(model, &m, ln_api_error(NULL)) != LN_OK) return NULL;
     ln_handle_done(model);
     return ln_handle_part(model, LN_HANDLE_TOKENIZER);
+}
+
+static void free_tokenizer(void *object) {
+    ln_tok *own = object;
+    ln_tok_close(&own);
 }
 
 ln_status ln_tokenizer_open(ln_tokenizer **out, const char *model, ln_error *err) {
@@ -323,7 +292,8 @@ ln_status ln_tokenizer_open(ln_tokenizer **out, const char *model, ln_error *err
     LN_TRY(ln_check_tokenizer(path, err));
     LN_TRY(ln_check_tokenizer_keys(path, err));
     LN_TRY(ln_tok_open(&t, path, err));
-    ln_status st = ln_handle_new(LN_HANDLE_TOKENIZER, t, NULL, &handle, err);
+    ln_status st = ln_handle_new(LN_HANDLE_TOKENIZER,
+                                 &(ln_handle_object){.object = t, .free = free_tokenizer}, &handle, err);
     if (st != LN_OK) ln_tok_close(&t);
     *out = handle;
     return st;
@@ -412,4 +382,4 @@ ln_status ln_doctor_within(uint64_t memory_bytes, int n_threads, ln_machine *out
     return examine(true, memory_bytes, n_threads, out, err);
 }
 
-ln_status ln_guard_files(ln_error *err) { return ln_guard_install(err ? err : &last); }
+ln_status ln_guard_files(ln_error *err) { return ln_guard_install(ln_api_error(err)); }

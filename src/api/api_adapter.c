@@ -1,7 +1,7 @@
 /* The public API of adapters: their facts, and those that an engine has loaded. */
 #include "../package/package.h"
 #include "check.h"
-#include "handle.h"
+#include "../args/handle.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -111,6 +111,11 @@ void ln_api_done_adapters(ln_api_adapted *p) {
     ln_free(p->used);
 }
 
+static void free_adapter(void *object) {
+    ln_adapter_ref *own = object;
+    ln_adapter_unload(&own);
+}
+
 ln_status ln_adapter_open(ln_adapter **out, ln_engine *engine, const ln_adapter_part *parts, size_t n_parts,
                           ln_error *err) {
     ln_eng *e;
@@ -121,7 +126,8 @@ ln_status ln_adapter_open(ln_adapter **out, ln_engine *engine, const ln_adapter_
     LN_TRY(ln_api_engine(engine, &e, err));
     ln_status st = ln_adapter_load(&l, e, parts, n_parts, err);
     if (st != LN_OK) return done(engine, st);
-    st = ln_handle_new(LN_HANDLE_ADAPTER, l, engine, &handle, err); /* which owns the reference now */
+    st = ln_handle_new(LN_HANDLE_ADAPTER,
+                       &(ln_handle_object){.object = l, .free = free_adapter, .base = engine}, &handle, err);
     if (st != LN_OK) {
         ln_adapter_unload(&l);
         return done(engine, st);

@@ -3,7 +3,7 @@
 #include "../io/directory.h"
 #include "../io/io.h"
 #include "../chat/chat_template.h"
-#include "handle.h"
+#include "../args/handle.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -43,6 +43,11 @@ static ln_status open_of(ln_model_template **t, const char *model, const char *c
                    path);
 }
 
+static void free_template(void *object) {
+    ln_model_template *own = object;
+    ln_model_template_close(&own);
+}
+
 ln_status ln_chat_template_open(ln_chat_template **out, const char *model, const char *choice,
                                 ln_error *err) {
     ln_model_template *t = NULL;
@@ -50,7 +55,9 @@ ln_status ln_chat_template_open(ln_chat_template **out, const char *model, const
     ARG(out && model, "out and model must not be NULL");
     *out = NULL;
     ln_status st = open_of(&t, model, choice, err);
-    if (st == LN_OK) st = ln_handle_new(LN_HANDLE_TEMPLATE, t, NULL, &handle, err);
+    if (st == LN_OK)
+        st = ln_handle_new(LN_HANDLE_TEMPLATE, &(ln_handle_object){.object = t, .free = free_template},
+                           &handle, err);
     if (st != LN_OK) ln_model_template_close(&t);
     *out = handle;
     return st;

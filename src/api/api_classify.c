@@ -2,7 +2,7 @@
 #include "../engine/classify.h"
 #include "../engine/evaluate.h"
 #include "check.h"
-#include "handle.h"
+#include "../args/handle.h"
 
 #include <string.h>
 

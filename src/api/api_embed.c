@@ -1,7 +1,7 @@
 /* The public API of embeddings: checks arguments, resolves handles, forwards the call. */
 #include "../engine/embed.h"
 #include "check.h"
-#include "handle.h"
+#include "../args/handle.h"
 
 static ln_status check(const ln_embed_options *o, ln_error *err) {
     if (o->pooling < LN_POOLING_AUTO || o->pooling > LN_POOLING_WEIGHTED_MEAN)

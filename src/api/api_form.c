@@ -1,7 +1,7 @@
 /* Forms of answers, checked without a model. */
 #include "../base/base.h"
 #include "../grammar/grammar.h"
-#include "handle.h"
+#include "../args/args.h"
 
 ln_status ln_form_check(const char *form, size_t bytes, ln_error *err) {
     ln_vocabulary none = {0};

@@ -1,7 +1,7 @@
 /* The public API of fusing: checks arguments, forwards, and compares the result with the adapter applied. */
 #include "../convert/convert.h"
 #include "check.h"
-#include "handle.h"
+#include "../args/handle.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,9 +1,14 @@
 /* Graphs that a caller builds, behind handles (run/user_graph.h). */
 #include "../run/user_graph.h"
 #include "check.h"
-#include "handle.h"
+#include "../args/handle.h"
 
 #include <math.h>
+
+static void free_graph(void *object) {
+    ln_user_graph *own = object;
+    ln_user_graph_close(&own);
+}
 
 ln_status ln_graph_new(ln_graph **out, const ln_options *opt, ln_error *err) {
     ln_options o;
@@ -14,7 +19,8 @@ ln_status ln_graph_new(ln_graph **out, const ln_options *opt, ln_error *err) {
     LN_TRY(ln_api_options(opt, &o, err));
     const ln_run_options run = {.device = o.device, .n_threads = o.n_threads ? o.n_threads : ln_cores()};
     LN_TRY(ln_user_graph_open(&u, &run, err));
-    ln_status st = ln_handle_new(LN_HANDLE_GRAPH, u, NULL, &handle, err);
+    ln_status st =
+        ln_handle_new(LN_HANDLE_GRAPH, &(ln_handle_object){.object = u, .free = free_graph}, &handle, err);
     if (st != LN_OK) ln_user_graph_close(&u);
     *out = handle;
     return st;

@@ -4,7 +4,7 @@
 #include "../engine/kv_file.h"
 #include "../engine/memory_control.h"
 #include "check.h"
-#include "handle.h"
+#include "../args/handle.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* The public API of quantised weights: checks arguments and forwards; the contracts are in linnet.h. */
 #include "../convert/convert.h"
 #include "check.h"
-#include "handle.h"
+#include "../args/handle.h"
 
 static bool dtype_named(const char *name, ln_dtype *out) {
     static const char *const names[] = {"float32", "bfloat16", "float16"}; /* in the order of ln_dtype */

@@ -2,7 +2,7 @@
 #include "../engine/generate.h"
 #include "../engine/scheduler.h"
 #include "check.h"
-#include "handle.h"
+#include "../args/handle.h"
 
 #include <string.h>
 
@@ -49,6 +49,11 @@ static ln_status open_request(ln_req **out, ln_eng *e, const ln_prompt *prompt, 
     return st;
 }
 
+static void free_request(void *object) {
+    ln_req *own = object;
+    ln_req_free(&own);
+}
+
 ln_status ln_request_open(ln_request **out, ln_engine *engine, const ln_prompt *prompt,
                           const ln_request_options *opt, ln_error *err) {
     ln_eng *e;
@@ -62,7 +67,8 @@ ln_status ln_request_open(ln_request **out, ln_engine *engine, const ln_prompt *
     LN_TRY(ln_api_engine(engine, &e, err));
     ln_status st = open_request(&r, e, prompt, &o, err);
     if (st != LN_OK) return done(engine, st);
-    st = ln_handle_new(LN_HANDLE_REQUEST, r, engine, &handle, err); /* which owns the reference now */
+    st = ln_handle_new(LN_HANDLE_REQUEST,
+                       &(ln_handle_object){.object = r, .free = free_request, .base = engine}, &handle, err);
     if (st != LN_OK) {
         ln_req_free(&r);
         return done(engine, st);

@@ -1,7 +1,7 @@
 /* The public API of fine-tuning: checks arguments and forwards; the contracts are in linnet.h. */
 #include "../train/train.h"
 #include "check.h"
-#include "handle.h"
+#include "../args/handle.h"
 
 #include <string.h>
 
@@ -49,6 +49,11 @@ ln_status ln_training_sample(ln_model *model, const ln_trainer_options *how, ln_
     return st;
 }
 
+static void free_trainer(void *object) {
+    train_trainer *own = object;
+    train_close(&own);
+}
+
 ln_status ln_trainer_new(ln_trainer **out, ln_model *model, const ln_options *opt,
                          const ln_trainer_options *how, ln_error *err) {
     call c;
@@ -59,7 +64,9 @@ ln_status ln_trainer_new(ln_trainer **out, ln_model *model, const ln_options *op
     LN_TRY(begin(&c, model, opt, how, err));
     ln_status st = train_open(&t, c.m, &c.opt, &c.how, err);
     if (st == LN_OK) { /* the trainer's handle owns the reference to the model then */
-        st = ln_handle_new(LN_HANDLE_TRAINER, t, model, &handle, err);
+        st = ln_handle_new(LN_HANDLE_TRAINER,
+                           &(ln_handle_object){.object = t, .free = free_trainer, .base = model}, &handle,
+                           err);
         if (st != LN_OK) train_close(&t);
     }
     if (st != LN_OK) ln_handle_done(model);

@@ -7,10 +7,10 @@
 #ifndef LN_ADAPTERS_H
 #define LN_ADAPTERS_H
 
+#include "../base/public_limits.h"
 #include "../io/adapter.h"
 
 struct ln_eng;
-enum { LN_ADAPTER_PARTS = 16 }; /* most parts of a sum */
 
 typedef struct ln_adapter_slot {
     bool used;    /* it is loaded, or being loaded */

@@ -8,6 +8,7 @@
  * while the scheduler is idle with requests in it: one of them at least looks again after POLL seconds. */
 #include "../base/float_env.h"
 #include "engine.h"
+#include "../base/stop_count.h"
 #include "scheduler.h"
 
 #include <math.h>
@@ -366,7 +367,7 @@ static void lose(ln_req *r) {
 /* The child has the forking thread alone: not the engine's thread, nor those that wait, whose requests are
  * dropped. If another thread ran a step, its work is lost half done, and the engine with it. */
 static void in_child(void) {
-    atomic_fetch_add(&ln_req_stops, 1);
+    atomic_fetch_add(&ln_stop_count, 1);
     for (ln_sched *s = open_scheds; s; s = s->next_open) {
         s->first = s->last = NULL;
         s->thread_on = s->thread_stop = s->idle = false;

@@ -1,5 +1,6 @@
 /* Requests: creation, the reader's side, waiting, the end. record.c has what a request gathers. */
 #include "engine.h"
+#include "../base/stop_count.h"
 #include "memory_plan.h"
 #include "scheduler.h"
 
@@ -21,8 +22,6 @@ static bool in_callback_of(const ln_eng *e) {
         if (c->e == e) return true;
     return false;
 }
-
-_Atomic uint64_t ln_req_stops;
 
 /* ---- creation ---- */
 
@@ -238,7 +237,7 @@ void ln_req_mute(ln_req *r) {
 void ln_req_cancel(ln_req *r) {
     pthread_mutex_lock(&r->e->sched->lock);
     r->cancel = true;
-    atomic_fetch_add(&ln_req_stops, 1);
+    atomic_fetch_add(&ln_stop_count, 1);
     ln_driver_poke(r->e->sched);
     pthread_mutex_unlock(&r->e->sched->lock);
 }

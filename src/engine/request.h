@@ -135,8 +135,6 @@ ln_status ln_req_new(ln_req **out, struct ln_eng *e, const ln_req_options *opt, 
 ln_status ln_req_start(ln_req *r, ln_error *err);
 /* Whether tokens are generated after the prompt. */
 static inline bool ln_req_generates(const ln_req *r) { return r->opt.how && r->how.n_max > 0; }
-/* Counts the stops of requests and engines in this process. To be incremented after the stop. */
-extern _Atomic uint64_t ln_req_stops;
 /* Sets the word with which ln_request_cancel stops the request. */
 void ln_req_watch(ln_req *r, const _Atomic(uintptr_t) *stop, uintptr_t stop_at);
 /* Calls on_ready no more. */

@@ -97,7 +97,7 @@ static ln_req *find_cancelled(ln_sched *s) {
 
 /* Looks at all requests only when something in the process was stopped since the last look. */
 static bool end_cancelled(ln_sched *s) {
-    const uint64_t n_stops = atomic_load(&ln_req_stops);
+    const uint64_t n_stops = atomic_load(&ln_stop_count);
     bool any = false;
     if (n_stops == s->n_stops && !ln_eng_cancelled(s->e)) return false;
     s->n_stops = n_stops;

@@ -10,6 +10,7 @@
 #ifndef LN_SCHEDULER_H
 #define LN_SCHEDULER_H
 
+#include "../base/stop_count.h"
 #include "request.h"
 #include "sampler.h"
 
@@ -100,7 +101,7 @@ typedef struct ln_sched {
     ln_scratch *scratch; /* [n_scratch] */
     int n_scratch;
     uint64_t n_steps;
-    uint64_t n_stops;    /* ln_req_stops at the last look for cancelled requests */
+    uint64_t n_stops;    /* ln_stop_count at the last look for cancelled requests */
     double late_seconds; /* of the last step's delivery */
     ln_pace pace;
 } ln_sched;

@@ -13,6 +13,7 @@
 #include "../base/file.h"
 #include "../base/json.h"
 #include "../base/elementary.h"
+#include "../base/public_limits.h"
 
 /* ---- discovery ---- */
 
@@ -252,7 +253,6 @@ typedef struct ln_genconfig {
     int64_t no_repeat_ngram, min_new;
     ln_arena arena;
 } ln_genconfig;
-#define LN_STOP_MOST 1024 /* most bytes of a stop string, and most stop strings */
 /* Reads the files of `dir`; missing files give the reference's defaults. `vocab`: exclusive upper bound of
  * the ids. token_id maps the text of the eos token to its id (negative: none); NULL skips
  * tokenizer_config.json. */

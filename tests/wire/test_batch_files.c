@@ -1,9 +1,10 @@
 /* Files of requests and of answers, without an engine: which lines are refused, what is found again, and what
  * a file of answers that was left at any byte becomes. */
+/* run: quick */
 #include "../base/cm.h"
 
 #include "base/file.h"
-#include "wire/batch.h"
+#include "batch/batch.h"
 
 #include <fcntl.h>
 #include <stdio.h>

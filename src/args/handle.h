@@ -14,7 +14,7 @@
 #ifndef LN_HANDLE_H
 #define LN_HANDLE_H
 
-#include "../base/float_env.h"
+#include "args.h"
 
 #include <stdatomic.h>
 
@@ -31,10 +31,16 @@ typedef enum ln_handle_kind {
     LN_HANDLE_TRAINER
 } ln_handle_kind;
 
-/* Makes a handle for `object` and takes ownership of it: its last release frees it. `base`: a handle in use,
- * whose reference passes to the new handle's object; or NULL. LN_EMEMORY: all 16,384 slots are taken; the
- * caller keeps the object and the reference to base. */
-ln_status ln_handle_new(ln_handle_kind kind, void *object, const void *base, void **handle, ln_error *err);
+/* What a handle stands for. */
+typedef struct ln_handle_object {
+    void *object;
+    void (*free)(void *object); /* called by the last release */
+    void *tokenizer;            /* of a model: what the handle of its tokenizer stands for; or NULL */
+    const void *base;           /* a handle in use, whose reference passes to the object; or NULL */
+} ln_handle_object;
+/* Creates a handle and takes ownership of its object. LN_EMEMORY: all 16,384 slots are taken; the caller
+ * keeps the object and the reference to base. */
+ln_status ln_handle_new(ln_handle_kind kind, const ln_handle_object *o, void **handle, ln_error *err);
 /* Takes a reference for a call; *object is borrowed until ln_handle_done. LN_EUSAGE: the handle is NULL,
  * closed or of another kind. */
 ln_status ln_handle_use(ln_handle_kind kind, const void *handle, void **object, ln_error *err);
@@ -55,25 +61,5 @@ bool ln_handle_is(ln_handle_kind kind, const void *handle);
 void ln_handle_stop(const void *handle, bool stop);
 /* Returns the slot's stop word: it equals the handle's value while a stop is requested. Never freed. */
 const _Atomic(uintptr_t) *ln_handle_stop_word(const void *handle);
-
-/* The caller's err or, for NULL, the thread's error that ln_last_error returns (api.c). */
-ln_error *ln_api_error(ln_error *err);
-/* Begins a public function that computes: until it returns, the calling thread has the library's
- * floating-point environment. tools/lint_rules checks that every public function begins with this or ARG. */
-#define ENTER                                                                          \
-    ln_float_env callers_float_env __attribute__((cleanup(ln_api_restore_float_env))); \
-    ln_float_env_default(&callers_float_env)
-static inline void ln_api_restore_float_env(ln_float_env *callers) { ln_float_env_restore(callers); }
-/* Begins a public function that takes `err`: in addition to ENTER, err is not NULL after it, and the
- * condition on arguments holds. */
-#define ARG(cond, text)      \
-    ENTER;                   \
-    err = ln_api_error(err); \
-    NEED(cond, text)
-/* A further condition on arguments. */
-#define NEED(cond, text)                                                       \
-    do {                                                                       \
-        if (!(cond)) return ln_fail(err, LN_EUSAGE, "%s: %s", __func__, text); \
-    } while (0)
 
 #endif

@@ -5,26 +5,21 @@
  * A slot whose handle was closed while calls use it keeps its object, and is not reused, until the last
  * reference is released. A model's tokenizer has no slot of its own: its handle is the model's with the kind
  * of a tokenizer. */
-#include "../backend/backend.h"
-#include "../engine/engine.h"
-#include "../chat/chat_template.h"
-#include "../engine/request.h"
-#include "../run/user_graph.h"
-#include "../train/train.h"
 #include "handle.h"
+
+#include "../base/stop_count.h"
 
 #include <pthread.h>
 
 enum { SLOTS = 16384, KIND_BITS = 4, INDEX_BITS = 16, KINDS = (1 << KIND_BITS) - 1 };
 
 typedef struct slot {
-    void *object; /* NULL: the slot is free */
+    ln_handle_object o; /* o.object NULL: the slot is free */
     _Atomic uint64_t generation;
     ln_handle_kind kind;
     bool open;
     int uses;      /* references of running calls and of dependent handles; the open handle is not counted */
     int next_free; /* of a free slot: index + 1 of the next one; 0: none */
-    const void *base; /* handle that the object holds a reference to; or NULL */
     _Atomic(uintptr_t) stop;
     atomic_bool closed; /* the handle was closed: its stop request stays */
 } slot;
@@ -53,7 +48,7 @@ static uintptr_t generation_of(const void *handle) { return (uintptr_t)handle >>
 /* The slot of an open handle of this kind; NULL for any other value. Call it under the lock. */
 static slot *find(ln_handle_kind kind, const void *handle) {
     slot *s = at(handle);
-    return kind_of(handle) == (uintptr_t)kind && s->object && s->open && s->kind == kind &&
+    return kind_of(handle) == (uintptr_t)kind && s->o.object && s->open && s->kind == kind &&
                    s->generation == generation_of(handle)
                ? s
                : NULL;
@@ -70,18 +65,17 @@ static slot *find_tokenizer(const void *handle) {
                : NULL;
 }
 
-ln_status ln_handle_new(ln_handle_kind kind, void *object, const void *base, void **handle, ln_error *err) {
+ln_status ln_handle_new(ln_handle_kind kind, const ln_handle_object *o, void **handle, ln_error *err) {
     pthread_mutex_lock(&lock);
     const int i = first_free ? first_free - 1 : n_used < SLOTS ? n_used++ : -1;
     if (i >= 0) {
         slot *s = &slots[i];
         if (first_free) first_free = s->next_free;
-        s->object = object;
+        s->o = *o;
         s->kind = kind;
         s->open = true;
         atomic_store(&s->closed, false);
         s->uses = 0;
-        s->base = base;
         *handle = (void *)(uintptr_t)(++s->generation << (KIND_BITS + INDEX_BITS) | (uint64_t)i << KIND_BITS |
                                       (uint64_t)kind);
     }
@@ -93,7 +87,7 @@ ln_status ln_handle_use(ln_handle_kind kind, const void *handle, void **object, 
     pthread_mutex_lock(&lock);
     slot *s = find(kind, handle);
     slot *whole = !s && kind == LN_HANDLE_TOKENIZER ? find_tokenizer(handle) : NULL;
-    *object = s ? s->object : whole ? ((ln_package *)whole->object)->tok : NULL;
+    *object = s ? s->o.object : whole ? whole->o.tokenizer : NULL;
     if (whole) s = whole;
     if (*object) s->uses++;
     pthread_mutex_unlock(&lock);
@@ -102,36 +96,13 @@ ln_status ln_handle_use(ln_handle_kind kind, const void *handle, void **object, 
                    handle ? "closed or of another kind" : "NULL");
 }
 
-static void free_object(ln_handle_kind kind, void *object) {
-    ln_package *m = object;
-    ln_eng *e = object;
-    ln_tok *t = object;
-    ln_model_template *p = object;
-    ln_req *r = object;
-    ln_hosted *l = object;
-    ln_user_graph *u = object;
-    ln_adapter_ref *a = object;
-    train_trainer *trainer = object;
-    if (kind == LN_HANDLE_MODEL) ln_package_close(&m);
-    if (kind == LN_HANDLE_ENGINE) ln_eng_close(&e);
-    if (kind == LN_HANDLE_TOKENIZER) ln_tok_close(&t);
-    if (kind == LN_HANDLE_TEMPLATE) ln_model_template_close(&p);
-    if (kind == LN_HANDLE_REQUEST) ln_req_free(&r);
-    if (kind == LN_HANDLE_BACKEND) ln_hosted_free(&l);
-    if (kind == LN_HANDLE_GRAPH) ln_user_graph_close(&u);
-    if (kind == LN_HANDLE_ADAPTER) ln_adapter_unload(&a);
-    if (kind == LN_HANDLE_TRAINER) train_close(&trainer);
-}
-
 /* Releases one reference or, with `closing`, the open handle itself. The last release frees the object and
  * then releases its reference to the base handle, in a loop. */
 static void leave(const void *handle, ln_handle_kind closing) {
     while (handle) {
         pthread_mutex_lock(&lock);
         slot *s = closing ? find(closing, handle) : at(handle);
-        void *object = NULL;
-        const void *base = NULL;
-        ln_handle_kind kind = LN_HANDLE_NONE;
+        ln_handle_object gone = {0};
         if (s && closing) {
             atomic_store(&s->closed, true);
             ln_handle_stop(handle, true);
@@ -140,14 +111,14 @@ static void leave(const void *handle, ln_handle_kind closing) {
             s->uses--;
         }
         if (s && !s->open && s->uses == 0) {
-            object = s->object, base = s->base, kind = s->kind;
-            s->object = NULL;
+            gone = s->o;
+            s->o.object = NULL;
             s->next_free = first_free;
             first_free = (int)(s - slots) + 1;
         }
         pthread_mutex_unlock(&lock);
-        if (object) free_object(kind, object);
-        handle = base;
+        if (gone.object) gone.free(gone.object);
+        handle = gone.base;
         closing = LN_HANDLE_NONE;
     }
 }
@@ -174,7 +145,7 @@ void ln_handle_stop(const void *handle, bool stop) {
     now = atomic_load(&s->stop);
     while (now < mine && !atomic_compare_exchange_weak(&s->stop, &now, mine)) {
     }
-    atomic_fetch_add(&ln_req_stops, 1);
+    atomic_fetch_add(&ln_stop_count, 1);
 }
 
 const _Atomic(uintptr_t) *ln_handle_stop_word(const void *handle) { return &at(handle)->stop; }

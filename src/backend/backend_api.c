@@ -1,11 +1,11 @@
 /* The public API of backends: checks arguments, resolves handles to objects, forwards the call. */
-#include "../backend/backend.h"
+#include "../args/args.h"
+#include "../args/handle.h"
 #include "../base/file.h"
 #include "../base/json.h"
 #include "../base/sha256.h"
-#include "../wire/batch.h"
-#include "check.h"
-#include "handle.h"
+#include "../batch/batch.h"
+#include "backend.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -86,6 +86,11 @@ ln_status ln_backend_list(const ln_backend_options *opt, ln_backend_fn *fn, void
 
 /* ---- models ---- */
 
+static void free_hosted(void *object) {
+    ln_hosted *own = object;
+    ln_hosted_free(&own);
+}
+
 ln_status ln_backend_load(ln_backend_model **out, const char *backend, const char *model,
                           const ln_backend_options *opt, ln_error *err) {
     ln_backend_options o;
@@ -96,7 +101,8 @@ ln_status ln_backend_load(ln_backend_model **out, const char *backend, const cha
     *out = NULL;
     LN_TRY(copy_options(&o, &options, opt, err));
     LN_TRY(ln_hosted_open(&l, backend, model, &o, err));
-    const ln_status st = ln_handle_new(LN_HANDLE_BACKEND, l, NULL, &handle, err);
+    const ln_status st =
+        ln_handle_new(LN_HANDLE_BACKEND, &(ln_handle_object){.object = l, .free = free_hosted}, &handle, err);
     if (st != LN_OK) {
         ln_hosted_free(&l);
         return st;

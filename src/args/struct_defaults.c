@@ -1,6 +1,6 @@
 /* The defaults of the structs of options, by name. A program calls X_default of linnet.h, which is compiled
  * with it: what is written here ends at the size of the program's struct. */
-#include "check.h"
+#include "args.h"
 
 #include <string.h>
 

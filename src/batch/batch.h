@@ -5,13 +5,13 @@
  * each is written by one call, and what follows the last newline is dropped when the file is opened again.
  * The file OUT.state, there from before the first answer until after the last, binds OUT to the digest of IN
  * and to the model and conditions that answer it. OUT is locked while a process writes it. */
-#ifndef LN_WIRE_BATCH_H
-#define LN_WIRE_BATCH_H
+#ifndef LN_BATCH_H
+#define LN_BATCH_H
 
 #include "../base/json.h"
 #include "../base/line_reader.h"
 #include "../base/sha256.h"
-#include "wire.h"
+#include "../wire/wire.h"
 
 /* The longest line, in bytes. */
 enum { BATCH_MOST_LINE = 64 << 20 };

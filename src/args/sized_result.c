@@ -1,7 +1,7 @@
 /* ln_result as callers of other versions have it. The library fills a whole one of its own and gives the
  * fields that the caller's struct has room for; what the others own is freed here, because the caller cannot.
  */
-#include "check.h"
+#include "args.h"
 
 #include <string.h>
 

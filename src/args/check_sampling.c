@@ -1,7 +1,5 @@
 /* Checks of a sampling that a caller gives. */
-#include "check.h"
-
-#include "../io/io.h"
+#include "args.h"
 
 #include <math.h>
 #include <string.h>
@@ -109,69 +107,6 @@ static ln_status check_numbers(const ln_sampling *s, int64_t V, ln_error *err) {
                            "logit bias (ln_sampling.bias): expected an id from 0 to %lld and a number below "
                            "infinity, found %d=%g",
                            (long long)V - 1, s->bias[i].id, (double)s->bias[i].bias);
-    return LN_OK;
-}
-
-enum { MOST_SIZE = 1 << 16 }; /* a larger size is no size of a struct, but uninitialised memory */
-
-ln_status ln_api_check_size(const void *out, size_t least, const char *what, ln_error *err) {
-    uint32_t size;
-    memcpy(&size, out, sizeof size);
-    if (size < least || size > MOST_SIZE)
-        return ln_fail(err, LN_EUSAGE, "%s.size is %u; set it to sizeof(%s)", what, size, what);
-    return LN_OK;
-}
-
-void ln_api_give_sized(void *out, size_t known, const void *from) {
-    uint32_t size;
-    memcpy(&size, out, sizeof size);
-    memcpy(out, from, LN_MIN(known, (size_t)size));
-    if (size > known) memset((char *)out + known, 0, size - known);
-    memcpy(out, &size, sizeof size);
-}
-
-ln_status ln_api_copy_sized(void *to, size_t known, const void *from, const char *what, ln_error *err) {
-    uint32_t size;
-    memcpy(&size, from, sizeof size);
-    if (size < sizeof size || size > MOST_SIZE)
-        return ln_fail(err, LN_EUSAGE, "%s.size is %u; start from %s_default", what, size, what);
-    for (size_t i = known; i < size; i++)
-        if (((const char *)from)[i])
-            return ln_fail(err, LN_EUSAGE,
-                           "%s has %u bytes, this library knows %zu, and a field beyond them is set; use the "
-                           "library that the header belongs to",
-                           what, size, known);
-    memcpy(to, from, LN_MIN(known, (size_t)size));
-    size = (uint32_t)known;
-    memcpy(to, &size, sizeof size);
-    return LN_OK;
-}
-
-ln_status ln_api_prompt(const ln_prompt *prompt, ln_prompt *out, ln_error *err) {
-    *out = ln_prompt_default();
-    return ln_api_copy_sized(out, sizeof *out, prompt, "ln_prompt", err);
-}
-
-ln_status ln_api_prompts(const ln_prompt *prompts, size_t n, const ln_prompt **out, ln_prompt **copy,
-                         ln_error *err) {
-    const uint32_t size = n > 0 ? prompts[0].size : (uint32_t)sizeof *prompts;
-    *copy = NULL;
-    *out = prompts;
-    if (size != sizeof *prompts) {
-        ln_prompt first;
-        LN_TRY(ln_api_prompt(prompts, &first, err)); /* refuses a size that is none */
-        *out = *copy = ln_zalloc(n, sizeof **copy);
-        if (!*copy) return LN_OOM(err, "the prompts");
-    }
-    for (size_t i = 0; i < n; i++) {
-        const char *at = (const char *)prompts + i * size;
-        uint32_t here;
-        memcpy(&here, at, sizeof here);
-        if (here != size)
-            return ln_fail(err, LN_EUSAGE, "prompt %zu: ln_prompt.size is %u, that of the first is %u", i + 1,
-                           here, size);
-        if (*copy) LN_TRY(ln_api_prompt((const ln_prompt *)(const void *)at, &(*copy)[i], err));
-    }
     return LN_OK;
 }
 

@@ -1,0 +1,32 @@
+/* What the clients within the library need of an engine and linnet.h does not give: the names and the
+ * identity of what its answers come from. */
+#ifndef LN_ENGINE_FACTS_H
+#define LN_ENGINE_FACTS_H
+
+#include "../base/base.h"
+#include "../base/sha256.h"
+
+typedef struct ln_engine_facts {
+    const ln_engine *engine; /* which cannot be freed before ln_engine_facts_close */
+    const char *path;        /* of the model's directory */
+    const char *tool_form;   /* ln_info.tool_form; NULL: none */
+    int64_t n_vocab;
+    bool has_template;
+    ln_numerics numerics;
+    int n_parallel;
+    ln_sampling sampling;         /* the model's defaults */
+    char identity[LN_SHA256_HEX]; /* digest of everything of the model that an answer depends on */
+    ln_str conditions;            /* text: what else an answer depends on besides the request */
+    void *user;                   /* of the functions below */
+} ln_engine_facts;
+
+/* Stores the facts of an engine and takes a reference to it. The digest reads all weights once. The caller
+ * closes *f unless an error is returned. LN_EUSAGE: the handle is no open engine. LN_ECHANGED, LN_EIO: the
+ * model's files cannot be read, or have changed. */
+ln_status ln_engine_facts_open(ln_engine_facts *f, const ln_engine *engine, ln_error *err);
+void ln_engine_facts_close(ln_engine_facts *f);
+/* Appends the bytes of a token and sets *special; appends the text of ids. `user`: ln_engine_facts.user. */
+void ln_facts_token(void *user, int32_t id, bool *special, ln_str *out);
+void ln_facts_text(void *user, const int32_t *ids, size_t n, ln_str *out);
+
+#endif
