@@ -84,11 +84,8 @@ check-neon:
 	@tools/check_neon $(BUILD)-neon
 
 # On a machine with an NVIDIA GPU: the kernels against the reference, the golden models, and the engine's tests on the GPU. Two minutes.
-CUDA_TESTS = test_cuda_kernels test_cuda_diff test_cuda_memory test_cuda_faults test_cuda_driver test_cuda_sampler test_device_abi test_golden test_requests test_scheduler test_schedules test_prefix test_kv_file test_classify \
-    test_evaluate test_canary test_forbid test_dynamic_rope test_sampler test_requests_api test_tiny test_threads test_deferred test_backends \
-    test_adapters test_adapters_api test_adapter_cli test_golden_lora test_embed
 test-cuda: all
-	@LN_TEST_DEVICE=cuda LN_SAMPLE=1 tools/run_tests.sh $(BUILD) -j 1 -R '^($(subst $(empty) $(empty),|,$(strip $(CUDA_TESTS))))$$'
+	@LN_TEST_DEVICE=cuda LN_SAMPLE=1 tools/run_tests.sh $(BUILD) -j 1 -L '^cuda$$'
 # The kernels under compute-sanitizer: accesses out of bounds, and races of shared memory. Two minutes.
 check-cuda: all
 	@for tool in memcheck racecheck; do for test in test_cuda_kernels test_cuda_sampler; do \
@@ -105,7 +102,7 @@ check-mutants:
 	@tools/mutants --compile
 
 lint:
-	@tools/lint_layers
+	@tools/lint_layers . $(BUILD)
 	@tools/lint_rules
 
 # The unit tests under AddressSanitizer and UndefinedBehaviorSanitizer. Not with detect_stack_use_after_return: gcc 12 does not keep
@@ -114,28 +111,23 @@ asan: setup
 	@$(MAKE) --no-print-directory all BUILD=$(BUILD)-asan CMAKE_FLAGS='-DLN_SANITIZE=ON -DLN_OPTIMISE="-O1 -g"'
 	@ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 LN_SANITIZED=1 \
 	    tools/run_tests.sh $(BUILD)-asan
-# For .ci/run: what reads input from outside, and one test of each kind of kernel; not optimised, but for the kernels: that is three times faster to build.
-ASAN_SAMPLE = test_json test_file test_number_text test_safetensors test_shards test_config test_generation_config test_keys test_weights \
-    test_tokenizer test_tok_config test_bpe test_detok test_jinja test_templates test_reasoning test_grammar test_form test_tool_calls test_api_text test_misuse test_sampler \
-    test_graph test_kernels test_linear_bfp test_oom test_input test_backends
-empty :=
+# For .ci/run, the tests of the tag asan: what reads input from outside, and one test of each kind of kernel; not optimised, but for the kernels: that is three times faster to build.
 asan-sample: setup
 	@mkdir -p $(BUILD)-asan
 	@$(CONFIGURE) -B $(BUILD)-asan -DLN_SANITIZE=ON -DLN_OPTIMISE="-O0 -g1" >$(BUILD)-asan/configure.log 2>&1 || { cat $(BUILD)-asan/configure.log; exit 1; }
-	@ninja -C $(BUILD)-asan --quiet linnet_cmd $(ASAN_SAMPLE)
+	@ninja -C $(BUILD)-asan --quiet linnet_cmd tests_asan
 	@ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 LN_SANITIZED=1 LN_QUICK=1 \
-	    tools/run_tests.sh $(BUILD)-asan -R '^($(subst $(empty) $(empty),|,$(strip $(ASAN_SAMPLE))))$$'
+	    tools/run_tests.sh $(BUILD)-asan -L '^asan$$'
 
-# What has threads under ThreadSanitizer, without suppressions; tsan-sample, for .ci/run, without what takes minutes. Its runtime wants addresses
+# What has threads under ThreadSanitizer, without suppressions: the tests of the tags tsan and tsan-long; tsan-sample, for .ci/run, those of tsan. Its runtime wants addresses
 # that are not too random.
-TSAN_TESTS = test_threads test_pool test_pool_apart test_pool_units test_api test_requests_api
-tsan: TSAN_MORE = test_form test_requests test_scheduler test_answers test_many test_child test_backends test_fairness
+tsan: TSAN = tsan-long
 tsan tsan-sample: setup
 	@mkdir -p $(BUILD)-tsan
 	@$(CONFIGURE) -B $(BUILD)-tsan -DLN_TSAN=ON -DLN_PLAIN_ONLY=ON -DLN_OPTIMISE="-O1 -g1" >$(BUILD)-tsan/configure.log 2>&1 || { cat $(BUILD)-tsan/configure.log; exit 1; }
-	@ninja -C $(BUILD)-tsan --quiet $(TSAN_TESTS) $(TSAN_MORE)
+	@ninja -C $(BUILD)-tsan --quiet tests_tsan $(addprefix tests_,$(TSAN))
 	@TSAN_OPTIONS=halt_on_error=1 LN_TEST_TIMEOUT=$${LN_TEST_TIMEOUT:-3600} $$(setarch -R true 2>/dev/null && echo setarch -R) \
-	    tools/run_tests.sh $(BUILD)-tsan -R '^($(subst $(empty) $(empty),|,$(strip $(TSAN_TESTS) $(TSAN_MORE))))$$'
+	    tools/run_tests.sh $(BUILD)-tsan -L '^tsan$(if $(TSAN),(-long)?)$$'
 
 # The fuzzers (fuzz/), each with a twin whose allocations fail. They need clang and the static libraries of jansson, PCRE2 and utf8proc; the
 # binaries in $(BUILD)-fuzz run on other machines too: fuzz/run.sh DIR SECONDS.
@@ -198,7 +190,7 @@ help:
 	@echo "make check-compilers  no warning of any gcc or clang that is here; musl's headers, -flto, -static"
 	@echo "make check-debian  make demo and make test in a bare Debian 12 and 13 (root, debootstrap)"
 	@echo "make mutants     puts old defects back; the test named after each must fail"
-	@echo "make lint        who may include whom, sizes, functions that are not used here"
+	@echo "make lint        which module may use which, sizes, functions that are not used here"
 	@echo "make asan        the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make tsan        the tests that use threads under ThreadSanitizer"
 	@echo "make bench       tok/s of MODEL (tiny) and shares of this machine's ceilings; BENCH_FLAGS=..."

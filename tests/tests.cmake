@@ -1,9 +1,6 @@
 # One executable per tests/*/test_*.c, with cmocka. Tests may include the headers of any module (src/).
-# `make quick` leaves out what takes more than a second or two.
-set(LN_SLOW_TESTS test_same_bits test_amx_i8pair test_amx test_reports test_declared test_attention test_explain test_oom test_environment
-  test_inputs test_forgery test_detok test_pool test_memory test_misuse test_chat test_chat_commands test_number_text test_vectors
-  test_shards test_verdict test_names test_wrap test_plan_cli test_files test_keys test_tok_config test_normal test_templates
-  test_exits test_input test_length test_library test_advice test_fork test_stack test_schedules test_canary test_forbid test_bf12 test_cli test_cli_verbs test_child test_backends test_backend_cli test_batch test_answers test_protocol test_lifecycle test_many test_attacks test_page test_embeddings test_hostile_bodies)
+# The tag line of a test, /* run: quick|slow [asan] [tsan|tsan-long] [cuda] */, becomes its labels for ctest. `make quick` leaves
+# out the slow ones, which take more than a second or two; the other tags are the tests of asan-sample, tsan-sample, tsan and test-cuda.
 pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
 if(LN_STATIC)
   # see cmake/linking.cmake
@@ -21,12 +18,19 @@ elseif(CMOCKA_FOUND)
     endif()
     target_link_libraries(${name} PRIVATE linnet PkgConfig::CMOCKA)
     add_test(NAME ${name} COMMAND ${name})
-    if(name IN_LIST LN_SLOW_TESTS)
-      set_tests_properties(${name} PROPERTIES LABELS slow)
-    endif()
+    file(STRINGS ${f} tags REGEX "^/[*] run: [a-z -]+ [*]/$" LIMIT_COUNT 1)
+    string(REGEX MATCHALL "[a-z-]+" tags "${tags}")
+    list(REMOVE_ITEM tags run)
+    set_tests_properties(${name} PROPERTIES LABELS "${tags}")
+    foreach(tag IN LISTS tags)
+      list(APPEND LN_TESTS_OF_${tag} ${name})
+    endforeach()
     if(f MATCHES "/tests/(cli|hard|server)/" AND TARGET linnet_cmd)
       add_dependencies(${name} linnet_cmd) # it spawns the command
     endif()
+  endforeach()
+  foreach(tag asan tsan tsan-long)
+    add_custom_target(tests_${tag} DEPENDS ${LN_TESTS_OF_${tag}}) # what asan-sample and tsan build
   endforeach()
   add_library(old_driver MODULE tests/plugins/old_driver.c) # a libcuda.so.1 (test_cuda_driver)
   set_target_properties(old_driver PROPERTIES PREFIX lib OUTPUT_NAME cuda SUFFIX .so.1 LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/old-driver)

@@ -2,7 +2,7 @@
  *
  * A process may have changed its own (fesetround, feenableexcept, the start code of -ffast-math), and a new
  * thread inherits that of the thread that starts it. Results must not depend on it. Therefore each public
- * function that computes sets the default environment (ENTER and ARG of api/handle.h), the engine's thread
+ * function that computes sets the default environment (ENTER and ARG of args/args.h), the engine's thread
  * and the workers of a thread pool set it when they start, and each job of a pool runs in that of
  * ln_float_env_flush. A public function restores exactly what it has found, the flags of exceptions included.
  *

@@ -1,5 +1,6 @@
 /* Adapters through the public interface: handles, prompts that name one, misuse. test_adapters has the
  * engine's side. */
+/* run: quick cuda */
 #include "../base/cm.h"
 
 #include <linnet.h>

@@ -1,6 +1,7 @@
 /* The public API as a caller sees it: handles after close, NULL for every argument, options out of range,
  * results that agree with the tokenizer, the memory plan compared with the memory that the process holds.
  * Uses linnet.h alone (and the golden models). */
+/* run: quick tsan */
 #include <linnet.h>
 
 #include <math.h>

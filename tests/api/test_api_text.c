@@ -1,4 +1,5 @@
 /* Text through the public API: stop texts, UTF-8, conversations, and the memory plan. */
+/* run: quick asan */
 #include <linnet.h>
 
 #include <math.h>

@@ -1,6 +1,7 @@
 /* The registry of backends from outside: a program that knows linnet.h alone registers one and runs generate,
  * chat, cancel and close; the native backend against the engine's own functions; names, sizes, handles,
  * threads. */
+/* run: slow asan tsan-long cuda */
 #include <linnet.h>
 
 #include <pthread.h>

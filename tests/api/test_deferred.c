@@ -1,4 +1,5 @@
 /* Requests that are opened before they are queued (ln_request_options.defer). */
+/* run: quick cuda */
 #include <linnet.h>
 
 #include <setjmp.h>

@@ -1,6 +1,7 @@
 /* The floating-point environment of the caller: results are the same bits whatever its rounding mode, its
  * unmasked exceptions and its treatment of denormals are, and every call restores it exactly. The hostile
  * environments come first, so that the threads of the pool are started in one of them. */
+/* run: quick */
 #include <linnet.h>
 
 #include <fenv.h>

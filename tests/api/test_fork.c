@@ -4,6 +4,7 @@
  * The test replaces pthread_mutex_unlock by a function that waits 2 ms first on this test's threads, so
  * that a lock is held at nearly every moment at which this program forks. A child that waits for ever is
  * ended by its alarm. */
+/* run: slow */
 #include <linnet.h>
 
 #include <dlfcn.h>

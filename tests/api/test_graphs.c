@@ -1,5 +1,6 @@
 /* Graphs of the public API: known values and gradients, losses, AdamW, Jacobian products, mistakes. The first
  * vectors are those of go-mlx, which linnet's users come from. */
+/* run: quick */
 #include <linnet.h>
 
 #include <math.h>

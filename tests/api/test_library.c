@@ -1,6 +1,7 @@
 /* Promises to a program that embeds the library: log messages go only where the program directs them, a
  * model's tokenizer can be borrowed, ln_generate needs neither sampling options nor a result, error
  * messages name fields of linnet.h. Uses linnet.h alone (and the golden models). */
+/* run: slow */
 #include <linnet.h>
 
 #include <fcntl.h>

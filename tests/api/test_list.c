@@ -1,5 +1,6 @@
 /* Discovery (ln_list): every model below a directory is reported once, whichever links lead to it and
  * whichever files are broken. */
+/* run: quick */
 #include <linnet.h>
 
 #include <linux/capability.h>

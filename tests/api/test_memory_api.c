@@ -1,5 +1,6 @@
 /* Memory of the process: the limit for all engines, the figures by class, the peak and its reset, what is
  * kept for reuse; and that a process under a limit stays below it. */
+/* run: quick */
 #include <linnet.h>
 
 #include <setjmp.h>

@@ -1,5 +1,6 @@
 /* Mistakes of a caller, and what a program may do around the library: NULL for every argument, buffers
  * that are too small, many open handles, fork(). */
+/* run: slow asan */
 #include <linnet.h>
 
 #include <dirent.h>

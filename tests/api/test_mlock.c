@@ -1,5 +1,6 @@
 /* mlock: weights, keys and values really are locked, or opening fails with a message that gives the
  * reason; no page stays locked after close. */
+/* run: quick */
 #include <linnet.h>
 
 #include <linux/capability.h>

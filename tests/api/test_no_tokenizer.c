@@ -1,5 +1,6 @@
 /* A model directory without tokenizer.json: what takes token ids and gives numbers works as with one, and
  * what needs a text is refused with the reason that opening the tokenizer has. */
+/* run: quick */
 #include "../base/cm.h"
 
 #include <linnet.h>

@@ -1,5 +1,6 @@
 /* Requests through the public API: handles, sizes of structs, waiting, cancels from other threads and signal
  * handlers, an engine that is closed under its requests, calls of several threads on one engine. */
+/* run: quick tsan cuda */
 #include <linnet.h>
 
 #include <math.h>

@@ -1,5 +1,6 @@
 /* The stack size that docs/library.md promises is enough: a thread with exactly that much opens and runs a
  * model, scores with it, and renders templates at the deepest nesting that is allowed. */
+/* run: slow */
 #include <linnet.h>
 
 #include <pthread.h>

@@ -1,5 +1,6 @@
 /* Structs that the library fills, as programs of other versions have them: no byte beyond their size is
  * written, a newer program's fields are zero, and what an older one has no field for is freed. */
+/* run: quick */
 #include <linnet.h>
 
 #include "../../src/base/base.h"

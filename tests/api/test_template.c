@@ -1,6 +1,7 @@
 /* Chat templates through the public API: `linnet template` and `linnet run` use the same template, with
  * one bos token; a request reaches the model as apply_chat_template would send it. The model is the
  * bundled one with another template and another post-processor. */
+/* run: quick */
 #include <linnet.h>
 
 #include <setjmp.h>

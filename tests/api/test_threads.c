@@ -4,6 +4,7 @@
  * What a thread generates must equal what it generates alone, and a closed handle must give LN_EUSAGE: a
  * race shows as a different result here, and as a report under ThreadSanitizer (`make tsan`) and
  * AddressSanitizer (`make asan`). */
+/* run: quick tsan cuda */
 #include <linnet.h>
 
 #include <pthread.h>

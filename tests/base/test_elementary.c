@@ -1,5 +1,6 @@
 /* Arithmetic: every f16 value, rounding to bf16, the elementary functions compared with the C library,
  * Philox compared with its published test vectors. */
+/* run: quick */
 #include "cm.h"
 #include "base/base.h"
 #include "base/elementary.h"

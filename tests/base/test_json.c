@@ -1,5 +1,6 @@
 /* JSON: what is accepted, what is refused and at which byte, agreement of the two readers, and every
  * allocation failing once. */
+/* run: quick asan */
 #include "cm.h"
 #include "base/json.h"
 

@@ -1,4 +1,5 @@
 /* The base library: memory, arenas, strings, UTF-8, errors. */
+/* run: quick */
 #include "cm.h"
 #include "base/base.h"
 

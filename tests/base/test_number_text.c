@@ -1,4 +1,5 @@
 /* Numbers in text: strict parsing, and correct rounding in both directions, compared with the C library. */
+/* run: slow asan */
 #include "cm.h"
 #include "base/base.h"
 

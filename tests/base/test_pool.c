@@ -1,5 +1,6 @@
 /* Thread pools: every thread runs once, barriers hold, denormals are flushed (FTZ, DAZ) inside a run and
  * unchanged outside, concurrent runs of one pool wait for each other, and pools are independent. */
+/* run: slow tsan */
 #include "cm.h"
 #include "base/thread_pool.h"
 

@@ -8,6 +8,7 @@
  * separate two such threads at once or after ten seconds. Nothing depends on timing either: a thread
  * arrives late at a barrier because it sleeps, so that the other threads have waited in vain; a barrier at
  * which they arrived later still does not count. */
+/* run: quick tsan */
 #include "cm.h"
 #include "base/thread_pool.h"
 

@@ -3,6 +3,7 @@
  * starved by steps.
  *
  * Nothing is timed: threads wait until the pool has counted what they need (ln_pool_get_stats). */
+/* run: quick tsan */
 #include "cm.h"
 #include "base/thread_pool.h"
 

@@ -1,4 +1,5 @@
 /* SHA-256 against the examples of FIPS 180-4 and its successors, in one piece and in pieces of every size. */
+/* run: quick */
 #include "cm.h"
 
 #include "base/sha256.h"

@@ -1,5 +1,6 @@
 /* The SIGBUS guard of mapped files: lost pages read as zeros and are reported as lost; a signal for other
  * memory goes to the handler that was installed before. */
+/* run: quick */
 #include "cm.h"
 #include "base/file.h"
 

@@ -1,4 +1,5 @@
 /* XXH64 against published values, and in pieces of every length. */
+/* run: quick */
 #include "cm.h"
 #include "base/xxh64.h"
 

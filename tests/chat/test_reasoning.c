@@ -1,5 +1,6 @@
 /* Separation of the reasoning from the answer: the splitter with the text cut at every place, and the
  * engine with a model whose output is fixed by biases. */
+/* run: quick asan */
 #include "../common.h"
 #include "../think_model.h"
 

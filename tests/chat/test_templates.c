@@ -4,6 +4,7 @@
  * templates.jsonl (in git, made by tools/jinja_programs.py) has random programs;
  * ../shared/data/tok/templates has the templates of real models with conversations, and upstream's unit
  * tests. A line with "error" must fail; the message of raise_exception is compared. */
+/* run: slow asan */
 #include "chat/chat_template.h"
 
 #include <setjmp.h>

@@ -1,6 +1,7 @@
 /* Calls of tools as the templates of real models show them: what a template renders of a call, the parser
  * finds again, and the form of a required call has room for. The cases are those of the reference data
  * (../shared/data/tok/templates), which have been rendered by Jinja2. */
+/* run: quick */
 #include "../common.h"
 
 #include "base/file.h"

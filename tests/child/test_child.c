@@ -1,5 +1,6 @@
 /* The mlx-lm child against a mock (mock_child.h): everything that a process can do wrong is a clear error
  * within its time limit, and no process, descriptor, thread or memory is left. */
+/* run: slow tsan-long */
 #include "../base/cm.h"
 #include "mock_child.h"
 

@@ -6,6 +6,7 @@
  * likeliest logits are closer than MARGIN, after which the texts may differ for good. Values are compared
  * with BOUND: sums of at most 128 terms of a magnitude of about 4, each rounded twice, give 128 * 4 * 2^-23 =
  * 6e-5. */
+/* run: quick */
 #include "../base/cm.h"
 
 #include "base/base.h"

@@ -1,4 +1,5 @@
 /* Adapters from outside: show --adapter, --adapter on every verb that runs a model, --lora on batch. */
+/* run: quick cuda */
 #include "spawn.h"
 
 #define ADAPTER(name) S(LN_ROOT "/tests/golden/adapters/" name)

@@ -1,6 +1,7 @@
 /* Every flag that a message names exists. The library's messages name fields of its structs, which the
  * command replaces by flags of the verb that runs (src/cli/advice.c); the command's own messages name
  * flags directly. This test reads all string literals of the sources. */
+/* run: slow */
 #include "spawn.h"
 
 #include "cli/adapter_flags.c"

@@ -1,5 +1,6 @@
 /* --backend and --python from outside, with a mock in place of Python (tests/child/mock_child.h): each verb
  * that takes them, flags that are refused by name, Ctrl-C, what doctor lists. */
+/* run: slow */
 #include "../child/mock_child.h"
 #include "spawn.h"
 

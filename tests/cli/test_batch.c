@@ -1,6 +1,7 @@
 /* linnet batch from outside: a file of requests is answered once each, with the bytes that `linnet run`
  * gives, whatever runs at the same time; killed at any answer and started again it loses and repeats
  * nothing. */
+/* run: slow */
 #include "../fewer.h"
 #include "stop_at.h"
 

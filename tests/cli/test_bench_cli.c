@@ -1,5 +1,6 @@
 /* The memory of `bench`: it keeps to --memory, its measurement of the machine included, and says in one line
  * what it leaves out for that. */
+/* run: quick */
 #include "spawn.h"
 
 #include <sys/resource.h>

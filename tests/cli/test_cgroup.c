@@ -3,6 +3,7 @@
  *
  * The test makes a group below its own, of version 2 or 1. Where it may not, it says so and ends; the limits
  * of tests/api/test_memory_api.c (RLIMIT_AS, RLIMIT_DATA) need no rights. */
+/* run: quick */
 #include "spawn.h"
 
 static char group[512]; /* directory of the group; "" where there is none */

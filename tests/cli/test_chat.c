@@ -1,4 +1,5 @@
 /* linnet chat at a terminal: typing, pasting, stopping, resizing the window. */
+/* run: slow */
 #include "talk.h"
 
 #define LONG  LN_ROOT "/tests/golden/llama-long-bf16" /* random weights, a context of 32,768 tokens */

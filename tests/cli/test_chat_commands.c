@@ -1,4 +1,5 @@
 /* linnet chat: its commands, its history, and its behaviour in a pipe. */
+/* run: slow */
 #include "talk.h"
 
 /* ---- commands ---- */

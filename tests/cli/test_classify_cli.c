@@ -1,5 +1,6 @@
 /* linnet classify from outside: inputs, labels, output forms, order, errors of single inputs, accuracy, the
  * next token, logits, and what plan says about it. */
+/* run: quick */
 #include "spawn.h"
 
 #include "io/io.h"

@@ -1,4 +1,5 @@
 /* Tests of the command: spawned without a shell, checked by exit code, stdout and stderr. */
+/* run: slow */
 #include "spawn.h"
 
 #include <sys/resource.h>

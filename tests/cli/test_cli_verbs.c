@@ -1,4 +1,5 @@
 /* Tests of the other verbs: output and files of score, attention, tokenize, show, plan and quantize. */
+/* run: slow */
 #include "spawn.h"
 
 #include <sys/resource.h>

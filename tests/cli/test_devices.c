@@ -1,6 +1,7 @@
 /* --device: a device that is not there, a plug-in of another version next to the command, and the CUDA
  * plug-in where no GPU can be used, are refused with exit code 7; auto goes on with the CPU then, and for
  * what a device says that it cannot run. */
+/* run: quick */
 #include "spawn.h"
 
 #define LLAMA S(LN_ROOT "/tests/golden/llama-plain-f32")

@@ -1,4 +1,5 @@
 /* linnet eval from outside: its forms of output, windows as defined (by score), and what it refuses. */
+/* run: quick */
 #include "spawn.h"
 
 static char *file_with(const char *text, size_t bytes) {

@@ -1,6 +1,7 @@
 /* The exit codes: for each code a cause that leads to it, and `linnet help` names it. Code 70, a defect,
  * cannot be provoked from the command line: the comparison of devices ends with that status, which
  * tests/inspect/test_explain.c provokes, and main returns any status unchanged. */
+/* run: slow */
 #include "spawn.h"
 
 static const char *const files[] = {"config.json", "tokenizer.json", "model.safetensors"};

@@ -1,5 +1,6 @@
 /* What the command reports about keys that it does not apply: exit 4 with the key's name, one warning, or
  * a line with -v; and that the keys of generation_config.json take effect, together with the flags. */
+/* run: quick */
 #include "spawn.h"
 
 static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json",

@@ -1,5 +1,6 @@
 /* The length of an answer and what ends it: -n and its defaults, the context, stop texts that are special
  * tokens; and flags of generation and scoring that must have an effect or be refused. */
+/* run: slow */
 #include "spawn.h"
 #include "../think_model.h"
 

@@ -1,6 +1,7 @@
 /* Messages for users who type what they know from other tools: their flags and verbs, a prompt where the
  * model is expected, a GGUF file, sizes with units. Every row of others.def is tested, so that no advice
  * names a flag or a verb that does not exist. */
+/* run: slow */
 #include "spawn.h"
 
 #include <ctype.h>

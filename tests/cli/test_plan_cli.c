@@ -1,5 +1,6 @@
 /* What `plan` and refusals report: the memory needed, which limit leaves how much, what would fit; and
  * that this is true. */
+/* run: slow */
 #include "spawn.h"
 
 #include <sys/resource.h>

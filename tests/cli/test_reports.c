@@ -7,6 +7,7 @@
  * Everything else - names, shapes, counts, words - must be equal. LN_TRANSCRIPTS=write writes the outputs
  * into docs/ instead. On AMX programs have other, fewer nodes: on such a machine the transcripts are run
  * on the ISA level below. */
+/* run: slow */
 #include "spawn.h"
 
 #include "../fewer.h"

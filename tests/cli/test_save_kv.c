@@ -1,5 +1,6 @@
 /* run --save-kv and --load-kv: a longer prompt computes only what is new and gives the same text; files are
  * not replaced unasked, and those of other options are refused. */
+/* run: quick */
 #include "spawn.h"
 
 static outcome *generate(const char *prompt, const char *flag, const char *file, const char *more) {

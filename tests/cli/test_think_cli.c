@@ -1,5 +1,6 @@
 /* Reasoning in the command: a pipe gets the answer alone, JSON has both, a terminal shows the reasoning
  * muted, and reasoning is never sent back to the model. */
+/* run: quick */
 #include "talk.h"
 #include "../think_model.h"
 

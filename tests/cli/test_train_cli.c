@@ -1,4 +1,5 @@
 /* linnet train and linnet fuse from outside: lines of JSON, files, refusals and their exit codes. */
+/* run: quick */
 #include "spawn.h"
 
 #include <sys/stat.h>

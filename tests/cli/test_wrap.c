@@ -1,4 +1,5 @@
 /* Wrapping of lines between words: streamed answers and help pages, at terminals of several widths. */
+/* run: slow */
 #include "pty.h"
 
 #include "cli/wrap.c"

@@ -1,5 +1,6 @@
 /* ln_fuse: a fused weight is W + scale * B A, as the programs that wrote the golden adapters compute it;
  * everything else stays, and nothing remains after an error. */
+/* run: quick */
 #include "../common.h"
 
 #include <dirent.h>

@@ -6,6 +6,7 @@
  * one whole ulp, up or down at random: that moves the logits as errors of twice the largest size would, and
  * half of the movement is the bound. Errors of rounding are spread evenly up to half an ulp, with an rms of
  * sqrt(1/12) ulp, so that the difference is expected at 0.58 of the bound. */
+/* run: quick */
 #include "../common.h"
 #include "io/io.h"
 

@@ -1,6 +1,7 @@
 /* ln_quantize: a model that it writes has the bits of --quantize at load, shards and entries are as
  * requested, and no file remains after an error. That the bytes are those of MLX is checked by
  * tools/compare_mlx.py, and for the values by test_affine. */
+/* run: quick */
 #include "../common.h"
 
 #include <dirent.h>

@@ -1,5 +1,6 @@
 /* Every node of every golden model on the GPU against the reference device, exact and fast, what happens
  * where the GPU's memory is not enough, and the GPU's ceilings. Skipped where there is no GPU. */
+/* run: quick cuda */
 #include "cuda_case.h"
 #include "inspect/inspect.h"
 

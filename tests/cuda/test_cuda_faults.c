@@ -1,6 +1,7 @@
 /* Faults of the CUDA device: not enough memory, before and while an engine is opened, and an error that the
  * driver keeps, provoked by a weight at an address that is not mapped. The process goes on, on the CPU.
  * Skipped where there is no GPU. */
+/* run: quick cuda */
 #include "cuda_case.h"
 
 #define MODEL LN_ROOT "/models/tiny"

@@ -1,6 +1,7 @@
 /* The kernels of the CUDA device against the reference device: products of every format with every stored
  * form, attention over pages of both types, adapters; odd sizes, bytes behind the blocks, NaN, and a row's
  * bits alone and among others. Skipped where there is no GPU. */
+/* run: quick cuda */
 #include "cuda_case.h"
 
 enum { V = 97 };

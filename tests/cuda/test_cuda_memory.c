@@ -1,6 +1,7 @@
 /* Memory of the CUDA device: the peak against the plan, steps that allocate nothing, and requests that leave
  * nothing behind. With LN_CUDA_MODEL=DIR on that model instead of the bundled one, whose parts are smaller
  * than the driver's granules; with LN_LONG 10,000 requests instead of 300. Skipped where there is no GPU. */
+/* run: quick cuda */
 #include "cuda_case.h"
 #include "engine/embed.h"
 

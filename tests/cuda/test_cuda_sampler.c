@@ -1,6 +1,7 @@
 /* Tokens that the CUDA device draws against those of the sampler of the host, for the same logits: all
  * combinations of filters, excluded tokens, ties, rows that are left to the host; and in steps that follow
  * each other, where the device draws ahead. Skipped where there is no GPU. */
+/* run: quick cuda */
 #include "cuda_case.h"
 #include "engine/sampler.h"
 

@@ -1,4 +1,5 @@
 /* Old defects of models, steps and errors: B1 to B4, B6, B9 to B15 (defects.h). */
+/* run: quick */
 #include "defects.h"
 
 #include <linnet.h>

@@ -1,6 +1,7 @@
 /* The predecessor's defects of generating for a batch: prompts were padded to one length, the decoding of
  * all rows counted the padding, and penalties were left out. Each test compares requests that share their
  * steps with the same requests alone. */
+/* run: quick */
 #include "defects.h"
 
 enum { N_PROMPTS = 5, LONGEST = 170, TOKENS = 12 };

@@ -1,6 +1,7 @@
 /* The predecessor's defects of batches and of classifying: prompts were padded to one length, with one mask,
  * and single prompts were not. Each test compares prompts of several lengths that are classified together
  * with the same prompts alone. */
+/* run: quick */
 #include "defects.h"
 
 enum { N_PROMPTS = 5, N_LABELS = 3, LONGEST = 170, V_MOST = 300 };

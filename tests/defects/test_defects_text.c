@@ -1,5 +1,6 @@
 /* Old defects between text and ids: B5 to B8 (defects.h). The tokenizers are short documents in the format
  * of the real ones. */
+/* run: quick */
 #include "defects.h"
 #include "chat/fixed_forms.h"
 

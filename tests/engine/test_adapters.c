@@ -1,6 +1,7 @@
 /* Adapters at run time: rows of several adapters in one step have the bits of each adapter alone, rows
  * without one those of an engine without adapters; keys of the prefix cache; loading, closing, factors,
  * refusals. */
+/* run: quick cuda */
 #include "../common.h"
 #include "device/cpu/cpu.h"
 #include "base/file.h"

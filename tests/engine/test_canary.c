@@ -7,6 +7,7 @@
  * The leak: many short requests. What is allocated afterwards is what was allocated before, resident memory
  * stays on its plateau, and every page is free once the prefix cache is cleared. LN_LONG: 100,000 requests.
  */
+/* run: slow cuda */
 #include "../common.h"
 
 #include <malloc.h>

@@ -1,5 +1,6 @@
 /* ln_classify: scores as transformers computes them, the same bits in a crowd as alone and as ln_score has
  * them, in both numerics; order, errors of single prompts, ties, the next token, cancelling. */
+/* run: quick cuda */
 #include "golden_ids.h"
 #include "../common.h"
 #include "class_cases.h"

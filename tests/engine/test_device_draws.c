@@ -1,6 +1,7 @@
 /* A device that draws tokens (ln_device_ops.sample): requests give what they give on one that does not, rows
  * that the device leaves to the host among them, and only rows whose logits nothing changes reach it. And a
  * device that is lost when an engine is opened. The devices are the CPU's with functions replaced. */
+/* run: quick */
 #include "request_cases.h"
 
 static ln_sampler *sampler;

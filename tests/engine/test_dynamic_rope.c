@@ -1,6 +1,7 @@
 /* Dynamic RoPE (frequencies that change with the length of the text): the values of a row depend on the
  * length of its prompt and on its position, never on how the prompt is cut into steps, on the other
  * sequences of a batch, or on what was resident before. */
+/* run: quick cuda */
 #include "../common.h"
 
 #include <string.h>

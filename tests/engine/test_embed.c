@@ -1,6 +1,7 @@
 /* ln_embed: the embeddings that transformers computes, of the last token and of the mean; the same bits in a
  * crowd, in chunks and after reuse as alone; fewer dimensions; errors of
  * single texts, order, and what ends a call. */
+/* run: quick cuda */
 #include "golden_ids.h"
 #include "../common.h"
 #include "embed_cases.h"

@@ -1,5 +1,6 @@
 /* ln_evaluate: windows, strides and counted tokens as defined, the mean as transformers computes it, and the
  * same bits however many windows share a step. */
+/* run: quick cuda */
 #include "golden_ids.h"
 #include "../common.h"
 #include "class_cases.h"

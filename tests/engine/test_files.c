@@ -1,6 +1,7 @@
 /* Unusual states of a model's files: shards that an index assigns wrongly, files and directories without
  * permission, and a file system that cannot map files. The models are copies of golden ones in a directory
  * of the test's own. */
+/* run: slow */
 #include "../common.h"
 
 #include <errno.h>

@@ -1,6 +1,7 @@
 /* The ids that generation_config.json forbids, compared with transformers' logits processors: the ids that
  * are excluded after random histories, and the ids that a whole model generates (forbid_cases.h, recorded
  * by tools/golden_forbid.py). Also the stop texts of stop_strings. */
+/* run: slow cuda */
 #include "../io/io_test.h"
 
 #undef OK

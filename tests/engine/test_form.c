@@ -1,5 +1,6 @@
 /* Answers of a form (ln_sampling.form) with the bundled model: each has its form, and other requests of the
  * same steps change nothing. */
+/* run: quick asan tsan-long */
 #include "../common.h"
 #include "grammar/grammar.h"
 

@@ -1,4 +1,5 @@
 /* The KV cache: what is shared, copied, kept and evicted, in small pages. */
+/* run: quick */
 #include "kv_sim.h"
 
 static sim s;

@@ -1,5 +1,6 @@
 /* Files of keys and values: what is saved and loaded gives the same bits as what was computed; files of other
  * models, other options, damaged and cut ones are refused and leave the engine as it was. */
+/* run: quick cuda */
 #include "../common.h"
 #include "base/file.h"
 #include "engine/generate.h"

@@ -2,6 +2,7 @@
  * the prefix cache changes. After every operation the cache is compared with a naive model, which is computed
  * from nothing but the open sequences' tables and the list of texts that the tree holds. Every reservation of
  * an admitted sequence must succeed. */
+/* run: quick */
 #include "kv_sim.h"
 
 enum { TEXTS = 24, LONGEST = 80 };

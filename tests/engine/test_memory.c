@@ -1,5 +1,6 @@
 /* Memory: a step allocates nothing; any allocation may fail, and the only effect is LN_EMEMORY; everything
  * is freed; pages are conserved; windowed layers hold the pages of one window. */
+/* run: slow */
 #include "../common.h"
 #include "base/thread_pool.h"
 

@@ -1,5 +1,6 @@
 /* The size of the KV pool: a context for each sequence, reduced to ln_options.kv_bytes and to what the limit
  * leaves, never less than one context. */
+/* run: quick */
 #include "../common.h"
 #include "engine/memory_plan.h"
 #include "engine/scheduler.h"

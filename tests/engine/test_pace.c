@@ -1,6 +1,7 @@
 /* How many rows of prompts a step takes while sequences decode (pace.c), on a simulated machine: the gaps
  * between tokens stay bounded while the decoding sequences grow, rows are not starved, and the bound follows
  * the machine. */
+/* run: quick */
 #include "../common.h"
 
 static void pace_follows_measured_costs(void **state) {

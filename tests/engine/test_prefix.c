@@ -1,6 +1,7 @@
 /* Reused prefixes on models: whatever was shared, copied, evicted or left by a window, a text has the logits
  * of a fresh engine to the bit. The windows are of three pages, of pages and a part, and shorter than
  * a page; the golden models are small, so their windows are set here. */
+/* run: quick cuda */
 #include "../common.h"
 
 #include <string.h>

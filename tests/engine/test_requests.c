@@ -1,5 +1,6 @@
 /* Requests: the same bits alone and among others, whatever happens to the others; events; what ends an
  * answer; log-probabilities. */
+/* run: quick tsan-long cuda */
 #include "request_cases.h"
 
 #include "engine/logprob.h"

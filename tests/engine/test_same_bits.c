@@ -5,6 +5,7 @@
  * The model of random weights is made here: C = 700 columns are more than 3 KC blocks of any matrix
  * product, 1,100 positions are more than 4 attention splits, T runs from 1 to 33 and more, the window is
  * shorter than the text, and a page is 32 positions. */
+/* run: slow */
 #include "../common.h"
 #include "device/cpu/cpu.h"
 

@@ -1,4 +1,5 @@
 /* The sampler's order, filters, ties, errors and distribution; and stop texts cut at every byte. */
+/* run: quick asan cuda */
 #include "../common.h"
 #include "device/cpu/exec.h"
 

@@ -1,5 +1,6 @@
 /* The scheduler: the order of admission, what a step takes of each request, cancels wherever a request is,
  * the driver token among several threads, and the engine to oneself. */
+/* run: quick tsan-long cuda */
 #include "request_cases.h"
 
 #include <pthread.h>

@@ -8,6 +8,7 @@
  * requests that are needed to make it fail:
  *   LN_SCHEDULE=number [LN_REQUESTS=mask] build/test_schedules
  * LN_SCHEDULES=n runs n schedules of each kind, from LN_SCHEDULES_FROM on; LN_LONG runs 10,000. */
+/* run: slow cuda */
 #include "../defects/defects.h"
 #include "naive.h"
 

@@ -2,6 +2,7 @@
  * (sentence_cases.jsonl, written by tools/golden_sentence.py), what is refused by name, what is warned about.
  *
  * usage: test_sentence [FILE]   cases from another file, of `tools/golden_sentence.py --random` */
+/* run: quick */
 #include "../common.h"
 
 #include <fcntl.h>

@@ -5,6 +5,7 @@
  * 1.5 % and maximum <= 8 % of the logits' standard deviation; 2 % and 16 % for quantised models. Greedy
  * tokens are compared up to the first whose margin is under 1e-3. With LN_TEST_DEVICE=cuda on the GPU alone.
  */
+/* run: quick cuda */
 #include "../common.h"
 #include "device/cpu/cpu.h"
 

@@ -3,6 +3,7 @@
  * numerics, on the reference device and on the CPU (with LN_TEST_DEVICE=cuda on the GPU alone): |logit|
  * differences <= 2e-4, as without adapters (test_golden). Adapters of f32 models are fused, too: a sum that
  * is rounded once to f32 differs by less than that bound. */
+/* run: quick cuda */
 #include "../common.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
 /* Grammars of forms: which texts fit, which schemas are refused, and masks against token by token. */
+/* run: quick asan */
 #include "grammar_test.h"
 
 static const text_case cases[] = {

@@ -1,4 +1,5 @@
 /* Free text with marks: what follows a mark is held to its expression, and everything else is free. */
+/* run: quick */
 #include "grammar_test.h"
 
 #define CALL                                                                                                 \

@@ -1,5 +1,6 @@
 /* JSON schemas whose texts must not be more than the schema allows: where keywords meet, bounds of numbers as
  * doubles, and what programs send. */
+/* run: quick */
 #include "grammar_test.h"
 
 #include <time.h>

@@ -1,5 +1,6 @@
 /* cast: a policy names formats for which there is a product, and the pass inserts one conversion for each
  * value and format, immediately before its first consumer. */
+/* run: quick */
 #include "../common.h"
 #include "ops/ops.h"
 

@@ -1,6 +1,7 @@
 /* Guarantees of the graph: no two values that are live at the same time share a byte, every plan is as
  * small as its largest stage, a fused graph equals the expanded one, nodes of one stage need no barrier,
  * and an error is reported with the name of the node. */
+/* run: quick asan */
 #include "../common.h"
 #include "base/file.h"
 #include "graph/place.h"

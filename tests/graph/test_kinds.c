@@ -1,5 +1,6 @@
 /* Operands of any kind: an op takes a weight that training changes wherever it takes one that it does not,
  * and a device that reads packed weights says that it has no kernel for the others. */
+/* run: quick */
 #include "../common.h"
 #include "device/cpu/exec.h"
 

@@ -1,5 +1,6 @@
 /* The op table: at most 48 ops, a reference kernel for each of their variants, and docs/ops.md, which is the
  * table of ops.def and that of quant/formats.def for readers. */
+/* run: quick */
 #include "../common.h"
 #include "base/file.h"
 #include "ops/ops.h"

@@ -1,5 +1,6 @@
 /* States of a graph: without LN_STATE_DISJOINT, no node replaces a version of a state in the stage in which
  * another node uses it, and every node uses the newest version. */
+/* run: quick */
 #include "../common.h"
 #include "ops/ops.h"
 

@@ -1,4 +1,5 @@
 /* The step block, and what queues in host memory make of it. */
+/* run: quick */
 #include "graph/graph.h"
 #include "ops/host_queue.h"
 

@@ -1,6 +1,7 @@
 /* The command on a system in a bad state: closed descriptors, full disks, small limits, unusual locales,
  * no home directory, no /proc, and files that are truncated while they are mapped. The process never ends
  * by a signal; the result is the usual one or an error of the right kind that gives the reason. */
+/* run: slow */
 #include "change.h"
 
 #include <errno.h>

@@ -4,6 +4,7 @@
  *
  * Cases that need more than one changed file or command line (limits, links, special files, weights that
  * are not finite) follow the table. */
+/* run: slow */
 #include "change.h"
 #include "io/io.h"
 

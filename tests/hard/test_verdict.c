@@ -2,6 +2,7 @@
  * Python's JSON reader and integers of any size), for every file of the fuzzers' corpus and for mutated
  * files generated from a seed. Absence of crashes is not enough: a reader that accepts what others refuse
  * is wrong without crashing. */
+/* run: slow */
 #include "../base/cm.h"
 
 #include <dirent.h>

@@ -1,6 +1,7 @@
 /* Inspection of programs: a wrong kernel is found and named at whichever node it is, a traced step has the
  * same bits, and costs follow from the shapes. The wrong kernel is a CPU device that changes one bit of
  * one node's output. */
+/* run: slow */
 #include "../common.h"
 #include "inspect/inspect.h"
 #include "device/cpu/exec.h"

@@ -1,5 +1,6 @@
 /* Adapters of PEFT, mlx-lm and go-mlx: what the programs themselves add to a matrix (tests/golden/adapters,
  * made by tools/golden_adapters.py), and every mismatch refused by name. */
+/* run: quick */
 #include "../base/cm.h"
 
 #include "base/file.h"

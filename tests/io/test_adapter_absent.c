@@ -1,5 +1,6 @@
 /* Modules that an adapter's configuration names and of which its file has no tensors: they are listed and
  * warned about; excluded ones are not. */
+/* run: quick */
 #include "../common.h"
 #include "io/adapter.h"
 

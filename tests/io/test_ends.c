@@ -1,5 +1,6 @@
 /* System calls whose failure looks like an end: readdir that returns NULL, a read of 0 bytes. Each n-th call
  * is made to fail; the result is an error that names the place, or is complete. */
+/* run: quick */
 #include "../common.h"
 
 #include "base/dir_names.h"

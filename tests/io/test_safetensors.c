@@ -2,6 +2,7 @@
  * the message. The ids are those of the catalogue of bad inputs that the loader must handle (S-1 ...). A
  * file is built in an exactly sized heap block, so that AddressSanitizer detects a read one byte beyond
  * it. */
+/* run: quick asan */
 #include "io_test.h"
 
 #include "base/elementary.h"

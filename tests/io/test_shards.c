@@ -1,6 +1,7 @@
 /* Which files hold the tensors: a single file, an index, a set of shards without an index; names that an
  * index must not have; links. The ids are those of the catalogue of bad inputs (X-1 ...). Also where a
  * model is searched: paths, the Hugging Face cache, the bundled model. */
+/* run: slow asan */
 #include "io_test.h"
 
 #define A "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}"

@@ -1,5 +1,6 @@
 /* The Jinja engine and chat templates: limits, the origin of every byte (template or data), the files that
  * templates are read from, and which tokens the assistant wrote. */
+/* run: quick asan */
 #include "chat/chat_render.h"
 #include "../tokenizer/vectors.h"
 

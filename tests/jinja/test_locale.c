@@ -3,6 +3,7 @@
  * The test makes the locale with localedef in a temporary directory; without localedef it uses an
  * installed one, and without that it prints that the tests were skipped. Every test does the same work in
  * the C locale and in that one, and expects the same result. */
+/* run: quick */
 #include "../tokenizer/vectors.h"
 
 #include "base/file.h"

@@ -3,6 +3,7 @@
  * any number of threads. The kernel runs on a model of the tile instructions on every machine, with
  * scratch so small that columns and rows are split into many blocks, and on the instructions where the
  * machine has them. */
+/* run: slow */
 #include "kernels.h"
 
 #define LN_AMX_A_BYTES  (24 << 10)

@@ -3,6 +3,7 @@
  * which must give the same bits, as must a row without the others. The kernels run on a model of the tile
  * instructions on every machine, and on the instructions, with the model's bits, where the machine has
  * them. */
+/* run: quick */
 #include "kernels.h"
 
 #include "tile_model.h"

@@ -8,6 +8,7 @@
  * page at all: reading one touches the guard page before the pool. Tiles read positions beyond those that
  * a row attends to; for them, a page begins as the engine hands it out: zeroed, with the earlier positions
  * written. */
+/* run: slow */
 #include "kernels.h"
 
 #include "tile_model.h"

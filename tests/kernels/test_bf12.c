@@ -2,6 +2,7 @@
  * lookups have the bits of the uncompressed weights. Most values are like a model's; some are so small
  * that the exponent dictionary has no code for them (exceptions), and some blocks have too many
  * exceptions. */
+/* run: slow */
 #include "kernels.h"
 
 #include "device/cpu/exec.h"

@@ -1,6 +1,7 @@
 /* Tests the kernels that declared.def lists, on every ISA level, against the reference: equality of bits
  * at the sizes of real models, which bench/kernel_speed times. Kernels with a summation order of their own
  * (AMX) are tested by test_amx. */
+/* run: slow */
 #include "kernels.h"
 
 #include "declared.h"

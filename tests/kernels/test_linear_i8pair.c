@@ -3,6 +3,7 @@
  * guard pages. Products of up to four rows with weights of 4 and 8 bits need only AVX-512 with VNNI; the
  * kernel on tiles runs here on AMX, and on a model of AMX in test_amx_i8pair. The values of the reference
  * itself are tested by tests/quant/test_block_float.c and, here, by a plain sum. */
+/* run: quick */
 #include "row_check.h"
 
 static const float x_specials[] = {NAN,   INFINITY, -INFINITY, 0.0f,  -0.0f,  1e-42f, 1e-30f,

@@ -1,5 +1,6 @@
 /* Tests the kernels of adapters, lora_down and lora_up, on every ISA level: bits equal to the reference's,
  * for rows of several adapters and rows without one, in f32 and bf16, in any number of rows and threads. */
+/* run: quick */
 #include "kernels.h"
 
 enum { SLOTS = 3, ROWS = 11 };

@@ -1,6 +1,7 @@
 /* Weights in affine groups as the CPU device packs them: packing in one call and packing some rows at a
  * time, as quantisation at load does, give the same bytes and write exactly the weight's bytes; and which
  * layout a weight gets, by its uses and by its columns. */
+/* run: quick */
 #include "kernels.h"
 
 #include "device/device.h"

@@ -1,5 +1,6 @@
 /* The geometry of row panels (device/cpu/pack/panel.h): no two elements share an address, and panels are the
  * streams that kernels read and write. */
+/* run: quick */
 #include "kernels.h"
 
 /* Every element has an offset of its own in the buffer of the rows; 16 elements of a row are contiguous,

@@ -1,6 +1,7 @@
 /* Tests linear and embed of weights in affine groups on every ISA level against the reference kernels, and
  * the reference against the definition of the encoding: equality of bits for every bit width, group size,
  * type of scales and number of rows, at odd addresses, between guard pages. */
+/* run: quick */
 #include "kernels.h"
 
 static void linear_check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias,

@@ -1,5 +1,6 @@
 /* Kernels of training on every ISA level and number of threads against the reference device: equality of
  * bits, at sizes that are no multiples of tiles, for weights in every stored form. */
+/* run: quick */
 #include "../graph/run_graph.h"
 #include "device/cpu/exec.h"
 #include "kernels.h"

@@ -2,6 +2,7 @@
  * adapter whose copies have the model's values is applied as without them, any other one is refused by name.
  *
  * Each case writes the tensors of a golden adapter, and after them copies of the model's own matrices. */
+/* run: quick */
 #include "../base/cm.h"
 
 #include "base/elementary.h"

@@ -1,6 +1,7 @@
 /* From config.json to the model's specification: real configurations of every family with each field
  * removed in turn, compared with what the reference's classes derive from them (strips.h); the catalogue
  * of bad configurations (C-1 ...); the two spellings of the RoPE parameters. */
+/* run: quick asan */
 #include "../io/io_test.h"
 
 #include "model/spec.h"

@@ -1,4 +1,5 @@
 /* generation_config.json: the union of stop ids, sampling defaults, and the sources of chat templates. */
+/* run: quick asan */
 #include "../io/io_test.h"
 
 /* ---- generation_config.json and the stop set ---- */

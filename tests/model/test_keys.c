@@ -1,6 +1,7 @@
 /* The tables of keys: a key of config.json, generation_config.json, tokenizer_config.json or a
  * quantization block that asks for other behaviour than linnet's is refused or logged with its name; real
  * files have no key that is missing from the tables; an unknown key is logged only at the level of -v. */
+/* run: slow asan */
 #include "../io/io_test.h"
 
 #include "model/family.h"

@@ -3,6 +3,7 @@
  * ulp of the exact value and differs between its builds, so that a few values may be off by an ulp or two;
  * where the llama3 rule mixes two frequencies, the subtraction magnifies that. Most values must be equal
  * to the bit, which a table computed in double and rounded once would not be. */
+/* run: quick */
 #include "../base/cm.h"
 
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* Scaled RoPE: the factor that a configuration gives for cos and sin, the context length, and frequencies
  * that change with the length of the text (dynamic). The frequencies themselves are compared in
  * test_rope.c and test_golden.c. */
+/* run: quick */
 #include "../io/io_test.h"
 
 #include "model/spec.h"

@@ -1,6 +1,7 @@
 /* Binding of weights to tensors: name prefixes, missing tensors and wrong shapes, a separate head in a
  * tied configuration, tensors that no weight uses, and the embedding scale. Models have dimensions of a
  * few elements and are made in memory; log messages are collected. */
+/* run: quick asan */
 #include "../io/io_test.h"
 
 #include <fcntl.h>

@@ -4,6 +4,7 @@
  * allocations are those of the whole process, also those of jansson and PCRE2, which use ln_alloc.
  *
  * `make test` tries a sample with a stride, `make check-long` (LN_LONG) all of them. */
+/* run: slow asan */
 #include "../base/cm.h"
 #include "../fewer.h"
 

@@ -1,6 +1,7 @@
 /* Affine groups compared with MLX: the data that MLX's CPU build wrote (tools/mlx_affine.py) and what
  * linnet writes and reads back have the same bits, for 6 bit widths x 3 group sizes x 3 types, including
  * special values. */
+/* run: quick */
 #include "../io/io_test.h"
 
 #include <linnet.h>

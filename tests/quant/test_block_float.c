@@ -1,5 +1,6 @@
 /* Block floating point and int8 pairs: rounding errors, exact values, the order of elements, and that
  * encoding a decoded row changes nothing. */
+/* run: quick */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

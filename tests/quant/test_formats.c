@@ -1,6 +1,7 @@
 /* Formats and products (quant/formats.h): each reference kernel is within the bound of its row of formats.def
  * against the exact sum in double; rows are encoded and decoded as the format says; pairs without a row have
  * no product. */
+/* run: quick */
 #include "../kernels/kernels.h"
 
 enum { ROWS = 6, D = 12, C = 384 };

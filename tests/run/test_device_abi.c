@@ -1,5 +1,6 @@
 /* Each function of a device does what device.h says: the CPU device, both reference devices, and the
  * reference device as a plug-in, and a plug-in that sees the headers of the interface alone. */
+/* run: quick cuda */
 #include "../common.h"
 #include "device/registry.h"
 #include "graph/graph.h"

@@ -11,6 +11,7 @@
  * device; `double`: the same in double. LN_PROGRAMS=write records the programs anew (lines of levels that
  * this build lacks stay); LN_PROGRAMS_TEXT=DIR writes each text into that directory, to compare two versions.
  */
+/* run: quick */
 #include "../common.h"
 #include "base/file.h"
 #include "base/sha256.h"

@@ -1,4 +1,5 @@
 /* Devices of a process: engines with the same options share one open device, and the last one closes it. */
+/* run: quick */
 #include "../common.h"
 #include "device/registry.h"
 

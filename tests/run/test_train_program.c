@@ -1,6 +1,7 @@
 /* The programs of training against transformers and peft (tests/golden/train, made by tools/golden_train.py),
  * and what they promise: the same bits for any number of threads, sums over micro-batches, losses without
  * gradients. */
+/* run: quick */
 #include "../common.h"
 #include "base/elementary.h"
 #include "engine/logprob.h"

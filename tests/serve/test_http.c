@@ -1,5 +1,6 @@
 /* The HTTP reader: the rows of protocol errors (P-3 to P-29 where no socket is needed), each with every cut
  * of its bytes into two pieces, and byte by byte: the result must not depend on the cut. */
+/* run: quick */
 #include "../base/cm.h"
 
 #include "serve/http.h"

@@ -1,4 +1,5 @@
 /* The filter of system calls, in a child of its own: what is denied, and what still works. */
+/* run: quick */
 #include "../base/cm.h"
 
 #include "serve/server.h"

@@ -1,5 +1,6 @@
 /* What the server answers: conversations and completions, whole and streamed, tokens and texts, models,
  * metrics. One server on the bundled model serves all cases. */
+/* run: slow tsan-long */
 #include "server_test.h"
 
 #include <math.h>

@@ -2,6 +2,7 @@
  * at random, never reads. The server goes on answering the others and holds in the end what it held before.
  * Numbers in brackets are those of the catalogue of bad inputs. The loops are short; LN_LONG runs them whole.
  */
+/* run: slow */
 #include "server_test.h"
 
 #include <netinet/tcp.h>

@@ -1,6 +1,7 @@
 /* Bodies at the ends of what is allowed, answered by a running server: lengths around the context, stops and
  * log-probabilities that meet, large texts, and pairs of sampling fields. test_hostile has the cases that
  * need no model; numbers in brackets are those of the catalogue of bad inputs. */
+/* run: slow */
 #include "server_test.h"
 
 #include <math.h>

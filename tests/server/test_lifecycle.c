@@ -1,4 +1,5 @@
 /* Clients that leave, wait or read slowly; keys; the queue; the end of the server. */
+/* run: slow */
 #include "server_test.h"
 
 #include <dirent.h>

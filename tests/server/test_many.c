@@ -2,6 +2,7 @@
  * request. Every stream that is read to its end has the text that it has alone; afterwards the server holds
  * what it held before. A round takes 10 s, 3 s in a sample, 10 minutes with LN_LONG; after a third of one
  * come one to six rounds, until memory no longer grows: with LN_LONG 14 to 64 minutes. */
+/* run: slow tsan-long */
 #include "server_test.h"
 
 enum { CLIENTS = 256, PROMPTS = 12, MOST_TEXT = 8192 };

@@ -1,5 +1,6 @@
 /* The page at / as a client gets it: without a key, whole, with a policy that names its one style and its one
  * script by their digests. tests/server/page.sh uses it in a browser, which refuses wrong digests. */
+/* run: slow */
 #include "server_test.h"
 
 #include "base/base64.h"

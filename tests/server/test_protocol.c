@@ -1,5 +1,6 @@
 /* What the server refuses: rows of protocol errors (P) and of bodies (R), each sent while eight streams run,
  * which must not change by a byte. test_http.c has the rows that need no socket. */
+/* run: slow */
 #include "server_test.h"
 
 #define CHAT     "/v1/chat/completions"

@@ -1,5 +1,6 @@
 /* /score, /rerank and /classify beside transformers: the same probabilities on the bundled model
  * (rank_cases.h, written by tools/golden_rank.py). */
+/* run: quick */
 #include "server_test.h"
 
 #include "rank_cases.h"

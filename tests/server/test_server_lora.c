@@ -1,5 +1,6 @@
 /* linnet serve --lora and --lora-dir: adapters in /v1/models, chosen by `model` in every kind of body, beside
  * requests without one; loaded, replaced and unloaded while requests run. */
+/* run: quick */
 #include "server_test.h"
 
 #include "base/file.h"

@@ -1,5 +1,6 @@
 /* Calls of tools over HTTP, in the three forms of the API, with a model that writes one call and ends: its
  * generation_config.json forbids every token but one, which is a text and a call, and the end. */
+/* run: quick */
 #include "server_test.h"
 #include "../think_model.h"
 

@@ -1,6 +1,7 @@
 /* BPE merging compared with the plain rule ("merge the pair of lowest rank, the leftmost on ties, until
  * none is left"), on random models whose merges are in no natural order and on words of every length: the
  * algorithms for short and for long words, the split into segments and the cache must all agree. */
+/* run: quick asan */
 #include "vectors.h"
 
 enum { LETTERS = 4, TOKENS = 40, LENGTH = 400 };

@@ -1,5 +1,6 @@
 /* Streaming detokenisation: the pieces together are the whole text, and every piece consists of whole
  * characters, whatever the ids are. Also the built-in chat formats, and the time that hard texts take. */
+/* run: slow asan */
 #include "vectors.h"
 #include "chat/fixed_forms.h"
 

@@ -4,6 +4,7 @@
  *
  * Table-driven: each family's real tokenizer with a template of that family, every control token of it, in
  * several positions and contexts. */
+/* run: slow */
 #include "tokenizer/control_tokens.h"
 #include "chat/chat_template.h"
 #include "vectors.h"

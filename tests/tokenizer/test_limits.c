@@ -1,5 +1,6 @@
 /* Tokenizers of the size of the largest real ones: Llasa adds 65,800 tokens to Llama 3.2's, and its
  * tokenizer_config.json repeats each of them. */
+/* run: quick */
 #include "../io/io_test.h"
 
 #include "tokenizer/tokenizer.h"

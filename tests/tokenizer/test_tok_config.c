@@ -1,5 +1,6 @@
 /* Directories whose other files define tokens, compared with what transformers makes of them
  * (config.jsonl, written by make_config.py), and files that are refused. */
+/* run: slow asan */
 #include "vectors.h"
 
 #include "tokenizer/tokenizer_internal.h"

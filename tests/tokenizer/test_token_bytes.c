@@ -1,4 +1,5 @@
 /* The bytes of single tokens (ln_tok_bytes): those of a text's tokens, joined, are the text. */
+/* run: quick */
 #include "../base/cm.h"
 
 #include "tokenizer/tokenizer.h"

@@ -1,5 +1,6 @@
 /* Small tokenizers that cover every step and flag, compared with the reference (cases.jsonl, written by
  * make_cases.py), and every malformed file of the catalogue of bad inputs, under its id there. */
+/* run: quick asan */
 #include "tokenizer/tokenizer_internal.h"
 #include "vectors.h"
 

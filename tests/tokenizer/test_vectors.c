@@ -1,6 +1,7 @@
 /* Every test vector of eleven real tokenizers: the same ids, the same text, and the streamed text equal to
  * the whole. Known differences of the reference that do not follow from a tokenizer.json are listed in
  * known_differences.jsonl and are in no family's file. */
+/* run: slow */
 #include "vectors.h"
 
 typedef struct check {

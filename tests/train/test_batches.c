@@ -1,4 +1,5 @@
 /* The order of samples, their packing into micro-batches, and the schedules of the learning rate. */
+/* run: quick */
 #include "../common.h"
 
 #include "train/batches.h"

@@ -1,5 +1,6 @@
 /* Checkpoints: a save is whole or not at all, whatever call of it is the last; damaged ones are named and
  * passed over; what was saved is read back to the same bits. */
+/* run: quick */
 #include "../common.h"
 
 #include "io/io.h"

@@ -1,4 +1,5 @@
 /* Training data: the four kinds of samples, their masks, the length limit, and what is refused. */
+/* run: quick */
 #include "../common.h"
 
 #include "base/json.h"

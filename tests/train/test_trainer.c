@@ -1,5 +1,6 @@
 /* The trainer: what torch and peft make of the same start (tests/golden/trainer), the same bits after any
  * interruption, and what is refused. */
+/* run: quick */
 #include "../common.h"
 
 #include "base/json.h"

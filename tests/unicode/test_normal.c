@@ -2,6 +2,7 @@
  * every code point among marks of other combining classes, random runs of marks and letters, and the
  * mappings of utf8proc. The texts of a block are hashed, so that the file stays small; a hash that differs
  * is reported with the normalizer and the block. */
+/* run: slow */
 #include "../tokenizer/vectors.h"
 
 #include "tokenizer/tokenizer_internal.h"

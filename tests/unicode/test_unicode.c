@@ -1,6 +1,7 @@
 /* Facts about characters that the tokenizer relies on, checked for every code point: which ones
  * normalization never changes, the byte-level alphabet, and the character classes of patterns. The normal
  * forms are in test_normal.c. */
+/* run: quick */
 #include "../tokenizer/vectors.h"
 
 #include "tokenizer/tokenizer_internal.h"

@@ -1,5 +1,6 @@
 /* Bodies of requests: every field of body_fields.def, its type and its range, and what fields mean together.
  */
+/* run: quick */
 #include "wire_test.h"
 
 static void defaults(void **state) {

@@ -1,6 +1,7 @@
 /* Hostile values for every field of a request's body (R-1), every pair of fields at the ends of their ranges
  * (R-47), and bodies that are small as texts and large as trees (R-8, R-46). A body is accepted with values
  * in range or refused with the name of a field; memory is bounded and all of it is freed. */
+/* run: quick */
 #include "wire_test.h"
 
 #include "wire/body.h"

@@ -1,4 +1,5 @@
 /* The form of an answer in bodies: response_format, and other engines' names. */
+/* run: quick */
 #include "wire_test.h"
 
 /* Asserts that the body is taken, and which form it asks for. */

@@ -1,4 +1,5 @@
 /* Bodies with tools: which calls a request asks for, and how answers and streams show them. */
+/* run: quick */
 #include "wire_test.h"
 
 #define F                                                                                                  \
