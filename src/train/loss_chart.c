@@ -1,9 +1,11 @@
 /* loss.svg: the loss of training and validation against the step.
  *
- * The loss of each step is noisy, so that it is drawn thin and pale, with its exponential mean over it; the
- * losses of validations are points with a line, the lowest one labelled. The axis of the loss is linear, or
- * logarithmic where the losses span more than a factor of eight. At most 1,000 points of a line are drawn: of
- * longer runs the mean of equal stretches. */
+ * The loss of each step is noisy, so that it is drawn thin and pale, with its moving mean over it; the losses
+ * of validations are points with a line, the lowest one labelled. The axis of the loss is linear, or
+ * logarithmic if the losses span more than a factor of eight. Means are taken on the scale of the axis, and
+ * the window of the moving mean is centred on its step: so the smoothed line lies within the losses around
+ * it, however steeply they fall. At most 1,000 points of a line are drawn: of longer runs the mean of equal
+ * stretches. */
 #include "../base/c_locale.h"
 #include "../base/elementary.h"
 #include "run_record.h"
@@ -25,10 +27,13 @@ static double x_of(const chart *c, double step) {
     return LEFT + (WIDTH - LEFT - RIGHT) * step / (double)c->last;
 }
 static double scaled(const chart *c, double v) { return c->logarithmic ? ln_log64(v) : v; }
-static double y_of(const chart *c, double loss) {
+/* v: a loss on the scale of the axis. */
+static double y_of_scaled(const chart *c, double v) {
     const double a = scaled(c, c->low), b = scaled(c, c->high);
-    const double v = scaled(c, loss < c->low ? c->low : loss > c->high ? c->high : loss);
-    return TOP + (HEIGHT - TOP - BOTTOM) * (b - v) / (b - a);
+    return TOP + (HEIGHT - TOP - BOTTOM) * (b - LN_MAX(a, LN_MIN(v, b))) / (b - a);
+}
+static double y_of(const chart *c, double loss) {
+    return y_of_scaled(c, scaled(c, LN_MAX(c->low, LN_MIN(loss, c->high))));
 }
 
 /* ---- ranges ---- */
@@ -109,24 +114,40 @@ static void step_axis(const chart *c) {
 
 /* ---- lines ---- */
 
-/* A line through the points: means of stretches of `every` points, or of the exponential mean with the factor
- * `keep` for what was before (0: the points themselves). */
-static void line(const chart *c, const train_point *p, size_t n, double keep, const char *style) {
+/* A sum of the finite losses of consecutive points, on the scale of the axis. */
+typedef struct window {
+    double sum;
+    size_t n;
+} window;
+static void change(const chart *c, window *w, const train_point *p, bool adds) {
+    if (!isfinite(p->loss)) return;
+    w->sum += adds ? scaled(c, p->loss) : -scaled(c, p->loss);
+    w->n += adds ? 1 : (size_t)-1;
+}
+
+/* Draws a line through the points: means of stretches of `every` points, each of which is the mean of up to
+ * `reach` points before it, itself and as many after it (reach 0: the points themselves). */
+static void line(const chart *c, const train_point *p, size_t n, size_t reach, const char *style) {
     const size_t every = (n + MOST_POINTS - 1) / MOST_POINTS;
-    double mean = 0, weight = 0, sum = 0;
-    size_t m = 0;
+    window near = {0};
+    double sum = 0;
+    size_t m = 0, from = 0, to = 0; /* near: of the points [from, to) */
     ln_str_addf(c->s, "<polyline fill=\"none\" %s points=\"", style);
     for (size_t i = 0; i < n; i++) {
+        const size_t r = LN_MIN(reach, LN_MIN(i, n - 1 - i));
+        while (to < i + r + 1) change(c, &near, &p[to++], true);
+        while (from < i - r) change(c, &near, &p[from++], false);
         if (!isfinite(p[i].loss)) continue;
-        mean = keep * mean + (1 - keep) * p[i].loss; /* divided by the sum of the weights: no bias to 0 */
-        weight = keep * weight + (1 - keep);
-        sum += mean / weight;
+        sum += near.sum / (double)near.n;
         if (++m < every && i + 1 < n) continue;
-        ln_str_addf(c->s, "%.1f,%.1f ", x_of(c, (double)p[i].step), y_of(c, sum / (double)m));
+        ln_str_addf(c->s, "%.1f,%.1f ", x_of(c, (double)p[i].step), y_of_scaled(c, sum / (double)m));
         sum = 0, m = 0;
     }
     ln_str_adds(c->s, "\"/>\n");
 }
+
+/* How many steps on each side the smoothed line takes: a fiftieth of the run. */
+static size_t reach_of(size_t n_steps) { return LN_MAX((size_t)1, LN_MIN(n_steps / 50, (size_t)100)); }
 
 static void valid_points(const chart *c, const train_point *p, size_t n) {
     size_t best = 0;
@@ -168,7 +189,7 @@ void train_chart(ln_str *s, const train_point *steps, size_t n_steps, const trai
     loss_axis(&c);
     step_axis(&c);
     line(&c, steps, n_steps, 0, "stroke=\"#9fc8d6\" stroke-width=\"1\"");
-    line(&c, steps, n_steps, n_steps > 20 ? 0.9 : 0.5, "stroke=\"#1f6f8b\" stroke-width=\"2.2\"");
+    line(&c, steps, n_steps, reach_of(n_steps), "stroke=\"#1f6f8b\" stroke-width=\"2.2\"");
     if (n_valids > 0) {
         line(&c, valids, n_valids, 0, "stroke=\"#d1495b\" stroke-width=\"1.6\"");
         valid_points(&c, valids, n_valids);
