@@ -1627,7 +1627,8 @@ typedef struct ln_adamw {
     double lr, beta1, beta2, eps, weight_decay;
 } ln_adamw;
 LN_DEFAULT(ln_adamw) /* lr 1e-5, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 0.01 */
-/* Updates n trainables by their gradients. The graph keeps the moments of each and the number t of calls. */
+/* Updates n different trainables by their gradients. The graph keeps the moments of each and the number t of
+ * calls. LN_ENUMERIC: a gradient, or what would become of a value, is NaN or infinite; nothing is updated. */
 LN_API LN_MUST_CHECK ln_status ln_graph_adamw(ln_graph *graph, const ln_adamw *how, const int32_t *params,
                                               const float *const *grads, size_t n, ln_error *err);
 /* Forgets the moments and the number of calls. */

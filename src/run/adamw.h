@@ -18,6 +18,10 @@ typedef struct ln_adamw_rates {
 void ln_adamw_update(const ln_adamw_rates *o, int64_t t, int64_t n, float *p, const float *g, double by,
                      float *m, float *v);
 
+/* Returns whether such a step leaves finite numbers in p, m and v. */
+bool ln_adamw_is_finite(const ln_adamw_rates *o, int64_t t, int64_t n, const float *p, const float *g,
+                        double by, const float *m, const float *v);
+
 /* The sum of the squares of n elements, in order, added to `sum`. */
 double ln_square_sum(const float *g, int64_t n, double sum);
 

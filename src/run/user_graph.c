@@ -454,13 +454,25 @@ ln_status ln_user_graph_adamw(ln_user_graph *u, const ln_adamw_rates *rates, con
         bound *b = bound_of(u, params[i]);
         if (!b || !b->trainable)
             return ln_fail(err, LN_EUSAGE, "value %d of the graph: expected a trainable", params[i]);
+        for (size_t k = 0; k < i; k++)
+            if (params[k] == params[i])
+                return ln_fail(err, LN_EUSAGE, "value %d of the graph: expected it once, found it twice",
+                               params[i]);
         if (!b->m) b->m = ln_zalloc((size_t)b->n, sizeof *b->m);
         if (!b->v) b->v = ln_zalloc((size_t)b->n, sizeof *b->v);
         if (!b->m || !b->v) return LN_OOM(err, "moments of AdamW");
     }
+    for (size_t i = 0; i < n; i++) {
+        const bound *b = bound_of(u, params[i]);
+        if (!ln_adamw_is_finite(rates, u->t + 1, b->n, b->data, grads[i], 1, b->m, b->v))
+            return ln_fail(err, LN_ENUMERIC,
+                           "value %d of the graph: its gradient, or what the step makes of it, is NaN or "
+                           "infinite; nothing was updated: lower ln_adamw.lr, or leave this step out",
+                           params[i]);
+    }
     u->t++;
     for (size_t i = 0; i < n; i++) {
-        bound *b = bound_of(u, params[i]);
+        const bound *b = bound_of(u, params[i]);
         ln_adamw_update(rates, u->t, b->n, b->data, grads[i], 1, b->m, b->v);
     }
     return LN_OK;

@@ -82,15 +82,21 @@ static double gradient_factor(const train_trainer *t, int64_t n_counted, double 
     return LN_MIN(factor, 1.0) / (double)n_counted;
 }
 
-static void update(train_trainer *t, double lr, double by) {
+/* Updates the parameters, or none of them and returns false where a value would not be finite. */
+static bool update(train_trainer *t, double lr, double by) {
     size_t n;
     const ln_train_param *x = ln_train_program_params(t->program, &n);
     const ln_adamw_rates rates = {
         .lr = lr, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = t->how.weight_decay};
+    for (size_t i = 0; i < n; i++)
+        if (!ln_adamw_is_finite(&rates, t->state.n_updates + 1, x[i].rows * x[i].cols, x[i].value, x[i].grad,
+                                by, t->state.params[i].m, t->state.params[i].v))
+            return false;
     t->state.n_updates++;
     for (size_t i = 0; i < n; i++)
         ln_adamw_update(&rates, t->state.n_updates, x[i].rows * x[i].cols, x[i].value, x[i].grad, by,
                         t->state.params[i].m, t->state.params[i].v);
+    return true;
 }
 
 static ln_status not_finite(const train_trainer *t, ln_error *err) {
@@ -115,8 +121,7 @@ static ln_status run_step(train_trainer *t, ln_step_report *out, ln_error *err) 
     out->n_targets = s.n_counted;
     out->lr =
         t->how.lr * train_lr_factor((train_schedule)t->how.schedule, out->step, t->how.warmup, out->steps);
-    out->skipped = !s.finite || !isfinite(out->grad_norm);
-    if (!out->skipped) update(t, out->lr, by);
+    out->skipped = !s.finite || !isfinite(out->grad_norm) || !update(t, out->lr, by);
     return LN_OK;
 }
 

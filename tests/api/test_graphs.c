@@ -151,6 +151,36 @@ static void adamw_minimises_and_decays(void **s) {
     ln_graph_free(&g);
 }
 
+/* A step that would store NaN or infinity is refused, and changes neither values nor moments nor t. */
+static void adamw_keeps_values_finite(void **s) {
+    (void)s;
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 1e30f};
+    ln_graph *g = new_graph(LN_DEVICE_CPU), *fresh = new_graph(LN_DEVICE_CPU);
+    const int32_t x = scalar(g, 10), y = scalar(g, 2), xy[] = {x, y}, twice[] = {x, x};
+    const int32_t fx = scalar(fresh, 10), fy = scalar(fresh, 2), fxy[] = {fx, fy};
+    float good = 0.5f, wrong, value, want;
+    const float *const mixed[] = {&good, &wrong}, *const grads[] = {&good, &good};
+    ln_adamw how = ln_adamw_default();
+    how.lr = 0.1;
+    for (int step = 0; step < 4; step++) {
+        wrong = bad[step];
+        FAILS(LN_ENUMERIC, "NaN or infinite", ln_graph_adamw(g, &how, xy, mixed, 2, err));
+        OK(ln_graph_adamw(g, &how, xy, grads, 2, err));
+        OK(ln_graph_adamw(fresh, &how, fxy, grads, 2, err));
+    }
+    how.lr = 1e300;
+    FAILS(LN_ENUMERIC, "lr", ln_graph_adamw(g, &how, xy, grads, 2, err));
+    FAILS(LN_EUSAGE, "twice", ln_graph_adamw(g, &how, twice, grads, 2, err));
+    OK(ln_graph_get(g, x, &value, err));
+    OK(ln_graph_get(fresh, fx, &want, err));
+    assert_true(value == want);
+    OK(ln_graph_get(g, y, &value, err));
+    OK(ln_graph_get(fresh, fy, &want, err));
+    assert_true(value == want);
+    ln_graph_free(&g);
+    ln_graph_free(&fresh);
+}
+
 /* v . (J t), by both products, for a graph of all ops with a rule. */
 static void jacobian_products_agree(void **s) {
     (void)s;
@@ -222,6 +252,7 @@ int main(void) {
                                        cmocka_unit_test(matrices_have_the_known_gradients),
                                        cmocka_unit_test(losses_have_the_known_values),
                                        cmocka_unit_test(adamw_minimises_and_decays),
+                                       cmocka_unit_test(adamw_keeps_values_finite),
                                        cmocka_unit_test(jacobian_products_agree),
                                        cmocka_unit_test(mistakes_are_named)};
     return cmocka_run_group_tests_name("graphs", tests, NULL, NULL);
