@@ -304,7 +304,8 @@ void ln_train_program_init(ln_train_program *p, uint64_t seed) {
 static ln_status check_batch(const ln_train_program *p, const ln_train_batch *b, ln_error *err) {
     bool good = b->n_rows >= 0 && b->n_rows <= p->bounds.T && b->n_seqs >= 0 && b->n_seqs <= p->bounds.B &&
                 b->row0[0] == 0 && b->row0[b->n_seqs] == b->n_rows;
-    for (int32_t i = 0; good && i < b->n_seqs; i++) good = b->row0[i] < b->row0[i + 1];
+    for (int32_t i = 0; good && i < b->n_seqs; i++)
+        good = b->row0[i] < b->row0[i + 1] && (!b->lengths || b->lengths[i] >= b->row0[i + 1] - b->row0[i]);
     for (int32_t r = 0; good && r < b->n_rows; r++)
         good = b->ids[r] >= 0 && b->ids[r] < p->spec->V && b->targets[r] < p->spec->V;
     if (good) return LN_OK;
@@ -327,7 +328,7 @@ static void write_step(ln_train_program *p, const ln_train_batch *b, ln_train_re
     for (int32_t q = 0; q < b->n_seqs; q++) {
         const uint64_t sample = b->samples ? b->samples[q] : (uint64_t)q;
         ln_step_row0(s)[q] = b->row0[q];
-        ln_step_n_prompt(s)[q] = b->row0[q + 1] - b->row0[q];
+        ln_step_n_prompt(s)[q] = b->lengths ? b->lengths[q] : b->row0[q + 1] - b->row0[q];
         ln_step_slot(s)[q] = 0;
         samples[2 * q] = (int32_t)(uint32_t)sample;
         samples[2 * q + 1] = (int32_t)(uint32_t)(sample >> 32);

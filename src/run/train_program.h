@@ -57,9 +57,12 @@ typedef struct ln_train_sizes {
 /* One micro-batch; all arrays are borrowed during the call. Sequences follow each other without padding. */
 typedef struct ln_train_batch {
     int32_t n_rows, n_seqs;
-    const int32_t *ids;      /* [n_rows] */
-    const int32_t *row0;     /* [n_seqs + 1] first row of each sequence; row0[n_seqs] = n_rows */
-    const int32_t *targets;  /* [n_rows] the id that a row predicts; below 0: it does not count */
+    const int32_t *ids;     /* [n_rows] */
+    const int32_t *row0;    /* [n_seqs + 1] first row of each sequence; row0[n_seqs] = n_rows */
+    const int32_t *targets; /* [n_rows] the id that a row predicts; below 0: it does not count */
+    /* [n_seqs] tokens of the whole text whose first rows each sequence has, which decide the frequencies of a
+     * dynamic rope; NULL: the rows are the text. */
+    const int32_t *lengths;
     const float *weights;    /* [n_rows] of the losses; NULL: 1 */
     const uint64_t *samples; /* [n_seqs] number of the sample's use, the same for no two uses, for dropout;
                                 NULL: the number of the sequence in the batch */

@@ -23,7 +23,8 @@ ln_trained train_matrix(const train_trainer *t, size_t i) {
 static const train_sample *sample_at(const train_data *d, uint32_t i) { return &d->samples[i]; }
 
 /* Appends the rows of a sample: row t predicts token t + 1. Rows after the last counted target are left out,
- * since nothing depends on them. Returns the rows after them. */
+ * since nothing but a dynamic rope depends on them, which follows ln_train_batch.lengths. Returns the rows
+ * after them. */
 static int32_t add_rows(train_trainer *t, const train_data *d, uint32_t i, int32_t at) {
     const train_sample *s = sample_at(d, i);
     const uint32_t *ids = d->ids + s->at;
@@ -50,11 +51,13 @@ static ln_status run_samples(train_trainer *t, const train_data *d, size_t n, ui
     for (size_t i = 0; i < n; i++) t->sizes[i] = sample_at(d, t->chosen[i])->n;
     train_pack(t->sizes, n, (uint64_t)t->info.n_rows, t->bins, t->scratch, &n_bins);
     for (size_t b = 0; b < n_bins; b++) {
-        ln_train_batch batch = {.ids = t->ids, .row0 = t->row0, .targets = t->targets, .samples = t->uses};
+        ln_train_batch batch = {
+            .ids = t->ids, .row0 = t->row0, .lengths = t->lengths, .targets = t->targets, .samples = t->uses};
         ln_train_result r;
         for (size_t i = 0; i < n; i++) {
             if (t->bins[i] != b) continue;
             t->uses[batch.n_seqs] = use0 + i;
+            t->lengths[batch.n_seqs] = (int32_t)t->sizes[i];
             t->row0[batch.n_seqs++] = batch.n_rows;
             batch.n_rows = add_rows(t, d, t->chosen[i], batch.n_rows);
             out->n_tokens += t->sizes[i];

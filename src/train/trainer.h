@@ -38,6 +38,7 @@ struct train_trainer {
     uint32_t *chosen, *sizes, *bins; /* [most], most: the larger of per_step and EVAL_SAMPLES */
     uint64_t *scratch;               /* [2 most] */
     int32_t *ids, *row0, *targets;   /* [n_rows], [most + 1], [n_rows] */
+    int32_t *lengths;                /* [most] */
     uint64_t *uses;                  /* [most] */
 };
 

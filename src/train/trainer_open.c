@@ -346,9 +346,11 @@ static ln_status make_scratch(train_trainer *t, ln_error *err) {
     t->scratch = ln_arena_alloc(&t->arena, 2 * most * sizeof *t->scratch);
     t->uses = ln_arena_alloc(&t->arena, most * sizeof *t->uses);
     t->row0 = ln_arena_alloc(&t->arena, (most + 1) * sizeof *t->row0);
+    t->lengths = ln_arena_alloc(&t->arena, most * sizeof *t->lengths);
     t->ids = ln_arena_alloc(&t->arena, rows * sizeof *t->ids);
     t->targets = ln_arena_alloc(&t->arena, rows * sizeof *t->targets);
-    if (!t->chosen || !t->sizes || !t->bins || !t->scratch || !t->uses || !t->row0 || !t->ids || !t->targets)
+    if (!t->chosen || !t->sizes || !t->bins || !t->scratch || !t->uses || !t->row0 || !t->lengths ||
+        !t->ids || !t->targets)
         return LN_OOM(err, "a micro-batch");
     return train_order_open(&t->order, t->n_train, t->how.seed, !t->how.no_shuffle, err);
 }
