@@ -84,23 +84,6 @@ static ln_status make_mode(ln_train_program *p, int which, int n_recompute, ln_e
     return ln_program_make(g, &m->lowering, &plan, &g->arena, &m->program, err);
 }
 
-/* Makes the program of training with as many recomputed layers as the options ask for. */
-static ln_status make_training(ln_train_program *p, ln_error *err) {
-    const int L = p->spec->L, asked = p->opt.n_recompute;
-    if (asked >= 0) {
-        p->sizes.n_recompute = LN_MIN(asked, L);
-        return make_mode(p, TRAIN, p->sizes.n_recompute, err);
-    }
-    for (int quarter = 0;; quarter++) {
-        p->sizes.n_recompute = (L * quarter + 3) / 4;
-        LN_TRY(make_mode(p, TRAIN, p->sizes.n_recompute, err));
-        const uint64_t bytes = (uint64_t)p->modes[TRAIN].program.temp_bytes;
-        if (quarter == 4 || !p->opt.activation_limit || bytes <= p->opt.activation_limit) return LN_OK;
-        ln_graph_close(&p->modes[TRAIN].graph);
-        p->modes[TRAIN] = (mode){0};
-    }
-}
-
 /* ---- sizes ---- */
 
 static size_t aligned(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
@@ -163,7 +146,8 @@ static ln_status describe(ln_train_program *p, ln_error *err) {
     p->bounds = (ln_bounds){.T = o->n_chunk, .N = o->n_chunk, .B = o->n_seqs};
     LN_TRY(ln_run_open_device(o, &p->ops, &p->dev, &p->info, err));
     LN_TRY(make_mode(p, EVALUATE, 0, err));
-    LN_TRY(make_training(p, err));
+    p->sizes.n_recompute = LN_MIN(p->opt.n_recompute, p->spec->L);
+    LN_TRY(make_mode(p, TRAIN, p->sizes.n_recompute, err));
     return take_sizes(p, err);
 }
 

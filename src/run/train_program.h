@@ -23,11 +23,7 @@ typedef struct ln_train_options {
      * (ln_run_options); other fields are not read. */
     ln_run_options run;
     ln_lora lora;
-    /* Layers whose activations are computed again for the gradients, from the first on; -1: none, a quarter,
-     * half, three quarters or all of the layers, the first of these with which activations take at most
-     * activation_limit bytes, and all where none does. */
-    int n_recompute;
-    uint64_t activation_limit; /* 0: no limit */
+    int n_recompute; /* layers whose activations are computed again for the gradients, from the first on */
 } ln_train_options;
 
 /* A matrix that is trained, f32 in host memory. `value` is the caller's to read and write between steps;

@@ -165,23 +165,28 @@ static void sum_plan(train_trainer *t, const ln_train_sizes *z, uint64_t here) {
     f->fits = f->peak_bytes <= f->available_bytes;
 }
 
-/* Measures the program for so many rows: with no recomputation, else with as much of it as lets the rest fit
- * into what is available. */
+/* Measures the program for so many rows: with no recomputation, else with that of a quarter, half, three
+ * quarters or all of the layers, the first with which the whole run fits into what is available. If none
+ * fits, the plan is the smallest of them. So a run that fits into some memory fits into any larger one. */
 static ln_status measure(train_trainer *t, int64_t rows, uint64_t here, ln_error *err) {
     ln_train_options *o = &t->program_options;
-    ln_trainer_info *f = &t->info;
-    ln_train_sizes z;
+    const int L = t->m->spec.L;
+    ln_train_sizes least = {0};
+    uint64_t least_peak = UINT64_MAX;
     set_program_bounds(t, rows);
-    o->n_recompute = 0;
-    LN_TRY(ln_train_program_measure(&t->m->spec, &t->m->weights, o, &z, err));
-    sum_plan(t, &z, here);
-    if (f->fits) return LN_OK;
-    const uint64_t rest = f->peak_bytes - z.activation_bytes;
     o->n_recompute = -1;
-    o->activation_limit = f->available_bytes > rest ? f->available_bytes - rest : 1;
-    LN_TRY(ln_train_program_measure(&t->m->spec, &t->m->weights, o, &z, err));
-    o->n_recompute = z.n_recompute;
-    sum_plan(t, &z, here);
+    for (int quarter = 0; quarter <= 4; quarter++) {
+        const int n = (L * quarter + 3) / 4;
+        ln_train_sizes z;
+        if (n == o->n_recompute) continue; /* of very few layers */
+        o->n_recompute = n;
+        LN_TRY(ln_train_program_measure(&t->m->spec, &t->m->weights, o, &z, err));
+        sum_plan(t, &z, here);
+        if (t->info.fits) return LN_OK;
+        if (t->info.peak_bytes < least_peak) least = z, least_peak = t->info.peak_bytes;
+    }
+    o->n_recompute = least.n_recompute;
+    sum_plan(t, &least, here);
     return LN_OK;
 }
 
@@ -258,11 +263,12 @@ static ln_status check_plan(const train_trainer *t, ln_error *err) {
     char need[32], have[32];
     if (t->info.fits) return LN_OK;
     return ln_fail(err, LN_EMEMORY,
-                   "training needs %s (%llu bytes), %s are available (%s), with micro-batches of %lld "
-                   "tokens, the "
-                   "longest sample; lower ln_trainer_options.max_length or rank, or take a quantised model",
+                   "training needs %s (%llu bytes), %s (%llu bytes) are available (%s), with micro-batches "
+                   "of %lld tokens, the longest sample; lower ln_trainer_options.max_length or rank, or take "
+                   "a quantised model",
                    ln_bytes_text(need, t->info.peak_bytes), (unsigned long long)t->info.peak_bytes,
-                   ln_bytes_text(have, t->info.available_bytes), t->info.limit, (long long)t->info.n_rows);
+                   ln_bytes_text(have, t->info.available_bytes), (unsigned long long)t->info.available_bytes,
+                   t->info.limit, (long long)t->info.n_rows);
 }
 
 /* ---- the directory of the result ---- */
