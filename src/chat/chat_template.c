@@ -178,15 +178,13 @@ static ln_status text_part(const request *q, part p, ln_json *j, ln_error *err) 
     return j->type == LN_J_STRING ? LN_OK : ln_json_fail(j, err, "expected a text");
 }
 
-/* Parses "now": a time such as "2025-07-10T12:34:56", or a date. */
-static ln_status read_now(const request *q, struct tm *now, ln_error *err) {
+/* Parses a time such as "2025-07-10T12:34:56", or a date. */
+static ln_status parse_time(const char *text, size_t bytes, struct tm *now, ln_error *err) {
     static const char form[] = "dddd-dd-ddTdd:dd:dd";
     int v[6] = {0}, field = 0;
-    ln_json j;
-    ln_status st = text_part(q, NOW, &j, err);
-    bool good = st == LN_OK && (j.text_bytes == 10 || j.text_bytes >= sizeof form - 1);
-    for (size_t i = 0; good && i < LN_MIN(j.text_bytes, sizeof form - 1); i++) {
-        char c = j.text[i];
+    bool good = bytes == 10 || bytes >= sizeof form - 1;
+    for (size_t i = 0; good && i < LN_MIN(bytes, sizeof form - 1); i++) {
+        char c = text[i];
         if (form[i] != 'd') {
             good = c == form[i] || (form[i] == 'T' && c == ' ');
             field++;
@@ -195,8 +193,6 @@ static ln_status read_now(const request *q, struct tm *now, ln_error *err) {
             v[field] = v[field] * 10 + (c - '0');
         }
     }
-    ln_json_close(&j);
-    LN_TRY(st);
     good = good && v[1] >= 1 && v[1] <= 12 && v[2] >= 1 && v[2] <= 31 && v[3] < 24 && v[4] < 60 && v[5] < 61;
     if (!good) return ln_fail(err, LN_EINVALID, "request: \"now\": expected a time as 2025-07-10T12:34:56");
     *now = (struct tm){.tm_year = v[0] - 1900,
@@ -207,6 +203,21 @@ static ln_status read_now(const request *q, struct tm *now, ln_error *err) {
                        .tm_sec = v[5]};
     (void)timegm(now); /* computes the day of the week and of the year */
     return LN_OK;
+}
+
+/* Determines the time of a rendering, which the request or the caller states; *now is set to `time`, or to
+ * NULL for the current time. */
+static ln_status find_time(const request *q, const ln_conversation *talk, struct tm *time,
+                           const struct tm **now, ln_error *err) {
+    ln_json j;
+    *now = NULL;
+    if (!q->text[NOW] && !(talk && talk->now)) return LN_OK;
+    *now = time;
+    if (!q->text[NOW]) return parse_time(talk->now, strlen(talk->now), time, err);
+    ln_status st = text_part(q, NOW, &j, err);
+    if (st == LN_OK) st = parse_time(j.text, j.text_bytes, time, err);
+    ln_json_close(&j);
+    return st;
 }
 
 /* Sets a variable for each member of a JSON object. */
@@ -307,7 +318,8 @@ static ln_status check_messages(const request *q, ln_error *err) {
 static ln_status render(const ln_model_template *t, const char *json, size_t bytes, bool generate,
                         const ln_conversation *talk, ln_rendered *out, ln_error *err) {
     request q = {{0}, {0}};
-    struct tm now;
+    struct tm time;
+    const struct tm *now;
     LN_TRY(find_parts(&q, json, bytes, err));
     if (!q.text[MESSAGES] == !q.text[CONTEXT])
         return ln_fail(err, LN_EINVALID, "request: expected one of \"messages\" and \"context\", found %s",
@@ -319,8 +331,8 @@ static ln_status render(const ln_model_template *t, const char *json, size_t byt
                        "request: expected a \"template\", since no model or file was named");
     out->used = out->own;
     if (!out->own) LN_TRY(choose(t, q.text[TOOLS] != NULL, &out->used, err));
-    if (q.text[NOW]) LN_TRY(read_now(&q, &now, err));
-    LN_TRY(jinja_begin(&out->run, out->used, q.text[NOW] ? &now : NULL, err));
+    LN_TRY(find_time(&q, talk, &time, &now, err));
+    LN_TRY(jinja_begin(&out->run, out->used, now, err));
     if (q.text[CONTEXT]) LN_TRY(set_members(out->run, &q, CONTEXT, err));
     else LN_TRY(set_conversation(t, out->run, &q, generate, err));
     return talk ? set_arguments(out->run, talk, err) : LN_OK;
@@ -336,8 +348,11 @@ ln_status ln_model_template_request(const ln_model_template *t, const char *json
 /* Sets up the rendering of a conversation given as an array of messages. */
 static ln_status render_messages(const ln_model_template *t, const ln_conversation *talk, bool generate,
                                  ln_rendered *out, ln_error *err) {
+    struct tm time;
+    const struct tm *now;
     LN_TRY(choose(t, false, &out->used, err));
-    LN_TRY(jinja_begin(&out->run, out->used, NULL, err));
+    LN_TRY(find_time(&(request){{0}, {0}}, talk, &time, &now, err));
+    LN_TRY(jinja_begin(&out->run, out->used, now, err));
     LN_TRY(set_tokens(t, out->run, err));
     LN_TRY(jinja_set_text(out->run, "tools", NULL, 0, true, err));
     LN_TRY(jinja_set_text(out->run, "documents", NULL, 0, true, err));

@@ -34,6 +34,9 @@ typedef struct ln_conversation {
     /* A JSON object whose members become variables of the template (such as enable_thinking); NULL: none. */
     const char *kwargs;
     size_t kwargs_bytes;
+    /* The time that strftime_now() formats, as 2025-07-10T12:34:56; NULL: the current local time. A member
+     * "now" of `json` comes first. */
+    const char *now;
 } ln_conversation;
 /* Binds the model's tokenizer to its template: determines the control tokens that the template may
  * produce, and the text of bos_token where the configuration does not specify it. Must be called before

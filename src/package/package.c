@@ -242,6 +242,15 @@ bool ln_package_uses_template(const ln_package *m, const ln_prompt *p) {
     return !p->ids && (p->tmpl == LN_TEMPLATE_CHAT || (p->tmpl == LN_TEMPLATE_AUTO && m->has_template));
 }
 
+static ln_conversation talk_of(const ln_prompt *p) {
+    return (ln_conversation){.messages = p->messages,
+                             .n_messages = p->n_messages,
+                             .json = p->request,
+                             .json_bytes = p->request_bytes,
+                             .kwargs = p->template_args,
+                             .kwargs_bytes = p->template_args_bytes};
+}
+
 static ln_status check_talk(const ln_package *m, const ln_prompt *p, ln_error *err) {
     const char *what = p->system                   ? "ln_prompt.system"
                        : p->messages || p->request ? "a conversation"
@@ -277,8 +286,7 @@ ln_status ln_package_encode_prompt(const ln_package *m, const ln_prompt *p, ln_i
         return LN_OK;
     }
     LN_TRY(check_talk(m, p, err));
-    ln_conversation talk = {p->messages,      p->n_messages,    p->request,
-                            p->request_bytes, p->template_args, p->template_args_bytes};
+    ln_conversation talk = talk_of(p);
     if (p->messages) LN_TRY(check_messages(p->messages, p->n_messages, err));
     if (p->messages || p->request) return chat_prompt(m, &talk, out, err);
     LN_TRY(ln_package_check_text("the prompt", p->text, p->text_bytes, err));
@@ -295,8 +303,7 @@ ln_status ln_package_assistant_mask(const ln_package *m, const ln_prompt *p, ln_
                                     ln_error *err) {
     ln_ids ids = {0};
     ln_str mask = {0};
-    ln_conversation talk = {p->messages,      p->n_messages,    p->request,
-                            p->request_bytes, p->template_args, p->template_args_bytes};
+    ln_conversation talk = talk_of(p);
     ln_mask_report report;
     ln_status st = LN_OK;
     if (!p->messages == !p->request || p->text || p->ids)

@@ -238,7 +238,7 @@ static json_t *make_manifest(const train_state *s, const train_save *how, json_t
                   {"valid_step", (uint64_t)s->valid_step},
                   {"best_step", (uint64_t)s->best_step},
                   {"worse", (uint64_t)s->n_worse}};
-    json_t *m = json_pack("{s:O, s:O}", "settings", how->settings, "files", files);
+    json_t *m = json_pack("{s:O, s:s, s:O}", "settings", how->settings, "time", how->time, "files", files);
     bool ok = m != NULL;
     for (size_t i = 0; ok && i < LN_COUNT(counts); i++)
         ok = json_object_set_new(m, counts[i].name, json_integer((json_int_t)counts[i].value)) == 0;
@@ -396,7 +396,8 @@ ln_status train_checkpoint_read(const train_found *f, train_state *s, ln_error *
 }
 
 static bool is_input(const char *key) {
-    static const char *const keys[] = {"model", "tokenizer", "data", "valid", "init"};
+    static const char *const keys[] = {"model", "config", "tokenizer", "template",
+                                       "data",  "valid",  "samples",   "valid_samples"};
     for (size_t i = 0; i < LN_COUNT(keys); i++)
         if (strcmp(key, keys[i]) == 0) return true;
     return false;
@@ -411,9 +412,10 @@ ln_status train_settings_check(const train_found *f, const json_t *now, ln_error
     json_object_foreach((json_t *)(uintptr_t)now, key, v) {
         const json_t *old = json_object_get(then, key);
         if (json_equal((json_t *)(uintptr_t)old, v)) continue;
+        ln_str_addf(&s, "%s%s: ", s.len ? "; " : "", key);
         inputs = inputs || is_input(key);
-        ln_str_addf(&s, "%s%s: %s then, %s now", s.len ? "; " : "", key, ln_json_text(old, was),
-                    ln_json_text(v, is));
+        if (is_input(key)) ln_str_adds(&s, old ? "changed" : "not in the checkpoint of an older version");
+        else ln_str_addf(&s, "%s then, %s now", ln_json_text(old, was), ln_json_text(v, is));
     }
     json_object_foreach(then, key, v) {
         if (!json_object_get(now, key))

@@ -40,6 +40,7 @@ typedef struct train_state {
 /* What a checkpoint is written with. */
 typedef struct train_save {
     const json_t *settings;       /* an object: all that decides the bits of the run */
+    const char *time;             /* that the templates of the samples have written */
     const json_t *adapter_config; /* adapter_config.json */
     bool bf16;                    /* dtype of the adapter's file; the state is f32 */
     int keep;                     /* checkpoints that are kept, at least 2 */
@@ -67,8 +68,8 @@ ln_status train_checkpoint_verify(const char *path, json_t **manifest, ln_error 
 /* Reads the state into *s, whose params the caller has set up. LN_EINVALID: other parameters or shapes, or a
  * value that no run writes. */
 ln_status train_checkpoint_read(const train_found *f, train_state *s, ln_error *err);
-/* LN_EUSAGE where the settings of a checkpoint differ from `now`, LN_EINVALID where digests of the model or
- * the data are among them; the message lists the names and both values. */
+/* LN_EUSAGE if the settings of a checkpoint differ from `now`, LN_EINVALID if digests of the model or the
+ * data are among them; the message lists the names, with both values unless they are digests. */
 ln_status train_settings_check(const train_found *f, const json_t *now, ln_error *err);
 
 /* Removes what killed processes left in `dir`, that of checkpoints. Only for the process that holds the lock

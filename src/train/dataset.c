@@ -11,6 +11,7 @@ enum { MOST_LINE = 16 << 20, MOST_REPORTED = 20 };
 typedef struct loading {
     train_data *d;
     const ln_package *m;
+    const char *now;
     size_t most; /* tokens of a sample */
     ln_ids ids;
     ln_str mask;
@@ -156,7 +157,7 @@ static ln_status load_line(loading *l, char *text, size_t bytes, uint64_t number
     text += skip, bytes -= skip;
     if (is_blank(text, bytes)) return LN_OK;
     l->d->n_lines++;
-    st = train_line_read(l->m, text, bytes, &l->d->kind, &l->ids, &l->mask, &l->report, &why);
+    st = train_line_read(l->m, l->now, text, bytes, &l->d->kind, &l->ids, &l->mask, &l->report, &why);
     if (st == LN_OK) return add_sample(l, number, err);
     if (!is_of_line(st)) return ln_fail(err, st, "%s", why.message);
     note_bad(l, number, &why);
@@ -207,9 +208,22 @@ static ln_status check_all(const loading *l, ln_error *err) {
                                   : "");
 }
 
+/* The digest of what the model is trained on: it differs where another template, tokenizer or time makes
+ * other samples of the same file. */
+static void hash_samples(train_data *d) {
+    ln_sha256 h;
+    ln_sha256_open(&h);
+    for (size_t i = 0; i < d->n; i++) {
+        const uint64_t n = d->samples[i].n;
+        ln_sha256_add(&h, &n, sizeof n);
+        ln_sha256_add(&h, d->ids + d->samples[i].at, (size_t)n * sizeof *d->ids);
+    }
+    ln_sha256_hex(&h, d->samples_digest);
+}
+
 ln_status train_data_open(train_data *out, const ln_package *m, const char *path, int64_t max_length,
-                          ln_error *err) {
-    loading l = {.d = out, .m = m, .most = (size_t)max_length, .report = {.unread = out->unread}};
+                          const char *now, ln_error *err) {
+    loading l = {.d = out, .m = m, .now = now, .most = (size_t)max_length, .report = {.unread = out->unread}};
     int fd = -1;
     *out = (train_data){.kind = TRAIN_N_KINDS};
     LN_TRY(copy_path(out->path, path, err));
@@ -221,6 +235,7 @@ ln_status train_data_open(train_data *out, const ln_package *m, const char *path
     out->n_parted = l.report.n_parted;
     ln_sha256_hex(&l.digest, out->digest);
     if (st == LN_OK) st = check_all(&l, err);
+    if (st == LN_OK) hash_samples(out);
     ln_ids_free(&l.ids);
     ln_str_free(&l.mask);
     return st;

@@ -39,25 +39,26 @@ typedef struct train_data {
     size_t n_ids, cap_ids;
     train_sample *samples; /* [n] in the order of the file */
     size_t n, cap;
-    uint64_t n_counted;         /* targets of all samples */
-    uint32_t longest;           /* tokens of the longest sample */
-    size_t n_lines;             /* that are not blank */
-    size_t n_cut;               /* samples that were longer than the limit */
-    size_t n_dropped;           /* lines without a counted target */
-    uint64_t first_dropped;     /* the first of these lines */
-    size_t n_unmatched;         /* turns of the assistant that could not be located */
-    size_t n_parted;            /* turns that lack the end of the header of an answer */
-    char digest[LN_SHA256_HEX]; /* of the file's bytes */
-    char unread[256];           /* names of members that are not read, separated by commas; "" where none */
+    uint64_t n_counted;                 /* targets of all samples */
+    uint32_t longest;                   /* tokens of the longest sample */
+    size_t n_lines;                     /* that are not blank */
+    size_t n_cut;                       /* samples that were longer than the limit */
+    size_t n_dropped;                   /* lines without a counted target */
+    uint64_t first_dropped;             /* the first of these lines */
+    size_t n_unmatched;                 /* turns of the assistant that could not be located */
+    size_t n_parted;                    /* turns that lack the end of the header of an answer */
+    char digest[LN_SHA256_HEX];         /* of the file's bytes */
+    char samples_digest[LN_SHA256_HEX]; /* of the ids and of which of them count, sample by sample */
+    char unread[256]; /* names of members that are not read, separated by commas; "" where none */
 } train_data;
 
-/* Reads the file `path`; samples are cut to their first max_length tokens. The caller closes *out, after an
- * error too. LN_EINVALID: a line is bad; each of the first 20 is logged as an error with file and line, and
- * the message names the first one and their number. Also where no sample is left. LN_EUNSUPPORTED: the file
- * is compressed, Parquet or CSV, or needs a chat template that the model does not have. LN_EIO: the file
- * cannot be read. */
+/* Reads the file `path`; samples are cut to their first max_length tokens. `now`: the time that templates
+ * write, the same in all samples (ln_conversation). The caller closes *out, after an error too. LN_EINVALID:
+ * a line is bad; each of the first 20 is logged as an error with file and line, and the message names the
+ * first one and their number. Also where no sample is left. LN_EUNSUPPORTED: the file is compressed, Parquet
+ * or CSV, or needs a chat template that the model does not have. LN_EIO: the file cannot be read. */
 ln_status train_data_open(train_data *out, const ln_package *m, const char *path, int64_t max_length,
-                          ln_error *err);
+                          const char *now, ln_error *err);
 void train_data_close(train_data *d);
 /* Logs what was cut, dropped, not located and not read. */
 void train_data_say(const train_data *d);
@@ -68,15 +69,17 @@ void train_data_say(const train_data *d);
 ln_status train_data_paths(const char *data, const char *valid_file, char train[4096], char valid[4096],
                            ln_error *err);
 
-/* sample_reader.c: tokenises one line. *ids and *mask, one byte a token, are overwritten; mask[t] = 1:
- * predicting ids[t] counts. *kind: TRAIN_N_KINDS before the first line, then the kind of all. LN_EINVALID,
- * LN_EUNSUPPORTED: the line is bad; the message names neither file nor line. LN_EMEMORY. */
+/* sample_reader.c: tokenises one line; `now` as in train_data_open. *ids and *mask, one byte a token, are
+ * overwritten; mask[t] = 1: predicting ids[t] counts. *kind: TRAIN_N_KINDS before the first line, then the
+ * kind of all. LN_EINVALID, LN_EUNSUPPORTED: the line is bad; the message names neither file nor line.
+ * LN_EMEMORY. */
 typedef struct train_line_report {
     size_t n_unmatched; /* turns that could not be located */
     size_t n_parted;    /* turns that lack the end of the header of an answer */
     char *unread;       /* [256] names of members that are not read; new names are added */
 } train_line_report;
-ln_status train_line_read(const ln_package *m, const char *text, size_t bytes, train_kind *kind, ln_ids *ids,
-                          ln_str *mask, train_line_report *report, ln_error *err);
+ln_status train_line_read(const ln_package *m, const char *now, const char *text, size_t bytes,
+                          train_kind *kind, ln_ids *ids, ln_str *mask, train_line_report *report,
+                          ln_error *err);
 
 #endif

@@ -27,6 +27,7 @@ static const struct {
 
 typedef struct line_reader {
     const ln_package *m;
+    const char *now; /* that templates write */
     ln_json j;
     unsigned seen;
     ln_str text[N_MEMBERS]; /* PROMPT, COMPLETION, TEXT; MESSAGES, as JSON in the form that templates expect
@@ -351,10 +352,11 @@ static ln_status need_template(const ln_package *m, ln_error *err) {
                    "ln_options.chat_template, or write the samples as prompt and completion, or text");
 }
 
-static ln_status encode_talk(line_reader *r, const ln_conversation *talk, ln_error *err) {
+static ln_status encode_talk(line_reader *r, ln_conversation talk, ln_error *err) {
     ln_mask_report report;
     LN_TRY(need_template(r->m, err));
-    LN_TRY(ln_model_template_assistant_mask(r->m->tmpl, r->m->tok, talk, r->ids, r->mask, &report, err));
+    talk.now = r->now;
+    LN_TRY(ln_model_template_assistant_mask(r->m->tmpl, r->m->tok, &talk, r->ids, r->mask, &report, err));
     r->report->n_unmatched += report.n_unmatched;
     r->report->n_parted += report.n_parted;
     return LN_OK;
@@ -374,7 +376,7 @@ static ln_status encode_chat(line_reader *r, ln_error *err) {
     ln_str_adds(&s, "}");
     talk.json = s.data;
     talk.json_bytes = s.len;
-    const ln_status st = s.failed ? LN_OOM(err, "a sample") : encode_talk(r, &talk, err);
+    const ln_status st = s.failed ? LN_OOM(err, "a sample") : encode_talk(r, talk, err);
     ln_str_free(&s);
     return st;
 }
@@ -404,7 +406,7 @@ static ln_status encode_pair(line_reader *r, ln_error *err) {
     if (r->m->tmpl) {
         const ln_message turns[] = {{"user", p->data ? p->data : "", p->len},
                                     {"assistant", c->data ? c->data : "", c->len}};
-        return encode_talk(r, &(ln_conversation){.messages = turns, .n_messages = 2}, err);
+        return encode_talk(r, (ln_conversation){.messages = turns, .n_messages = 2}, err);
     }
     LN_TRY(encode_text(r, PROMPT, true, err));
     const size_t n = r->ids->n;
@@ -442,18 +444,19 @@ static ln_status check_ids(const line_reader *r, ln_error *err) {
     return LN_OK;
 }
 
-ln_status train_line_read(const ln_package *m, const char *text, size_t bytes, train_kind *kind, ln_ids *ids,
-                          ln_str *mask, train_line_report *report, ln_error *err) {
-    line_reader r = {.m = m, .ids = ids, .mask = mask, .report = report};
-    train_kind now = *kind;
+ln_status train_line_read(const ln_package *m, const char *now, const char *text, size_t bytes,
+                          train_kind *kind, ln_ids *ids, ln_str *mask, train_line_report *report,
+                          ln_error *err) {
+    line_reader r = {.m = m, .now = now, .ids = ids, .mask = mask, .report = report};
+    train_kind found = *kind;
     ln_json_open(&r.j, "JSON", text, bytes, LN_JSON_MAX_DEPTH);
     ids->n = mask->len = 0;
     ln_status st = read_members(&r, err);
     if (st == LN_OK && mask->failed) st = LN_OOM(err, "a sample");
-    if (st == LN_OK) st = find_kind(&r, &now, err);
-    if (st == LN_OK) st = encode_line(&r, now, err);
+    if (st == LN_OK) st = find_kind(&r, &found, err);
+    if (st == LN_OK) st = encode_line(&r, found, err);
     if (st == LN_OK) st = check_ids(&r, err);
-    if (st == LN_OK) *kind = now;
+    if (st == LN_OK) *kind = found;
     for (int k = 0; k < N_MEMBERS; k++) ln_str_free(&r.text[k]);
     ln_json_close(&r.j);
     return st;

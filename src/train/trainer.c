@@ -193,6 +193,7 @@ ln_status train_checkpoint(train_trainer *t, ln_error *err) {
                        ln_errno_text(why, errno));
     return train_checkpoint_write(path, &t->state,
                                   &(train_save){.settings = t->settings,
+                                                .time = t->time,
                                                 .adapter_config = t->adapter_config,
                                                 .bf16 = t->how.bf16,
                                                 .keep = t->how.keep},

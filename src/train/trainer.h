@@ -30,6 +30,7 @@ struct train_trainer {
     train_order order;
     train_state state;
     train_found found; /* the checkpoint that a resumed run begins with */
+    char time[32];     /* that templates write into samples: that of the start of the run, resumed or not */
     json_t *settings, *adapter_config;
     int lock; /* descriptor of `out`, locked; -1 */
     train_metrics metrics;

@@ -1,4 +1,5 @@
 /* Opening a run: options, data, the memory plan, the program, and the state before its first step. */
+#include "../base/c_locale.h"
 #include "../base/memory_use.h"
 #include "trainer.h"
 
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- options ---- */
@@ -104,14 +106,14 @@ static ln_status split(train_trainer *t, ln_error *err) {
 static ln_status read_data(train_trainer *t, ln_error *err) {
     char train[4096], valid[4096];
     LN_TRY(train_data_paths(t->how.data, t->how.valid, train, valid, err));
-    LN_TRY(train_data_open(&t->data, t->m, train, t->how.max_length, err));
+    LN_TRY(train_data_open(&t->data, t->m, train, t->how.max_length, t->time, err));
     train_data_say(&t->data);
     if (valid[0] && t->how.valid_split > 0)
         return ln_fail(err, LN_EUSAGE,
                        "ln_trainer_options.valid_split: expected 0, because %s has samples for validation",
                        valid);
     if (valid[0]) {
-        LN_TRY(train_data_open(&t->valid, t->m, valid, t->how.max_length, err));
+        LN_TRY(train_data_open(&t->valid, t->m, valid, t->how.max_length, t->time, err));
         train_data_say(&t->valid);
     }
     if (t->how.valid_split > 0 && t->data.n < 2)
@@ -236,6 +238,17 @@ static ln_status find_checkpoint(train_trainer *t, ln_error *err) {
     return there ? train_checkpoint_find(path, &t->found, err) : LN_OK;
 }
 
+/* Determines the time that templates write into the samples. A run that is resumed keeps that of its start,
+ * so that it continues with the same samples on another day. */
+static void set_time(train_trainer *t) {
+    const char *start = json_string_value(json_object_get(t->found.manifest, "time"));
+    const time_t clock = time(NULL);
+    struct tm now = {0};
+    if (start && (size_t)snprintf(t->time, sizeof t->time, "%s", start) < sizeof t->time) return;
+    (void)localtime_r(&clock, &now);
+    (void)ln_strftime(t->time, sizeof t->time, "%Y-%m-%dT%H:%M:%S", &now);
+}
+
 static ln_status begin(train_trainer **out, const ln_package *m, const ln_options *opt,
                        const ln_trainer_options *how, ln_error *err) {
     train_trainer *t = *out = ln_zalloc(1, sizeof *t);
@@ -245,6 +258,7 @@ static ln_status begin(train_trainer **out, const ln_package *m, const ln_option
     t->metrics.fd = -1;
     LN_TRY(take_options(t, opt, how, err));
     LN_TRY(find_checkpoint(t, err));
+    set_time(t);
     LN_TRY(read_data(t, err));
     fill_info(t);
     return plan(t, err);
@@ -412,7 +426,7 @@ ln_status train_first_sample(const ln_package *m, const ln_trainer_options *how,
     train_data d = {0};
     LN_TRY(check_options(how, err));
     LN_TRY(train_data_paths(how->data, how->valid, train, valid, err));
-    ln_status st = train_data_open(&d, m, train, LN_MIN(how->max_length, m->spec.n_ctx), err);
+    ln_status st = train_data_open(&d, m, train, LN_MIN(how->max_length, m->spec.n_ctx), NULL, err);
     if (st == LN_OK) {
         out->n_ids = d.samples[0].n;
         out->ids = ln_alloc(out->n_ids * sizeof *out->ids);

@@ -214,24 +214,43 @@ static json_t *seed_text(uint64_t seed) {
     return json_string(text);
 }
 
-/* What decides the bits of the run. The number of steps does where the learning rate depends on it. */
+/* The digest of the model's chat templates, that for tools included; also of those that a caller named. It is
+ * written with the result, whatever the samples are. */
+static void hash_template(const train_trainer *t, char hex[LN_SHA256_HEX]) {
+    ln_sha256 h;
+    size_t bytes = 0;
+    ln_sha256_open(&h);
+    const char *plain = t->m->tmpl ? ln_model_template_source(t->m->tmpl, &bytes) : NULL;
+    ln_sha256_add_text(&h, plain ? plain : "", plain ? bytes : 0);
+    const char *tools = t->m->tmpl ? ln_model_template_tools_source(t->m->tmpl, &bytes) : NULL;
+    ln_sha256_add_text(&h, tools ? tools : "", tools ? bytes : 0);
+    ln_sha256_hex(&h, hex);
+}
+
+/* What decides the bits of the run: the model as it is loaded, the samples and the options. The number of
+ * steps does if the learning rate depends on it. */
 static json_t *settings(const train_trainer *t, const ln_digests *of) {
     static const char *const schedules[] = {"constant", "linear", "cosine"};
     const ln_trainer_options *o = &t->how;
     const ln_lora *lora = &t->program_options.lora;
     const bool fixed = o->schedule != LN_SCHEDULE_CONSTANT;
-    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:o, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:s, s:I, s:I, "
+    char tmpl[LN_SHA256_HEX];
+    hash_template(t, tmpl);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:b, s:o, s:o, s:o, "
+                     "s:o, s:o, s:s, s:I, s:I, "
                      "s:I, s:I, s:I, "
                      "s:b, s:I, s:s, s:i}",
-                     "model", of->weights, "tokenizer", of->tokenizer, "data", t->data.digest, "valid",
-                     t->valid.digest, "rank", lora->rank, "scale", exact_number(lora->scale), "dropout",
-                     exact_number(lora->dropout), "targets", target_names(lora), "bf16", o->bf16, "lr",
-                     exact_number(o->lr), "clip", exact_number(o->clip), "weight_decay",
-                     exact_number(o->weight_decay), "valid_split", exact_number(o->valid_split), "seed",
-                     seed_text(o->seed), "schedule", schedules[o->schedule], "warmup", (json_int_t)o->warmup,
-                     "steps", (json_int_t)(fixed ? t->info.n_steps : 0), "batch", (json_int_t)o->batch,
-                     "accum", (json_int_t)o->accum, "max_length", (json_int_t)o->max_length, "shuffle",
-                     !o->no_shuffle, "rows", (json_int_t)t->info.n_rows, "numerics",
+                     "model", of->weights, "config", of->config, "tokenizer", of->tokenizer, "template", tmpl,
+                     "data", t->data.digest, "valid", t->valid.digest, "samples", t->data.samples_digest,
+                     "valid_samples", t->valid.samples_digest, "quantize", t->m->opt.quantize_bits, "rank",
+                     lora->rank, "scale", exact_number(lora->scale), "dropout", exact_number(lora->dropout),
+                     "targets", target_names(lora), "bf16", o->bf16, "lr", exact_number(o->lr), "clip",
+                     exact_number(o->clip), "weight_decay", exact_number(o->weight_decay), "valid_split",
+                     exact_number(o->valid_split), "seed", seed_text(o->seed), "schedule",
+                     schedules[o->schedule], "warmup", (json_int_t)o->warmup, "steps",
+                     (json_int_t)(fixed ? t->info.n_steps : 0), "batch", (json_int_t)o->batch, "accum",
+                     (json_int_t)o->accum, "max_length", (json_int_t)o->max_length, "shuffle", !o->no_shuffle,
+                     "rows", (json_int_t)t->info.n_rows, "numerics",
                      t->info.numerics == LN_EXACT ? "exact" : "fast", "device",
                      (int)t->program_options.run.device);
 }

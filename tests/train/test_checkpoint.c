@@ -55,10 +55,12 @@ static ln_status save(int64_t step, int keep, ln_error *err) {
     json_t *settings = json_pack("{s:i, s:s}", "seed", 7, "schedule", "linear"),
            *config = json_pack("{s:s, s:i}", "peft_type", "LORA", "r", 3);
     state_of(&m, step);
-    const ln_status st =
-        train_checkpoint_write(dir, &m.state,
-                               &(train_save){.settings = settings, .adapter_config = config, .keep = keep},
-                               err);
+    const ln_status st = train_checkpoint_write(dir, &m.state,
+                                                &(train_save){.settings = settings,
+                                                              .time = "2025-07-10T12:34:56",
+                                                              .adapter_config = config,
+                                                              .keep = keep},
+                                                err);
     json_decref(settings);
     json_decref(config);
     return st;
