@@ -249,6 +249,9 @@ void ln_train_program_close(ln_train_program **program) {
 }
 
 const ln_train_sizes *ln_train_program_sizes(const ln_train_program *p) { return &p->sizes; }
+const ln_program *ln_train_program_get(const ln_train_program *p, bool gradients) {
+    return &p->modes[gradients ? TRAIN : EVALUATE].program;
+}
 ln_train_param *ln_train_program_params(ln_train_program *p, size_t *n) {
     *n = p->n_params;
     return p->params;

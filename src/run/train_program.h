@@ -82,6 +82,9 @@ ln_status ln_train_program_open(ln_train_program **out, const ln_spec *s, const 
                                 ln_weight_cache *cache, const ln_train_options *opt, ln_error *err);
 void ln_train_program_close(ln_train_program **p);
 const ln_train_sizes *ln_train_program_sizes(const ln_train_program *p);
+/* The prepared program of training or, without `gradients`, of validation; for tools that print or compare
+ * programs. */
+const ln_program *ln_train_program_get(const ln_train_program *p, bool gradients);
 /* The parameters, *n of them: for each layer and slot in the order of weights.def first A, then B. */
 ln_train_param *ln_train_program_params(ln_train_program *p, size_t *n);
 /* Sets A to normal numbers of standard deviation 1 / sqrt(n_in), a function of seed and parameter alone, and
