@@ -24,6 +24,7 @@
 #include "../src/base/thread_pool.h"
 #include "../src/device/cpu/cpu.h"
 #include "../src/device/cpu/pack/bf12.h"
+#include "../tests/kernels/call_variant.h"
 #include "../tests/kernels/declared.h"
 
 #include <stdio.h>
@@ -63,7 +64,10 @@ static void job(void *user, int thread, int n_threads) {
 static double best_of(timed *u, int threads, const declared_call *m, const float *units, uint8_t *walked,
                       size_t walk_bytes, size_t bytes, uint8_t *outputs, size_t y_bytes) {
     const bool product = m->node.op == LN_OP_LINEAR, pages = m->pool_bytes > 0;
-    ln_affine affine = {.dtype = m->values[1].dtype, .enc = m->values[1].enc, .units = units};
+    ln_affine affine = {.dtype = m->values[1].dtype,
+                        .offset = m->values[1].dtype,
+                        .code = ln_encoding_groups(m->values[1].enc),
+                        .units = units};
     double cost = LN_MAX(m->flops / 2e9, ((double)bytes + m->bytes) / 400e6), best = 1e30;
     int reps = (int)LN_MAX(1.0, LN_MIN(1 / LN_MAX(cost, 1e-9), 2000.0));
     const size_t of_outputs = (size_t)(m->rows * u->call.out[0].pitch) * sizeof(float);
@@ -73,7 +77,8 @@ static double best_of(timed *u, int threads, const declared_call *m, const float
         for (int i = 0; i < reps; i++) {
             if (at + bytes > walk_bytes - 64) at = 0;
             affine.codes = walked + at; /* packed weights: any bytes are valid */
-            if (product) u->call.in[1].data = m->values[1].enc.bits ? (void *)&affine : walked + at;
+            if (product)
+                u->call.in[1].data = !ln_encoding_is_dense(m->values[1].enc) ? (void *)&affine : walked + at;
             else if (pages) u->call.in[m->node.op == LN_OP_ATTN_PAGED].data = walked + at;
             if (m->node.op == LN_OP_KV_WRITE) u->call.out[0].data = walked + at;
             if (outputs && m->node.op != LN_OP_KV_WRITE) { /* KV_WRITE writes to the pages in `walked` */
@@ -114,11 +119,12 @@ static void measure(const options *o, const declared *d, int64_t rows, uint8_t *
     how.per_row = o->fast && o->bits && ln_cpu_columns_per_row(o->isa, d->size[1]);
     declared_make(&m, d, &how);
     const ln_pvalue *w = &m.values[1];
-    size_t bytes = d->op == LN_OP_LINEAR
-                       ? (size_t)(ln_pack_blocks(d->size[0]) *
-                                  (o->bits ? ln_pack_block_bytes_q(w->enc, w->dtype, d->size[1])
-                                           : ln_pack_block_bytes(w->dtype, d->size[1])))
-                       : (size_t)m.pool_bytes;
+    size_t bytes =
+        d->op == LN_OP_LINEAR
+            ? (size_t)(ln_pack_blocks(d->size[0]) *
+                       (o->bits ? ln_pack_block_bytes_q(ln_encoding_groups(w->enc), w->dtype, d->size[1])
+                                : ln_pack_block_bytes(w->dtype, d->size[1])))
+            : (size_t)m.pool_bytes;
     const bool bf12 = o->bf12 && d->op == LN_OP_LINEAR;
     if (bf12) bytes = (size_t)ln_bf12_bytes(ln_pack_blocks(d->size[0]), d->size[1], 0);
     if (bytes + 64 > o->walk_bytes)
@@ -129,7 +135,7 @@ static void measure(const options *o, const declared *d, int64_t rows, uint8_t *
     ln_cpu_kernels(o->isa, &table);
     static timed u;
     u.call = declared_call_of(&m);
-    u.kernel = table.of[m.node.op][ln_call_variant(&u.call)];
+    u.kernel = table.of[m.node.op][call_variant(&u.call)];
     u.call.in[1].bf12 = bf12;
     if (bf12) fill_bf12(walked, o->walk_bytes, d->size[0], d->size[1], bytes);
     else fill(walked, o->walk_bytes);
@@ -220,7 +226,7 @@ static options parse(int argc, char **argv) {
         default: exit((fprintf(stderr, "kernel_speed: unknown flag %s\n", flag), 2));
         }
     }
-    if (o.bits && !ln_enc_bits_ok(o.bits))
+    if (o.bits && !ln_affine_bits_ok(o.bits))
         exit((fprintf(stderr, "kernel_speed: -q %d: no such width\n", o.bits), 2));
     if (o.bf12 && (o.bits || o.isa == LN_ISA_PLAIN))
         exit((fputs("kernel_speed: -d bf12: weights in bf16, on any ISA level but plain\n", stderr), 2));

@@ -73,11 +73,11 @@ static void *memory(int64_t bytes) {
     return p;
 }
 
-typedef void coefficients_fn(void *packed, const float *units, ln_enc enc, ln_dtype dtype, int64_t C,
+typedef void coefficients_fn(void *packed, const float *units, ln_groups enc, ln_dtype dtype, int64_t C,
                              int64_t lo, int64_t hi);
 /* Random weights of D outputs and C columns, 4 bits in groups of 64, packed as in fast numerics. */
 static ln_affine weight(int64_t D, int64_t C, coefficients_fn *coefficients) {
-    const ln_enc enc = {4, 64};
+    const ln_groups enc = {4, 64};
     const int64_t blocks = D / LN_PACK_NR, block = ln_pack_block_bytes_q(enc, LN_BF16, C),
                   words = 64 * (64 * 4 / 32);
     const float most = 0.02f * 8 * 1.3f, unit = most / ln_i8pair_weight_max(4);
@@ -100,7 +100,7 @@ static ln_affine weight(int64_t D, int64_t C, coefficients_fn *coefficients) {
         }
     }
     coefficients(w, units, enc, LN_BF16, C, 0, blocks);
-    return (ln_affine){.codes = w, .units = units, .dtype = LN_BF16, .enc = enc};
+    return (ln_affine){.codes = w, .units = units, .dtype = LN_BF16, .offset = LN_BF16, .code = enc};
 }
 
 typedef struct work {

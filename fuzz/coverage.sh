@@ -12,7 +12,7 @@ files_of() {
     case $1 in
     safetensors) echo src/io/safetensors.c ;;
     json) echo src/base/json_pull.c src/base/json_dom.c ;;
-    config) echo src/io/config.c src/io/generation_config.c src/io/quant_config.c src/model/spec.c src/model/rope_scaling.c src/model/families/*.c ;;
+    config) echo src/io/config.c src/io/generation_config.c src/checkpoint/quant_config.c src/model/spec.c src/model/rope_scaling.c src/model/families/*.c ;;
     tokenizer) echo src/tokenizer/tokenizer_open.c src/tokenizer/tokenizer_json.c src/tokenizer/bpe_load.c src/tokenizer/added_tokens.c src/unicode/string_table.c src/tokenizer/pretokenizer_read.c src/tokenizer/post_processor.c \
         src/tokenizer/regex.c src/tokenizer/regex_rewrite.c ;;
     encode) echo src/tokenizer/tokenizer_encode.c src/tokenizer/normalizer.c src/tokenizer/pretokenizer.c src/tokenizer/bpe.c src/tokenizer/merge_queue.c src/unicode/utf8_append.c ;;

@@ -58,8 +58,8 @@ static ln_status read_all(ln_config *c, ln_error *err) {
     check(&s);
     ln_quant_entry entry;
     ln_status st = ln_quant_of(&s.quant, "model.layers.0.self_attn.q_proj", &entry, err);
-    must(st != LN_OK || entry.enc.bits == 0 ||
-         (entry.enc.bits >= 2 && entry.enc.bits <= 8 && entry.enc.group >= 16));
+    must(st != LN_OK || entry.code.bits == 0 ||
+         (entry.code.bits >= 2 && entry.code.bits <= 8 && entry.code.group >= 16));
     if (st == LN_OK) st = ln_genconfig_open(&g, dir, c, s.V, token_id, NULL, err);
     if (st == LN_OK) {
         must(g.n_eos >= 0 && g.n_eos <= (int)LN_COUNT(g.eos) && g.top_k >= 0 && g.bos < s.V);

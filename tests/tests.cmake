@@ -60,7 +60,7 @@ elseif(CMOCKA_FOUND)
     target_compile_definitions(plugin_bad-${bad} PRIVATE BAD_${BAD})
   endforeach()
   # A device that sees the headers of the device interface and no others, and links nothing of linnet.
-  set(abi_headers include/linnet.h src/base/base.h src/base/elementary.h src/base/elementary_inline.h src/quant/affine.h src/quant/block_float.h
+  set(abi_headers include/linnet.h src/base/base.h src/base/elementary.h src/base/elementary_inline.h src/quant/affine.h src/quant/block_float.h src/quant/encodings.h src/quant/encodings.def
       src/quant/formats.h src/quant/formats.def src/graph/program.h src/graph/ops.def src/graph/step.h
       src/graph/kv_pool.h src/device/device.h)
   foreach(header IN LISTS abi_headers)

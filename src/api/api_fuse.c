@@ -94,9 +94,9 @@ ln_status ln_fuse(const char *model, const char *adapter, const char *out, const
     ln_fuse_options all = ln_fuse_options_default(), *o = &all;
     ARG(model && adapter && out, "model, adapter and out must not be NULL");
     if (opt) LN_TRY(ln_api_copy_sized(&all, sizeof all, opt, "ln_fuse_options", err));
-    if (o->bits && !ln_enc_bits_ok(o->bits))
+    if (o->bits && !ln_affine_bits_ok(o->bits))
         return ln_fail(err, LN_EUSAGE, "%s: bits: expected 2, 3, 4, 5, 6 or 8, found %d", __func__, o->bits);
-    if (o->group && !ln_enc_group_ok(o->group))
+    if (o->group && !ln_affine_group_ok(o->group))
         return ln_fail(err, LN_EUSAGE, "%s: group: expected 32, 64 or 128, found %d", __func__, o->group);
     if (o->group && !o->bits)
         return ln_fail(err, LN_EUSAGE,

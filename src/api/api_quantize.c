@@ -20,9 +20,9 @@ ln_status ln_dequantize(const void *codes, const void *scales, const void *biase
     int64_t n;
     ENTER;
     err = ln_api_error(err);
-    if (!ln_enc_bits_ok(bits))
+    if (!ln_affine_bits_ok(bits))
         return ln_fail(err, LN_EUSAGE, "%s: bits: expected 2, 3, 4, 5, 6 or 8, found %d", __func__, bits);
-    if (!ln_enc_group_ok(group))
+    if (!ln_affine_group_ok(group))
         return ln_fail(err, LN_EUSAGE, "%s: group: expected 32, 64 or 128, found %d", __func__, group);
     if (!dtype_named(dtype, &t))
         return ln_fail(err, LN_EUSAGE, "%s: dtype: expected float32, bfloat16 or float16, found %s", __func__,
@@ -36,7 +36,7 @@ ln_status ln_dequantize(const void *codes, const void *scales, const void *biase
         return ln_fail(err, LN_EUSAGE, "%s: rows x cols is too large", __func__);
     if (n > 0 && (!codes || !scales || !biases || !out))
         return ln_fail(err, LN_EUSAGE, "%s: codes, scales, biases and out must not be NULL", __func__);
-    const ln_enc e = {bits, group};
+    const ln_groups e = {bits, group};
     const int64_t size = ln_dtype_bytes(t), groups = cols / group;
     for (int64_t r = 0; r < rows && cols > 0; r++)
         ln_affine_row((const uint8_t *)codes + r * ln_affine_row_bytes(e, cols),
@@ -51,14 +51,14 @@ ln_status ln_quantize(const char *model, const char *out, const ln_quantize_opti
     ln_quantize_options all = ln_quantize_options_default(), *o = &all;
     ARG(model && out, "model and out must not be NULL");
     if (opt) LN_TRY(ln_api_copy_sized(&all, sizeof all, opt, "ln_quantize_options", err));
-    if (o->bits && !ln_enc_bits_ok(o->bits))
+    if (o->bits && !ln_affine_bits_ok(o->bits))
         return ln_fail(err, LN_EUSAGE, "%s: bits: expected 2, 3, 4, 5, 6 or 8, found %d", __func__, o->bits);
-    if (o->group && !ln_enc_group_ok(o->group))
+    if (o->group && !ln_affine_group_ok(o->group))
         return ln_fail(err, LN_EUSAGE, "%s: group: expected 32, 64 or 128, found %d", __func__, o->group);
     if (o->n_threads < 0 || (o->n_keep && !o->keep))
         return ln_fail(err, LN_EUSAGE, "%s: n_threads must not be negative, keep not NULL", __func__);
     for (size_t i = 0; i < o->n_keep; i++)
-        if (!o->keep[i].name || (o->keep[i].bits != 16 && !ln_enc_bits_ok(o->keep[i].bits)))
+        if (!o->keep[i].name || (o->keep[i].bits != 16 && !ln_affine_bits_ok(o->keep[i].bits)))
             return ln_fail(err, LN_EUSAGE,
                            "%s: keep %zu: expected a name, and 2, 3, 4, 5, 6, 8 or 16 bits, found %d",
                            __func__, i, o->keep[i].bits);

@@ -17,7 +17,7 @@ typedef struct ln_convert_item {
     char name[192];    /* of the tensor in the new model, for example `model.layers.0.mlp.up_proj.weight` */
     bool same_name;    /* the new tensor has the name of the source's, not `name` */
     size_t path_bytes; /* length of the module path: `name` without `.weight` or `.bias` */
-    ln_enc enc;        /* bits 0: the tensor stays dense */
+    ln_groups code;    /* bits 0: the tensor stays dense */
     bool entry;        /* the quantization block has an entry for it, as its encoding is not the default */
     ln_dtype dtype;    /* of the new tensor if dense, else of its scales and biases */
     int shard[LN_WEIGHT_PARTS]; /* of each part: the shard, and the byte offset in its data area */
@@ -37,7 +37,7 @@ typedef struct ln_convert {
     ln_tensors tensors;
     ln_weights weights;
     bool tied_there;        /* spec.tied as config.json says, before the tensors decided */
-    ln_enc enc;             /* of matrices in the new model; bits 0: it is dense */
+    ln_groups code;         /* of matrices in the new model; bits 0: it is dense */
     ln_convert_item *items; /* [n_items], in the order of the new model */
     size_t n_items;
     ln_adapter_file *adapter; /* that is added to the weights, or NULL; and a factor on its scales */
@@ -49,7 +49,7 @@ typedef struct ln_convert {
 } ln_convert;
 
 /* convert_item.c. Number of tensors that store an item: 1, or codes, scales and biases. */
-static inline int ln_convert_parts(const ln_convert_item *x) { return x->enc.bits ? LN_WEIGHT_PARTS : 1; }
+static inline int ln_convert_parts(const ln_convert_item *x) { return x->code.bits ? LN_WEIGHT_PARTS : 1; }
 /* Name, dtype and shape of part k. `name` is filled; the result borrows it. */
 ln_tensor_spec ln_convert_part(const ln_convert_item *x, int k, char name[224]);
 uint64_t ln_convert_part_bytes(const ln_convert_item *x, int k);

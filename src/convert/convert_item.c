@@ -21,8 +21,8 @@ ln_tensor_spec ln_convert_part(const ln_convert_item *x, int k, char name[224]) 
         s.n_dims = x->raw->n_dims;
         memcpy(s.dims, x->raw->dims, sizeof s.dims);
     }
-    if (!x->enc.bits) return s;
-    s.dims[1] = k ? x->w->d1 / x->enc.group : x->w->d1 / 32 * x->enc.bits;
+    if (!x->code.bits) return s;
+    s.dims[1] = k ? x->w->d1 / x->code.group : x->w->d1 / 32 * x->code.bits;
     if (k == 0) s.dtype = LN_ST_U32;
     return s;
 }
@@ -52,7 +52,7 @@ static int64_t place_of(const ln_weight *w) {
     if (w->slot == LN_W_EMBED) return -1;
     if (w->layer < 0) return INT64_MAX - (w->slot == LN_W_NORM);
     for (size_t i = 0; i < LN_COUNT(in_layer); i++)
-        if (in_layer[i] == w->slot) return w->layer * 64 + (int64_t)i;
+        if ((int)in_layer[i] == w->slot) return w->layer * 64 + (int64_t)i;
     return w->layer * 64 + 63;
 }
 static int by_place(const void *a, const void *b) {

@@ -125,18 +125,18 @@ out:
 
 /* ---- config.json and the index ---- */
 
-static json_t *form(ln_enc e) {
+static json_t *form(ln_groups e) {
     return json_pack("{s:i, s:i, s:s}", "group_size", e.group, "bits", e.bits, "mode", "affine");
 }
 
 static bool add_block(const ln_convert *c, json_t *config) {
-    json_t *block = form(c->enc);
+    json_t *block = form(c->code);
     bool ok = block != NULL;
     for (size_t i = 0; ok && i < c->n_items; i++) {
         const ln_convert_item *x = &c->items[i];
         char path[192];
         (void)snprintf(path, sizeof path, "%.*s", (int)x->path_bytes, x->name);
-        if (x->entry) ok = json_object_set_new(block, path, form(x->enc)) == 0;
+        if (x->entry) ok = json_object_set_new(block, path, form(x->code)) == 0;
     }
     ok = ok && json_object_set(config, "quantization", block) == 0 &&
          json_object_set(config, "quantization_config", block) == 0;
@@ -165,7 +165,7 @@ static ln_status add_eos(const ln_convert *c, json_t *config, ln_error *err) {
 /* config.json of a dense model: the source's, without the quantization blocks of a quantised one. */
 static ln_status write_dense_config(const ln_convert *c, const char *to, ln_error *err) {
     static const char *const blocks[] = {"quantization", "quantization_config"};
-    if (!c->weights.enc.bits) return ln_convert_copy(c->from, to, "config.json", err);
+    if (!c->weights.code.bits) return ln_convert_copy(c->from, to, "config.json", err);
     json_t *config = json_deep_copy(c->config.root);
     if (!config) return LN_OOM(err, "a configuration");
     for (size_t i = 0; i < LN_COUNT(blocks); i++) {
@@ -221,8 +221,8 @@ static ln_status write_index(const ln_convert *c, const char *to, ln_error *err)
 }
 
 ln_status ln_convert_config(const ln_convert *c, const char *to, ln_error *err) {
-    LN_TRY(c->enc.bits ? write_config(c, to, err) : write_dense_config(c, to, err));
-    return c->enc.bits || c->n_shards > 1 ? write_index(c, to, err) : LN_OK;
+    LN_TRY(c->code.bits ? write_config(c, to, err) : write_dense_config(c, to, err));
+    return c->code.bits || c->n_shards > 1 ? write_index(c, to, err) : LN_OK;
 }
 
 /* ---- files that are copied unchanged ---- */
@@ -265,7 +265,7 @@ static ln_status copy_all(const char *from, const char *to, bool (*wanted)(const
 
 ln_status ln_convert_files(const ln_convert *c, const char *to, ln_error *err) {
     static const char *const folders[] = {"chat_templates", "additional_chat_templates"};
-    LN_TRY(copy_all(c->from, to, c->enc.bits ? carried : carried_plain, err));
+    LN_TRY(copy_all(c->from, to, c->code.bits ? carried : carried_plain, err));
     for (size_t i = 0; i < LN_COUNT(folders); i++) {
         char from[LN_PATH_MAX], target[LN_PATH_MAX], shown[LN_PATH_TEXT];
         LN_TRY(ln_path_join(from, c->from, folders[i], err));

@@ -38,16 +38,16 @@ static bool names_module(const char *name, const char *path, size_t path_bytes) 
  * entries in used[opt->n_keep]. */
 static void decide(const ln_convert *c, ln_convert_item *x, const ln_quantize_options *opt, bool *used) {
     if (!x->w->d1) return;
-    x->enc = c->enc;
+    x->code = c->code;
     for (size_t i = 0; i < opt->n_keep; i++) {
         bool head = c->spec.tied && x->w->slot == LN_W_EMBED &&
                     strcmp(opt->keep[i].name, "lm_head") == 0; /* a tied table is the head */
         if (!head && !names_module(opt->keep[i].name, x->name, x->path_bytes)) continue;
         used[i] = true;
-        x->enc.bits = opt->keep[i].bits == 16 ? 0 : opt->keep[i].bits;
+        x->code.bits = opt->keep[i].bits == 16 ? 0 : opt->keep[i].bits;
     }
-    if (!x->enc.bits || x->w->d1 % c->enc.group != 0) x->enc = (ln_enc){0, 0};
-    x->entry = x->enc.bits && x->enc.bits != c->enc.bits;
+    if (!x->code.bits || x->w->d1 % c->code.group != 0) x->code = (ln_groups){0, 0};
+    x->entry = x->code.bits && x->code.bits != c->code.bits;
 }
 
 /* Sets the tensor's name in the new model, which does not depend on the prefix in the source. */
@@ -66,7 +66,7 @@ ln_status ln_convert_decide(ln_convert *c, const ln_quantize_options *opt, uint6
     bool *used = ln_zalloc(opt->n_keep + 1, sizeof *used);
     char shown[80];
     ln_status st = LN_OK;
-    c->enc = (ln_enc){opt->bits ? opt->bits : 4, opt->group ? opt->group : 64};
+    c->code = (ln_groups){opt->bits ? opt->bits : 4, opt->group ? opt->group : 64};
     c->items = ln_zalloc(c->weights.n, sizeof *c->items);
     if (!used || !c->items) LN_GO(LN_OOM(err, "the list of tensors"));
     for (size_t i = 0; i < c->weights.n; i++) {
@@ -75,7 +75,7 @@ ln_status ln_convert_decide(ln_convert *c, const ln_quantize_options *opt, uint6
         x->dtype = casts ? cast : x->w->dtype;
         name_item(c, x);
         decide(c, x, opt, used);
-        any |= x->enc.bits != 0;
+        any |= x->code.bits != 0;
     }
     for (size_t i = 0; i < opt->n_keep; i++)
         if (!used[i])
@@ -87,7 +87,7 @@ ln_status ln_convert_decide(ln_convert *c, const ln_quantize_options *opt, uint6
         LN_GO(ln_fail(err, LN_EUNSUPPORTED,
                       "nothing to quantise: no matrix that is not kept has whole groups of %d columns; try "
                       "ln_quantize_options.group 32",
-                      c->enc.group));
+                      c->code.group));
     c->n_items = c->weights.n;
     ln_convert_lay_out(c, shard_bytes);
 out:
@@ -106,10 +106,10 @@ ln_status ln_convert_open(ln_convert *c, const char *model, ln_error *err) {
 
 static ln_status check_dense(const ln_convert *c, ln_error *err) {
     char shown[LN_PATH_TEXT];
-    if (!c->weights.enc.bits) return LN_OK;
+    if (!c->weights.code.bits) return LN_OK;
     return ln_fail(err, LN_EUNSUPPORTED,
                    "%s: is quantised already, to %d bits; quantise the dense model that it was made from",
-                   ln_path_text(shown, c->from), c->weights.enc.bits);
+                   ln_path_text(shown, c->from), c->weights.code.bits);
 }
 
 void ln_convert_close(ln_convert *c) {

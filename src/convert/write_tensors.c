@@ -46,8 +46,7 @@ static bool is_computed(const ln_convert_item *x) { return x->module || quantise
 /* Bytes of a row of the source's first tensor. */
 static int64_t stored_bytes(const ln_convert_item *x) {
     if (x->raw) return 1;
-    if (quantised_source(x)) return ln_affine_row_bytes(x->w->enc, x->w->d1);
-    return LN_MAX(x->w->d1, 1) * ln_dtype_bytes(x->w->dtype);
+    return ln_encoding_row(x->w->enc, LN_MAX(x->w->d1, 1)).data;
 }
 
 /* Reads one row of the source as the model computes with it. */
@@ -59,11 +58,12 @@ static void load_row(const ln_convert_item *x, int64_t r, float *out) {
         for (int64_t k = 0; k < cols; k++) out[k] = ln_num_load(row, w->dtype, k);
         return;
     }
-    const int64_t group = w->enc.group, first = r * (cols / group);
+    const ln_groups code = ln_encoding_groups(w->enc);
+    const int64_t group = code.group, first = r * (cols / group);
     for (int64_t k = 0; k < cols; k++) {
         const float s = ln_num_load(w->scales->data, w->dtype, first + k / group),
-                    b = ln_num_load(w->biases->data, w->dtype, first + k / group);
-        out[k] = s * (float)ln_affine_code(row, w->enc.bits, k) + b;
+                    b = ln_num_load(w->biases->data, (ln_dtype)w->enc.offset, first + k / group);
+        out[k] = s * (float)ln_affine_code(row, code.bits, k) + b;
     }
 }
 
@@ -124,11 +124,11 @@ static ln_status write_rows(const writing *w, worker *me, int64_t lo, int64_t hi
     const uint8_t *from = x->w->tensor->data + lo * stored_bytes(x);
     const void *parts[LN_WEIGHT_PARTS] = {me->parts[0], me->parts[1], me->parts[2]};
     if (computes) LN_TRY(compute_rows(w, me, lo, hi));
-    if (x->enc.bits) {
+    if (x->code.bits) {
         ln_affine_job j = {.w = computes ? (const uint8_t *)me->block : x->w->tensor->data,
                            .stored = computes ? LN_F32 : x->w->dtype,
                            .dtype = x->dtype,
-                           .enc = x->enc,
+                           .code = x->code,
                            .cols = cols,
                            .row0 = computes ? 0 : lo,
                            .codes = me->parts[0],
@@ -196,8 +196,8 @@ static void report(const writing *w, ln_quantized *out) {
     *out = (ln_quantized){.name = x->same_name ? x->w->tensor->name : x->name,
                           .rows = x->raw && x->raw->n_dims > 0 ? x->raw->dims[0] : x->w->d0,
                           .cols = x->raw ? columns_of(x->raw) : x->w->d1,
-                          .bits = x->enc.bits,
-                          .group = x->enc.group,
+                          .bits = x->code.bits,
+                          .group = x->code.group,
                           .bytes_before = source_bytes(x->w),
                           .bytes = x->bytes,
                           .rms_error = sum.all2 > 0 ? sqrt(sum.lost2 / sum.all2) : 0,
@@ -257,7 +257,7 @@ static ln_status begin_shard(const ln_convert *c, int i_shard, const char *to, s
     for (size_t i = 0; i < c->n_items; i++)
         for (int k = 0; k < ln_convert_parts(&c->items[i]); k++)
             if (c->items[i].shard[k] == i_shard) specs[n] = ln_convert_part(&c->items[i], k, names[n]), n++;
-    LN_GO(ln_tensors_header_as(&s, c->enc.bits ? "mlx" : "pt", specs, n, err));
+    LN_GO(ln_tensors_header_as(&s, c->code.bits ? "mlx" : "pt", specs, n, err));
     ln_convert_shard_name(c, i_shard, name);
     (void)snprintf(path, sizeof path, "%s/%s", to, name);
     LN_GO(ln_out_open(&out->file, path, false, err));

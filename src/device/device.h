@@ -81,25 +81,30 @@ typedef struct ln_dev_limits {
  * point), and lookups of its rows. A device chooses a layout by them and knows no numerics mode. */
 enum { LN_USE_F32 = 1, LN_USE_BF16 = 2, LN_USE_BFP = 4, LN_USE_GATHER = 8 };
 
-/* A weight: a vector [dims[0]] or a matrix [dims[0], dims[1]], dense or in affine groups, whose scales and
- * biases then have `dtype`. */
+/* A weight: a vector [C], a matrix [D, C], or the matrices of X experts one after another, [X, D, C]. */
 typedef struct ln_weight_desc {
     uint32_t size;
     const char *name; /* for messages; borrowed during the call */
-    ln_dtype dtype;
-    int bits, group; /* of a code; columns of a group. 0: dense */
+    ln_encoding enc;
     int n_dims;
-    int64_t dims[2];
+    int64_t dims[3];
     uint32_t uses; /* LN_USE_*, all uses in the model; vectors: 0 */
 } ln_weight_desc;
+/* The rows and columns of a weight: a vector has dims[0] rows of one column, experts follow each other. */
+static inline int64_t ln_weight_desc_rows(const ln_weight_desc *w) {
+    return w->n_dims == 3 ? w->dims[0] * w->dims[1] : w->dims[0];
+}
+static inline int64_t ln_weight_desc_cols(const ln_weight_desc *w) {
+    return w->n_dims > 1 ? w->dims[w->n_dims - 1] : 1;
+}
 /* Rows [row0, row0 + n_rows) and columns [col0, col0 + n_cols) of a weight in host memory, at any alignment;
  * n_cols is 1 for a vector. `data`: the first element of that range (a weight in affine groups: the codes,
- * with scales and biases apart). Rows are `pitch` bytes apart, those of scales and biases `group_pitch`; 0:
- * without padding. */
+ * with scales and offsets apart). Rows are `pitch` bytes apart, those of scales `scale_pitch`, those of
+ * offsets `offset_pitch`; 0: without padding. */
 typedef struct ln_host_weight {
-    const void *data, *scales, *biases;
+    const void *data, *scales, *offsets;
     int64_t row0, n_rows, col0, n_cols;
-    int64_t pitch, group_pitch;
+    int64_t pitch, scale_pitch, offset_pitch;
 } ln_host_weight;
 /* What a weight takes in device memory, in bytes: at most `bound`, for memory planning `expected`, which is
  * an estimate from a sample with a margin. in_place: kernels read the host's bytes, and `bound` is that of a

@@ -155,8 +155,8 @@ static void add_up(const ln_package *m, const ln_options *opt, const budget *b, 
     l->plan.adapter_bytes = z->adapter_bytes;
     const uint64_t adapters_here = z->device_total ? 0 : z->adapter_bytes;
     l->plan.other_bytes = here + adapters_here + array_bytes(o, z, &m->spec) + queue +
-                          ln_encoding_bytes(&m->weights, o->n_threads) + LN_MEMORY_ALLOWANCE +
-                          (uint64_t)o->n_threads * LN_MEMORY_THREAD_ALLOWANCE;
+                          ln_source_work_bytes(m->weights.items, m->weights.n, o->n_threads) +
+                          LN_MEMORY_ALLOWANCE + (uint64_t)o->n_threads * LN_MEMORY_THREAD_ALLOWANCE;
     /* ln_inspect_keys gathers one layer's keys of all positions: f32 [K, T, E] */
     if (o->keep_full_kv)
         l->plan.activation_bytes += (uint64_t)o->n_ctx * (uint64_t)m->spec.K * (uint64_t)m->spec.E * 4;

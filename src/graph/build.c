@@ -55,6 +55,7 @@ ln_v ln_g_weight(ln_graph *g, const char *name, ln_dtype dtype, int slot, int64_
     ln_value *v = &g->values[i];
     v->dtype = dtype;
     v->slot = slot;
+    v->enc = ln_encoding_dense(dtype);
     v->n_dims = d1 > 0 ? 2 : 1;
     v->dims[0] = d0;
     v->dims[1] = d1;
@@ -73,6 +74,7 @@ static ln_v bound_value(ln_graph *g, const char *name, ln_kind kind, ln_dtype dt
         return -1;
     }
     v->dtype = dtype;
+    if (kind == LN_KIND_TRAINABLE) v->enc = ln_encoding_dense(dtype);
     v->slot = slot;
     v->n_dims = n_dims;
     memcpy(v->dims, dims, (size_t)n_dims * sizeof *dims);
@@ -88,9 +90,8 @@ ln_v ln_g_input(ln_graph *g, const char *name, int slot, ln_dtype dtype, int n_d
     return bound_value(g, name, LN_KIND_INPUT, dtype, slot, n_dims, dims);
 }
 
-ln_v ln_g_encoded(ln_graph *g, const char *name, ln_dtype dtype, ln_enc enc, int slot, int64_t d0,
-                  int64_t d1) {
-    ln_v i = ln_g_weight(g, name, dtype, slot, d0, d1);
+ln_v ln_g_encoded(ln_graph *g, const char *name, ln_encoding enc, int slot, int n_dims, const int64_t *dims) {
+    ln_v i = bound_value(g, name, LN_KIND_WEIGHT, (ln_dtype)enc.scale, slot, n_dims, dims);
     if (i >= 0) g->values[i].enc = enc;
     return i;
 }

@@ -20,13 +20,13 @@
 typedef struct ln_value {
     char name[64]; /* `layers.7.attn.q` */
     ln_kind kind;
-    ln_dtype dtype; /* of weights: of the elements or, with an encoding, of scales and biases. Temps: LN_F32
-                     */
-    ln_enc enc;     /* weights: zero for dense ones, else affine groups, bound to an ln_affine. Temps: zero */
+    ln_dtype dtype; /* of the elements; of encoded weights, of the scales. Temps: LN_F32 */
+    /* weights and trainables: how they are stored; affine groups are bound to an ln_affine. Others: zero */
+    ln_encoding enc;
     ln_format format; /* temps: which numbers the elements are */
     uint8_t layout;   /* temps: LN_LAYOUT_*; set by ln_graph_lower */
     unsigned flags;   /* states: LN_STATE_*, the same for all versions; else 0 */
-    int n_dims;       /* 1 or 2: a weight [D, C], a row value [T, C], a vector [C] */
+    int n_dims;       /* a weight [D, C] or [X, F, D], a row value [T, C], a vector [C] */
     int64_t dims[4];  /* dims[0] may be symbolic */
     int layer;        /* layer that it belongs to; -1: none */
     int def;          /* node that produces it; -1: a weight, an input, or the first version of a state */
@@ -106,8 +106,8 @@ size_t ln_graph_states(const ln_graph *g);
 void ln_g_layer(ln_graph *g, int layer, const char *prefix);
 ln_v ln_g_weight(ln_graph *g, const char *name, ln_dtype dtype, int slot, int64_t d0,
                  int64_t d1); /* d1 = 0: a vector [d0] */
-ln_v ln_g_encoded(ln_graph *g, const char *name, ln_dtype dtype, ln_enc enc, int slot, int64_t d0,
-                  int64_t d1);
+/* A weight of 1 to 3 dimensions; of three, [X, F, D], the matrices of X experts one after another. */
+ln_v ln_g_encoded(ln_graph *g, const char *name, ln_encoding enc, int slot, int n_dims, const int64_t *dims);
 /* The first version of a state of 1 to 4 constant dimensions. flags: LN_STATE_*. KV pages, whose layout only
  * the device knows, are a state [1]. */
 ln_v ln_g_state(ln_graph *g, const char *name, int slot, ln_dtype dtype, unsigned flags, int n_dims,

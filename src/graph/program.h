@@ -14,7 +14,7 @@
 #include "../quant/formats.h"
 
 /* The version of the device interface. A plug-in built with another one is refused. */
-#define LN_DEVICE_ABI 4
+#define LN_DEVICE_ABI 5
 
 /* Symbolic first dimensions. */
 enum { LN_DIM_T = -1, LN_DIM_N = -2, LN_DIM_B = -3 };
@@ -216,8 +216,8 @@ static inline int64_t ln_dim(int64_t d, const ln_bounds *b) {
 typedef struct ln_pvalue {
     const char *name; /* `layers.7.attn.q`, for messages and reports */
     ln_kind kind;
-    ln_dtype dtype;      /* of stored elements or, with an encoding, of scales and biases; temps: LN_F32 */
-    ln_enc enc;          /* weights: affine groups; {0}: dense */
+    ln_dtype dtype;      /* of stored elements; of encoded weights, of the scales; temps: LN_F32 */
+    ln_encoding enc;     /* weights: how they are stored */
     ln_format format;    /* temps: which numbers the elements are */
     uint8_t layout;      /* temps: LN_LAYOUT_*, or the device's own */
     uint32_t flags;      /* states: LN_STATE_* */
@@ -296,7 +296,7 @@ enum {
 };
 typedef struct ln_lower_operand {
     uint8_t kind, dtype, n_dims, layout;
-    uint8_t bits, group; /* of an encoded weight; 0: dense */
+    ln_encoding enc; /* of a weight */
     ln_format format;
     int64_t dims[4];
     int64_t row_bytes; /* of a temp, once its producer has been asked for STORAGE */

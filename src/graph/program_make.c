@@ -104,8 +104,10 @@ static void value_text(const ln_pvalue *v, ln_str *out) {
     ln_str_adds(out, "]");
     char text[16];
     if (v->format.kind != LN_FORMAT_F32) ln_str_addf(out, " %s", ln_format_text(v->format, text));
-    else if (v->enc.bits) ln_str_addf(out, " %d bits in %ds", v->enc.bits, v->enc.group);
-    else if (v->dtype != LN_F32) ln_str_adds(out, v->dtype == LN_BF16 ? " bf16" : " f16");
+    else if (!ln_encoding_is_dense(v->enc)) {
+        const ln_groups code = ln_encoding_groups(v->enc);
+        ln_str_addf(out, " %d bits in %ds", code.bits, code.group);
+    } else if (v->dtype != LN_F32) ln_str_adds(out, v->dtype == LN_BF16 ? " bf16" : " f16");
 }
 
 void ln_program_node_text(const ln_program *p, int i, ln_str *makes, ln_str *reads) {

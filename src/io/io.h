@@ -215,26 +215,6 @@ void ln_key_report_free(ln_key_report *report);
 enum { LN_KEYS_GREEDY = 1, LN_KEYS_DRAWN = 2 };
 extern const ln_keys ln_generation_keys, ln_tokenizer_keys, ln_quantization_keys;
 
-/* The quantization block of config.json: `quantization`, else `quantization_config`, of the top-level object
- * or of text_config. Borrows the configuration. */
-typedef struct ln_quant {
-    ln_enc enc; /* encoding of quantised tensors without an entry of their own; bits 0: the model is dense */
-    const json_t *block;
-    const char *where; /* name of the block, for messages */
-    const ln_config *config;
-} ln_quant;
-/* Reads the block; a missing block is a dense model. LN_EUNSUPPORTED: a quant_method, mode, width or group
- * size that linnet does not read. */
-ln_status ln_quant_open(ln_quant *out, const ln_config *c, ln_error *err);
-/* The block's entry of one module. */
-typedef struct ln_quant_entry {
-    bool found; /* the block has an entry for the module */
-    bool names_bits, names_group;
-    ln_enc enc; /* what the entry does not name is MLX's default; bits 0: no entry, or a dense module */
-} ln_quant_entry;
-/* `path`: the module's path, for example `model.layers.3.mlp.down_proj`. */
-ln_status ln_quant_of(const ln_quant *q, const char *path, ln_quant_entry *out, ln_error *err);
-
 /* The sampling parameters of generation_config.json, and the stop set: the union of the eos ids of
  * config.json, generation_config.json and tokenizer_config.json. */
 typedef struct ln_genconfig {

@@ -32,7 +32,9 @@ static ln_v weight(const builder *b, const char *name, ln_slot slot, int layer) 
     int i = layer < 0 ? b->w->index_fixed[slot] : b->w->index_layer[layer][slot];
     if (i < 0) return -1;
     const ln_weight *w = &b->w->items[i];
-    return ln_g_encoded(b->g, name, w->dtype, w->enc, i, w->d0, w->d1);
+    const int64_t dims[3] = {w->n_experts ? w->n_experts : w->d0, w->n_experts ? w->d0 / w->n_experts : w->d1,
+                             w->d1};
+    return ln_g_encoded(b->g, name, w->enc, i, w->n_experts ? 3 : w->d1 ? 2 : 1, dims);
 }
 
 /* RMS norm of x[R,D] or, with a weight of length E, of each head. */

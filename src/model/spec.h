@@ -6,7 +6,7 @@
 #ifndef LN_SPEC_H
 #define LN_SPEC_H
 
-#include "../io/io.h"
+#include "../checkpoint/source.h"
 #include "../graph/graph.h"
 #include "../graph/kv_pool.h"
 
@@ -95,27 +95,6 @@ enum { LN_WF_LAYER = 1, LN_WF_NORM = 2, LN_WF_EMBED = 4, LN_WF_LORA = 8, LN_WF_D
 /* How the programs of a model use a matrix: as the operand of a product, as an embedding table. */
 enum { LN_WEIGHT_MATMUL = 1, LN_WEIGHT_GATHER = 2 };
 
-/* A weight of the model and the tensors that store it. */
-typedef struct ln_weight {
-    ln_slot slot;
-    int layer; /* -1 for weights outside the layers */
-    /* borrowed from the tensor set; scales and biases: NULL unless the file is quantised */
-    const ln_tensor *tensor, *scales, *biases;
-    ln_dtype dtype; /* of the elements; of a quantised weight, of its scales and biases */
-    ln_enc enc;
-    int64_t d0, d1; /* shape: a matrix is [d0, d1], a vector [d0] with d1 = 0 */
-    unsigned uses;  /* of a matrix: LN_WEIGHT_*, what the programs do with it */
-} ln_weight;
-/* Tensors of a weight: ln_weight_part gives them for i = 0 .. LN_WEIGHT_PARTS - 1, NULL where there is
- * none. */
-#define LN_WEIGHT_PARTS 3
-/* Whether the weight is quantised while it is loaded: its tensor is dense, `enc` is the encoding to
- * produce. */
-static inline bool ln_weight_made(const ln_weight *w) { return w->enc.bits && !w->scales; }
-static inline const ln_tensor *ln_weight_part(const ln_weight *w, int i) {
-    return i == 0 ? w->tensor : i == 1 ? w->scales : w->biases;
-}
-
 /* All weights of a model, bound by ln_weights_bind. */
 typedef struct ln_weights {
     ln_weight *items; /* weights outside the layers first, then layer by layer */
@@ -123,8 +102,10 @@ typedef struct ln_weights {
     int index_fixed[LN_W_COUNT]; /* index into items of a weight outside the layers; -1: the model has none */
     int (*index_layer)[LN_W_COUNT]; /* [L]: the same for the weights of a layer */
     uint64_t bytes, n_parameters;
-    ln_enc enc; /* default encoding of the quantised weights (of the quantization block); bits 0: all weights
-                   are dense */
+    ln_groups
+        code; /* of quantised weights without an entry of their own in the quantization block, and of those
+                       that are quantised at load; bits 0: all weights are dense */
+    const ln_source *source; /* that their rows come from; in the arena */
     ln_arena arena;
 } ln_weights;
 
@@ -136,10 +117,10 @@ typedef struct ln_weights {
  * LN_EUNSUPPORTED: a storage type that linnet does not compute with. LN_EMEMORY. Unused tensors give one
  * warning. */
 ln_status ln_weights_bind(ln_weights *out, ln_spec *s, const ln_tensors *t, ln_error *err);
-/* Requests quantisation at load: every dense matrix whose columns are a multiple of enc.group gets the
- * encoding `enc`. LN_EUSAGE: the checkpoint is quantised already. LN_EUNSUPPORTED: no matrix has such a
- * width. */
-ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_enc enc, ln_error *err);
+/* Requests quantisation at load: every dense matrix whose columns are a multiple of code.group gets
+ * codes of code.bits bits. LN_EUSAGE: the checkpoint is quantised already. LN_EUNSUPPORTED: no matrix has
+ * such a width. */
+ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_groups code, ln_error *err);
 void ln_weights_close(ln_weights *w);
 /* The tensor name of a slot without prefix, for example `layers.3.mlp.up_proj.weight`. */
 void ln_weight_name(char out[160], ln_slot slot, int layer);

@@ -28,10 +28,11 @@
 static real weight_at(const ln_arg *w, int64_t d, int64_t c) {
     if (!w->format.bits) return real_load(w->data, w->dtype, d * w->pitch + c);
     const ln_affine *a = w->data;
-    const int64_t g = d * (w->cols / a->enc.group) + c / a->enc.group;
+    const int64_t g = d * (w->cols / a->code.group) + c / a->code.group;
     return real_fma(real_load(a->scales, a->dtype, g),
-                    (real)ln_affine_code(a->codes + d * ln_affine_row_bytes(a->enc, w->cols), a->enc.bits, c),
-                    real_load(a->biases, a->dtype, g));
+                    (real)ln_affine_code(a->codes + d * ln_affine_row_bytes(a->code, w->cols), a->code.bits,
+                                         c),
+                    real_load(a->biases, a->offset, g));
 }
 
 LN_KERNEL(ln_ref_linear_back) {

@@ -47,16 +47,16 @@ static real group_sum(const real *x, int64_t n) {
 
 static real product_affine(const ln_arg *x, const ln_arg *weight, int64_t r, int64_t d) {
     const ln_affine *w = weight->data;
-    const int64_t row_bytes = ln_affine_row_bytes(w->enc, x->cols), groups = x->cols / w->enc.group;
+    const int64_t row_bytes = ln_affine_row_bytes(w->code, x->cols), groups = x->cols / w->code.group;
     real sum = 0;
     for (int64_t g = 0; g < groups; g++) {
-        const real *xg = real_row(x, r) + g * w->enc.group;
+        const real *xg = real_row(x, r) + g * w->code.group;
         real p = 0;
-        for (int64_t i = 0; i < w->enc.group; i++)
-            p = real_fma((real)ln_affine_code(w->codes + d * row_bytes, w->enc.bits, g * w->enc.group + i),
+        for (int64_t i = 0; i < w->code.group; i++)
+            p = real_fma((real)ln_affine_code(w->codes + d * row_bytes, w->code.bits, g * w->code.group + i),
                          real_q(xg[i]), p);
         sum = real_fma(real_load(w->scales, w->dtype, d * groups + g), p, sum);
-        sum = real_fma(real_load(w->biases, w->dtype, d * groups + g), group_sum(xg, w->enc.group), sum);
+        sum = real_fma(real_load(w->biases, w->offset, d * groups + g), group_sum(xg, w->code.group), sum);
     }
     return sum;
 }
@@ -65,8 +65,8 @@ static real product_affine(const ln_arg *x, const ln_arg *weight, int64_t r, int
  * float by rounding to odd, so that the second rounding has the result of a single one. With f32 and f16
  * scales the fused sum in f32 is rounded. */
 static float rounded_weight(const ln_affine *w, int64_t g, uint32_t q) {
-    const float s = ln_num_load(w->scales, w->dtype, g), b = ln_num_load(w->biases, w->dtype, g);
-    if (w->dtype != LN_BF16) return ln_bf16_f32(ln_f32_bf16(fmaf(s, (float)q, b)));
+    const float s = ln_num_load(w->scales, w->dtype, g), b = ln_num_load(w->biases, w->offset, g);
+    if (w->dtype != LN_BF16 || w->offset != LN_BF16) return ln_bf16_f32(ln_f32_bf16(fmaf(s, (float)q, b)));
     const double exact = fma((double)s, (double)q, (double)b);
     float f = (float)exact;
     uint32_t u;
@@ -81,30 +81,30 @@ static float rounded_weight(const ln_affine *w, int64_t g, uint32_t q) {
 }
 static real product_rounded(const ln_arg *x, const ln_arg *weight, int64_t r, int64_t d) {
     const ln_affine *w = weight->data;
-    const int64_t row_bytes = ln_affine_row_bytes(w->enc, x->cols), groups = x->cols / w->enc.group;
+    const int64_t row_bytes = ln_affine_row_bytes(w->code, x->cols), groups = x->cols / w->code.group;
     real sum = 0;
     for (int64_t i = 0; i < x->cols; i++)
-        sum = real_fma((real)rounded_weight(w, d * groups + i / w->enc.group,
-                                            ln_affine_code(w->codes + d * row_bytes, w->enc.bits, i)),
+        sum = real_fma((real)rounded_weight(w, d * groups + i / w->code.group,
+                                            ln_affine_code(w->codes + d * row_bytes, w->code.bits, i)),
                        real_row(x, r)[i], sum);
     return sum;
 }
 
 static real product_bfp(const ln_arg *x, const ln_arg *weight, int64_t r, int64_t d) {
     const ln_affine *w = weight->data;
-    const int64_t row_bytes = ln_affine_row_bytes(w->enc, x->cols), groups = x->cols / w->enc.group;
+    const int64_t row_bytes = ln_affine_row_bytes(w->code, x->cols), groups = x->cols / w->code.group;
     const void *row = real_row(x, r);
     const int16_t *v = row;
-    const float *scales = ln_bfp_scales(row, x->cols), *sums = ln_bfp_sums(row, x->cols, w->enc.group);
+    const float *scales = ln_bfp_scales(row, x->cols), *sums = ln_bfp_sums(row, x->cols, w->code.group);
     real sum = 0;
     for (int64_t g = 0; g < groups; g++) {
         int32_t p = 0;
-        for (int64_t i = 0; i < w->enc.group; i++)
-            p += v[g * w->enc.group + i] *
-                 (int32_t)ln_affine_code(w->codes + d * row_bytes, w->enc.bits,
-                                         g * w->enc.group + ln_bfp_column(w->enc.bits, i));
+        for (int64_t i = 0; i < w->code.group; i++)
+            p += v[g * w->code.group + i] *
+                 (int32_t)ln_affine_code(w->codes + d * row_bytes, w->code.bits,
+                                         g * w->code.group + ln_bfp_column(w->code.bits, i));
         sum = real_fma(real_load(w->scales, w->dtype, d * groups + g), (real)p * (real)scales[g], sum);
-        sum = real_fma(real_load(w->biases, w->dtype, d * groups + g), (real)sums[g], sum);
+        sum = real_fma(real_load(w->biases, w->offset, d * groups + g), (real)sums[g], sum);
     }
     return sum;
 }
@@ -117,7 +117,7 @@ LN_KERNEL(ln_ref_convert_bf16) {
 }
 LN_KERNEL(ln_ref_convert_bfp) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
-    const ln_enc e = ln_format_enc(c->node->p.convert.to);
+    const ln_groups e = ln_format_groups(c->node->p.convert.to);
     LN_MY_ROWS(c, y->rows, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
         void *row = real_row(y, r);
@@ -144,17 +144,17 @@ LN_KERNEL(ln_ref_convert_i8pair) {
 /* Output d of row r, without bias; `by` and `e` are the output's reciprocal and combined scale from row_unit
  * (ln_i8pair_output_scale). */
 static float row_product(const ln_arg *x, const ln_affine *w, int64_t r, int64_t d, float by, float e) {
-    const int bits = w->enc.bits, middle = ln_i8pair_zero_point(bits);
-    const int64_t row_bytes = ln_affine_row_bytes(w->enc, x->cols), groups = x->cols / w->enc.group;
+    const int bits = w->code.bits, middle = ln_i8pair_zero_point(bits);
+    const int64_t row_bytes = ln_affine_row_bytes(w->code, x->cols), groups = x->cols / w->code.group;
     const ln_i8pair_layout row = ln_i8pair_row_layout(real_row(x, r), x->cols);
     ln_i8pair_sums terms;
     int32_t upper = 0, lower = 0;
     memcpy(&terms, row.terms, sizeof terms);
     for (int64_t p = 0; p < x->cols; p++) {
-        const int64_t i = ln_i8pair_column(bits, p), g = d * groups + i / w->enc.group;
+        const int64_t i = ln_i8pair_column(bits, p), g = d * groups + i / w->code.group;
         const int8_t *h = row.digits + p / 64 * row.step + p % 64;
         int H, L;
-        ln_i8pair_weight(bits, ln_num_load(w->scales, w->dtype, g), ln_num_load(w->biases, w->dtype, g), by,
+        ln_i8pair_weight(bits, ln_num_load(w->scales, w->dtype, g), ln_num_load(w->biases, w->offset, g), by,
                          ln_affine_code(w->codes + d * row_bytes, bits, i), &H, &L);
         upper += *h * (H - middle);
         lower += *h * L + h[row.lower] * (H - middle);
@@ -164,9 +164,10 @@ static float row_product(const ln_arg *x, const ln_affine *w, int64_t r, int64_t
            (terms.u * e);
 }
 static void row_unit(const ln_affine *w, int64_t cols, int64_t d, float *by, float *e) {
-    const int64_t groups = cols / w->enc.group, size = ln_dtype_bytes(w->dtype);
-    ln_i8pair_output_scale((const char *)w->scales + d * groups * size,
-                           (const char *)w->biases + d * groups * size, w->dtype, groups, w->enc.bits, by, e);
+    const int64_t groups = cols / w->code.group;
+    ln_i8pair_output_scale((const char *)w->scales + d * groups * ln_dtype_bytes(w->dtype),
+                           (const char *)w->biases + d * groups * ln_dtype_bytes(w->offset), w->dtype,
+                           w->offset, groups, w->code.bits, by, e);
 }
 static real product_i8pair(const ln_arg *x, const ln_arg *w, int64_t r, int64_t d) {
     float by, e;
@@ -207,8 +208,9 @@ static void linear_gated_of(const ln_call *c, product_fn *product) {
 static bool multiplies(const ln_value *x, const ln_value *w) {
     const bool encoded = x->format.kind >= LN_FORMAT_BFP;
     return x->dtype == LN_F32 && x->n_dims == 2 && ln_is_matrix(w) && w->dims[1] == x->dims[1] &&
-           ln_product_of(x->format, ln_stored_of(w->dtype, w->enc)) < LN_PRODUCT_COUNT &&
-           (!encoded || (x->format.bits == w->enc.bits && x->format.group == w->enc.group));
+           ln_product_of(x->format, (ln_stored)w->enc.kind) < LN_PRODUCT_COUNT &&
+           (!encoded || ln_format_same(x->format, ln_format_of((ln_format_kind)x->format.kind,
+                                                               ln_encoding_groups(w->enc))));
 }
 static const char operands[] =
     "x[R,C] and a weight w[D,C], dense or in whole affine groups, with a product for the format of x";
@@ -225,8 +227,7 @@ ln_status ln_shape_linear(const ln_graph *g, const ln_node *n, ln_value *out, ln
 ln_status ln_shape_linear_gated(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0), *a = ln_in(g, n, 1), *b = ln_in(g, n, 2);
     if (!multiplies(x, a) || !multiplies(x, b)) return ln_shape_fail(g, n, err, operands);
-    if (a->dtype != b->dtype || a->dims[0] != b->dims[0] || a->enc.bits != b->enc.bits ||
-        a->enc.group != b->enc.group)
+    if (a->dtype != b->dtype || a->dims[0] != b->dims[0] || !ln_encoding_same(a->enc, b->enc))
         return ln_shape_fail(g, n, err, "two weights of one shape");
     ln_shape_like(out, x->dims[0], a->dims[0]);
     return LN_OK;
@@ -236,7 +237,7 @@ ln_status ln_shape_convert(const ln_graph *g, const ln_node *n, ln_value *out, l
     const ln_format to = n->p.convert.to;
     if (!ln_is_float(x) || x->n_dims != 2) return ln_shape_fail(g, n, err, "x[R,C] in f32");
     if (to.kind >= LN_FORMAT_BFP &&
-        (!ln_enc_bits_ok(to.bits) || !ln_enc_group_ok(to.group) || x->dims[1] % to.group != 0))
+        (!ln_affine_bits_ok(to.bits) || !ln_affine_group_ok(to.group) || x->dims[1] % to.group != 0))
         return ln_shape_fail(g, n, err, "x[R,C] in whole groups of an encoding");
     if (to.kind == LN_FORMAT_I8PAIR && x->dims[1] > LN_I8PAIR_MAX_COLS)
         return ln_shape_fail(g, n, err, "x[R,C] with no more columns than 32 bits can sum");

@@ -95,7 +95,7 @@ static bool is_rows(const ln_value *v) {
 ln_status ln_shape_load(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0);
     if ((x->kind != LN_KIND_TRAINABLE && x->kind != LN_KIND_INPUT) || x->n_dims != 2 || x->dtype == LN_I32 ||
-        x->enc.bits)
+        !ln_encoding_is_dense(x->enc))
         return ln_shape_fail(g, n, err, "a trainable or an input x[R,C] in f32, bf16 or f16");
     ln_shape_like(out, x->dims[0], x->dims[1]);
     return LN_OK;

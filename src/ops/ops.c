@@ -150,12 +150,7 @@ static int weight_operand(ln_op op) { return op == LN_OP_EMBED ? 0 : 1; }
 int ln_node_variant(const ln_program *p, const ln_pnode *n) {
     if (n->n_in < 1) return 0;
     const ln_pvalue *w = ln_program_value(p, n->in[LN_MIN(weight_operand(n->op), n->n_in - 1)]);
-    return ln_variant_of(n->op, &n->p, ln_program_value(p, n->in[0])->format, ln_stored_of(w->dtype, w->enc));
-}
-int ln_call_variant(const ln_call *c) {
-    const ln_arg *w = &c->in[weight_operand(c->node->op)];
-    return ln_variant_of(c->node->op, &c->node->p, c->in[0].format,
-                         ln_stored_of(w->dtype, ln_format_enc(w->format)));
+    return ln_variant_of(n->op, &n->p, ln_program_value(p, n->in[0])->format, (ln_stored)w->enc.kind);
 }
 
 static double value_bytes(const ln_pvalue *v, const ln_bounds *b) {
@@ -166,8 +161,10 @@ static double value_bytes(const ln_pvalue *v, const ln_bounds *b) {
     if (v->kind == LN_KIND_TEMP && v->format.kind >= LN_FORMAT_BFP)
         return n * 4 * (double)ln_format_row_elements(v->format, v->dims[1]) / (double)v->dims[1];
     if (v->layout == LN_LAYOUT_NARROW) return n * 2;
-    if (v->enc.bits) return n / 8 * v->enc.bits + 2 * n / v->enc.group * ln_dtype_bytes(v->dtype);
-    return n * ln_dtype_bytes(v->dtype);
+    if (v->kind != LN_KIND_WEIGHT || ln_encoding_is_dense(v->enc)) return n * ln_dtype_bytes(v->dtype);
+    const double cols = (double)v->dims[v->n_dims - 1];
+    const ln_row_bytes row = ln_encoding_row(v->enc, v->dims[v->n_dims - 1]);
+    return n / cols * (double)(row.data + row.scales + row.offsets);
 }
 
 ln_cost ln_cost_of_operands(const ln_program *p, const ln_pnode *n, const ln_bounds *live) {

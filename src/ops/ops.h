@@ -123,18 +123,17 @@ typedef struct ln_kernel {
  *   linear_back, linear_cross_entropy
  *                          the stored form of the weight (ln_stored)
  *   other ops              0 */
-enum { LN_VARIANTS = 8 };
-_Static_assert((int)LN_PRODUCT_COUNT <= LN_VARIANTS && (int)LN_FORMAT_COUNT <= LN_VARIANTS, "variants of an "
-                                                                                            "op");
+enum {
+    LN_VARIANTS = (int)LN_PRODUCT_COUNT > (int)LN_FORMAT_COUNT ? (int)LN_PRODUCT_COUNT : (int)LN_FORMAT_COUNT
+};
+_Static_assert((int)LN_STORED_COUNT <= LN_VARIANTS, "variants of an op");
 typedef struct ln_kernel_table {
     ln_kernel of[LN_OP_COUNT][LN_VARIANTS]; /* fn NULL: the device has none */
 } ln_kernel_table;
 /* The variant of an op with these parameters (ln_p_*), format of operand 0 and stored form of the weight. */
 int ln_variant_of(ln_op op, const void *params, ln_format x, ln_stored w);
-/* The variant of a node of a program; -1: there is no product of its operands. By the values of the program,
- * and by the operands of a call. */
+/* The variant of a node of a program; -1: there is no product of its operands. */
 int ln_node_variant(const ln_program *p, const ln_pnode *n);
-int ln_call_variant(const ln_call *c);
 /* The kernel of a node in a table; NULL: there is none. */
 static inline const ln_kernel *ln_kernel_of(const ln_kernel_table *t, ln_op op, int variant) {
     return variant >= 0 && t->of[op][variant].fn ? &t->of[op][variant] : NULL;

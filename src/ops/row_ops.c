@@ -17,16 +17,16 @@ LN_KERNEL(ln_ref_embed_dense) {
 
 LN_KERNEL(ln_ref_embed_affine) {
     const ln_affine *w = c->in[0].data;
-    const int64_t cols = c->out[0].cols, row_bytes = ln_affine_row_bytes(w->enc, cols),
-                  groups = cols / w->enc.group;
+    const int64_t cols = c->out[0].cols, row_bytes = ln_affine_row_bytes(w->code, cols),
+                  groups = cols / w->code.group;
     LN_MY_ROWS(c, c->out[0].rows, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
         real *y = real_row(&c->out[0], r);
         int64_t id = c->step->ids[r];
         for (int64_t i = 0; i < cols; i++) {
-            real q = (real)ln_affine_code(w->codes + id * row_bytes, w->enc.bits, i);
-            int64_t g = id * groups + i / w->enc.group;
-            y[i] = real_fma(real_load(w->scales, w->dtype, g), q, real_load(w->biases, w->dtype, g)) *
+            real q = (real)ln_affine_code(w->codes + id * row_bytes, w->code.bits, i);
+            int64_t g = id * groups + i / w->code.group;
+            y[i] = real_fma(real_load(w->scales, w->dtype, g), q, real_load(w->biases, w->offset, g)) *
                    (real)c->node->p.embed.scale;
         }
     }

@@ -139,7 +139,7 @@ static inline bool ln_is_float(const ln_value *v) {
  */
 static inline bool ln_is_matrix(const ln_value *v) {
     return v->n_dims == 2 && v->dims[0] > 0 && v->format.kind <= LN_FORMAT_BF16 &&
-           (!v->enc.bits || v->dims[1] % v->enc.group == 0);
+           ln_encoding_fits(v->enc, v->dims[1]);
 }
 static inline bool ln_is_vector(const ln_value *v) {
     return v->n_dims == 1 && v->dims[0] > 0 && v->format.kind <= LN_FORMAT_BF16;

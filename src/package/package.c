@@ -79,7 +79,7 @@ static ln_status open_parts(ln_package *m, const char *model, ln_error *err) {
     LN_TRY(ln_tensors_open(&m->tensors, m->path, m->opt.skip_unknown, err));
     LN_TRY(ln_weights_bind(&m->weights, &m->spec, &m->tensors, err));
     if (m->opt.quantize_bits)
-        LN_TRY(ln_weights_encode(&m->weights, &m->spec, (ln_enc){m->opt.quantize_bits, 64}, err));
+        LN_TRY(ln_weights_encode(&m->weights, &m->spec, (ln_groups){m->opt.quantize_bits, 64}, err));
     LN_TRY(open_tokenizer(m, err));
     LN_TRY(check_vocab(m, err));
     LN_TRY(ln_genconfig_open(&m->gen, m->path, &m->config, m->spec.V, token_id, m->tok, err));
@@ -147,7 +147,7 @@ void ln_package_info(const ln_package *m, ln_info *info) {
     info->has_think_switch = m->tmpl && ln_model_template_names(m->tmpl, "enable_thinking");
     info->n_parameters = m->weights.n_parameters;
     info->weights_bytes = m->weights.bytes;
-    info->bits = m->weights.enc.bits, info->group = m->weights.enc.group;
+    info->bits = m->weights.code.bits, info->group = m->weights.code.group;
     info->n_eos = m->gen.n_eos;
     memcpy(info->eos_ids, m->gen.eos, sizeof info->eos_ids);
     info->numerics = ln_run_numerics(s, m->opt.numerics);

@@ -58,7 +58,7 @@ static inline void pack(const uint8_t *q, int n, int bits, uint8_t *out) {
     }
 }
 
-void ln_affine_quantize(const float *w, int64_t cols, ln_enc e, ln_dtype dtype, uint8_t *codes,
+void ln_affine_quantize(const float *w, int64_t cols, ln_groups e, ln_dtype dtype, uint8_t *codes,
                         uint8_t *scales, uint8_t *biases) {
     const float most = (float)((1 << e.bits) - 1);
     uint8_t q[128];
@@ -72,7 +72,7 @@ void ln_affine_quantize(const float *w, int64_t cols, ln_enc e, ln_dtype dtype, 
 }
 
 /* Adds the quantisation error of one row to *sum. */
-static void measure(const float *w, int64_t cols, ln_enc e, ln_dtype dtype, const uint8_t *codes,
+static void measure(const float *w, int64_t cols, ln_groups e, ln_dtype dtype, const uint8_t *codes,
                     const uint8_t *scales, const uint8_t *biases, ln_affine_error *sum) {
     for (int64_t i = 0; i < cols; i++) {
         double s = (double)ln_num_load(scales, dtype, i / e.group),
@@ -85,8 +85,8 @@ static void measure(const float *w, int64_t cols, ln_enc e, ln_dtype dtype, cons
 }
 
 bool ln_affine_rows(const ln_affine_job *j, int64_t from, int64_t to, float *row, ln_affine_error *sum) {
-    const int64_t size = ln_dtype_bytes(j->stored), codes = ln_affine_row_bytes(j->enc, j->cols);
-    const int64_t numbers = j->cols / j->enc.group * ln_dtype_bytes(j->dtype);
+    const int64_t size = ln_dtype_bytes(j->stored), codes = ln_affine_row_bytes(j->code, j->cols);
+    const int64_t numbers = j->cols / j->code.group * ln_dtype_bytes(j->dtype);
     for (int64_t r = from; r < to; r++) {
         const uint8_t *w = j->w + r * j->cols * size;
         uint8_t *q = j->codes + (r - j->row0) * codes, *s = j->scales + (r - j->row0) * numbers,
@@ -98,14 +98,14 @@ bool ln_affine_rows(const ln_affine_job *j, int64_t from, int64_t to, float *row
             beyond |= (ln_f32_bits(row[i]) & 0x7f800000u) == 0x7f800000u;
         }
         if (beyond) return false;
-        ln_affine_quantize(row, j->cols, j->enc, j->dtype, q, s, b);
-        if (sum) measure(row, j->cols, j->enc, j->dtype, q, s, b, sum);
+        ln_affine_quantize(row, j->cols, j->code, j->dtype, q, s, b);
+        if (sum) measure(row, j->cols, j->code, j->dtype, q, s, b, sum);
     }
     return true;
 }
 
 void ln_affine_row(const uint8_t *codes, const uint8_t *scales, const uint8_t *biases, ln_dtype dtype,
-                   ln_enc e, int64_t cols, void *out) {
+                   ln_groups e, int64_t cols, void *out) {
     for (int64_t i = 0; i < cols; i++) {
         float s = ln_num_load(scales, dtype, i / e.group), b = ln_num_load(biases, dtype, i / e.group);
         ln_num_store(out, dtype, i, rounded(s * (float)ln_affine_code(codes, e.bits, i), dtype) + b);

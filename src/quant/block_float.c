@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-void ln_bfp_group(const float *x, ln_enc e, int16_t *v, float *u, float *t) {
+void ln_bfp_group(const float *x, ln_groups e, int16_t *v, float *u, float *t) {
     uint32_t most = 0;
     int32_t sum = 0;
     for (int i = 0; i < e.group; i++) most = LN_MAX(most, ln_f32_bits(x[i]) & 0x7fffffffu);
@@ -18,13 +18,13 @@ void ln_bfp_group(const float *x, ln_enc e, int16_t *v, float *u, float *t) {
     *t = *u * (float)sum;
 }
 
-void ln_bfp_encode(const float *x, int64_t cols, ln_enc e, void *row) {
+void ln_bfp_encode(const float *x, int64_t cols, ln_groups e, void *row) {
     for (int64_t g = 0; g < cols / e.group; g++)
         ln_bfp_group(x + g * e.group, e, (int16_t *)row + g * e.group, ln_bfp_scales(row, cols) + g,
                      ln_bfp_sums(row, cols, e.group) + g);
 }
 
-void ln_bfp_decode(const void *row, int64_t cols, ln_enc e, float *x) {
+void ln_bfp_decode(const void *row, int64_t cols, ln_groups e, float *x) {
     const int16_t *v = row;
     const float *scales = ln_bfp_scales(row, cols);
     for (int64_t i = 0; i < cols; i++) {
@@ -67,14 +67,14 @@ void ln_i8pair_decode_at(ln_i8pair_layout from, int64_t cols, int bits, float *x
 /* Flushes denormals, so that packed scales do not depend on the flush-to-zero mode of the packing thread. */
 static float no_denormal(float x) { return fabsf(x) < 0x1p-126f ? 0 : x; }
 
-void ln_i8pair_output_scale(const void *scales, const void *biases, ln_dtype dtype, int64_t groups, int bits,
-                            float *by, float *e) {
+void ln_i8pair_output_scale(const void *scales, const void *biases, ln_dtype dtype, ln_dtype offset,
+                            int64_t groups, int bits, float *by, float *e) {
     const float k = (float)ln_i8pair_radix(bits), n = ln_i8pair_weight_max(bits),
                 q = (float)((1 << bits) - 1);
     uint32_t most = 0;
     for (int64_t g = 0; g < groups; g++) {
         const float s = no_denormal(ln_num_load(scales, dtype, g)),
-                    b = no_denormal(ln_num_load(biases, dtype, g)), last = fmaf(s, q, b);
+                    b = no_denormal(ln_num_load(biases, offset, g)), last = fmaf(s, q, b);
         const uint32_t first = ln_f32_bits(b) & 0x7fffffffu, other = ln_f32_bits(last) & 0x7fffffffu;
         most = LN_MAX(most, LN_MAX(first, other));
     }

@@ -46,10 +46,10 @@ static inline float ln_bfp_scale(uint32_t most, int n) {
                            : (((most + (1u << (24 - n))) >> 23) - (uint32_t)(n - 2)) << 23);
 }
 /* Encodes one group of e.group elements, rounding to nearest even; v is 0 where u is 0 or NaN. */
-void ln_bfp_group(const float *x, ln_enc e, int16_t *v, float *u, float *t);
+void ln_bfp_group(const float *x, ln_groups e, int16_t *v, float *u, float *t);
 /* Encode or decode one row; cols is a multiple of e.group. */
-void ln_bfp_encode(const float *x, int64_t cols, ln_enc e, void *row);
-void ln_bfp_decode(const void *row, int64_t cols, ln_enc e, float *x);
+void ln_bfp_encode(const float *x, int64_t cols, ln_groups e, void *row);
+void ln_bfp_decode(const void *row, int64_t cols, ln_groups e, float *x);
 
 /* ---- int8 pairs ---- */
 
@@ -139,8 +139,8 @@ static inline void ln_i8pair_decode(const void *row, int64_t cols, int bits, flo
 
 /* The scale of one output from its scales and biases of n groups: *by = 1 / d and e = k d. Both 0 or NaN as
  * in ln_i8pair_scale. */
-void ln_i8pair_output_scale(const void *scales, const void *biases, ln_dtype dtype, int64_t groups, int bits,
-                            float *by, float *e);
+void ln_i8pair_output_scale(const void *scales, const void *biases, ln_dtype dtype, ln_dtype offset,
+                            int64_t groups, int bits, float *by, float *e);
 /* The digits H and L of code q in a group with scale s and bias b; `by`: 1 / d of the output. */
 void ln_i8pair_weight(int bits, float s, float b, float by, uint32_t q, int *h, int *l);
 

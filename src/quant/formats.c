@@ -24,7 +24,7 @@ int64_t ln_format_row_elements(ln_format f, int64_t cols) {
 }
 
 void ln_format_encode(ln_format f, const float *x, int64_t cols, void *row) {
-    if (f.kind == LN_FORMAT_BFP) ln_bfp_encode(x, cols, ln_format_enc(f), row);
+    if (f.kind == LN_FORMAT_BFP) ln_bfp_encode(x, cols, ln_format_groups(f), row);
     else if (f.kind == LN_FORMAT_I8PAIR) ln_i8pair_encode(x, cols, f.bits, row);
     else
         for (int64_t i = 0; i < cols; i++)
@@ -32,7 +32,7 @@ void ln_format_encode(ln_format f, const float *x, int64_t cols, void *row) {
 }
 
 void ln_format_decode(ln_format f, const void *row, int64_t cols, float *x) {
-    if (f.kind == LN_FORMAT_BFP) ln_bfp_decode(row, cols, ln_format_enc(f), x);
+    if (f.kind == LN_FORMAT_BFP) ln_bfp_decode(row, cols, ln_format_groups(f), x);
     else if (f.kind == LN_FORMAT_I8PAIR) ln_i8pair_decode(row, cols, f.bits, x);
     else memcpy(x, row, (size_t)cols * sizeof *x);
 }
@@ -54,7 +54,7 @@ static double low_product(int bits) { return bits <= 4 ? 15.0 * 128 : 128.0 * 12
  * one for each column of a chain, of which each is relative to a partial sum of at most C products. The
  * factored formulas (those of affine groups but BF16_AFFINE) add s sum(q x) and b sum(x), whose terms
  * together are at most three times as large as those of (s q + b) x: |s q| is at most |b| + |s q + b|. */
-double ln_product_bound(ln_product p, ln_enc e, int64_t C) {
+double ln_product_bound(ln_product p, ln_groups e, int64_t C) {
     const int bits = e.bits;
     double x_unit = 0, w_unit = 0, rest = 0;
     switch (p) {

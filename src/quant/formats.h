@@ -8,6 +8,7 @@
 #define LN_FORMATS_H
 
 #include "block_float.h"
+#include "encodings.h"
 
 typedef enum ln_format_kind {
     LN_FORMAT_F32,    /* the device's scalar type: float, or double on the double reference device */
@@ -20,10 +21,10 @@ typedef struct ln_format {
     uint8_t kind;        /* ln_format_kind */
     uint8_t bits, group; /* of BFP and I8PAIR: the encoding of the weights that they are multiplied with */
 } ln_format;
-static inline ln_format ln_format_of(ln_format_kind kind, ln_enc weights) {
+static inline ln_format ln_format_of(ln_format_kind kind, ln_groups weights) {
     return (ln_format){(uint8_t)kind, (uint8_t)weights.bits, (uint8_t)weights.group};
 }
-static inline ln_enc ln_format_enc(ln_format f) { return (ln_enc){f.bits, f.group}; }
+static inline ln_groups ln_format_groups(ln_format f) { return (ln_groups){f.bits, f.group}; }
 static inline bool ln_format_same(ln_format a, ln_format b) {
     return a.kind == b.kind && a.bits == b.bits && a.group == b.group;
 }
@@ -36,17 +37,6 @@ int64_t ln_format_row_elements(ln_format f, int64_t cols);
 /* Convert one row to or from f32, in the layout of rows. Rows of F32 and BF16 are f32 here. */
 void ln_format_encode(ln_format f, const float *x, int64_t cols, void *row);
 void ln_format_decode(ln_format f, const void *row, int64_t cols, float *x);
-
-/* How a weight is stored. */
-typedef enum ln_stored {
-    LN_STORED_DENSE, /* f32 or f16 */
-    LN_STORED_BF16,
-    LN_STORED_AFFINE, /* affine groups (affine.h) */
-    LN_STORED_COUNT
-} ln_stored;
-static inline ln_stored ln_stored_of(ln_dtype dtype, ln_enc enc) {
-    return enc.bits ? LN_STORED_AFFINE : dtype == LN_BF16 ? LN_STORED_BF16 : LN_STORED_DENSE;
-}
 
 typedef enum ln_product {
 #define LN_PRODUCT(NAME, x, w, kernel, x_unit, w_unit, rest, formula) LN_PRODUCT_##NAME,
@@ -66,6 +56,6 @@ ln_product ln_product_of(ln_format x, ln_stored w);
  * kernel in float computes it: exact y is the sum of the products of x before its conversion and of w, and
  * max|w| is the largest magnitude that a code of one of the output's groups represents. `e`: of an affine
  * weight. */
-double ln_product_bound(ln_product p, ln_enc e, int64_t C);
+double ln_product_bound(ln_product p, ln_groups e, int64_t C);
 
 #endif

@@ -15,40 +15,45 @@
 enum { ALIGN = 64 };
 
 ln_weight_desc ln_weight_describe(const ln_weight *w, ln_numerics numerics) {
-    ln_weight_desc d = {.size = sizeof d,
-                        .name = w->tensor->name,
-                        .dtype = w->dtype,
-                        .bits = w->enc.bits,
-                        .group = w->enc.group,
-                        .n_dims = w->d1 ? 2 : 1,
-                        .dims = {w->d0, w->d1}};
+    ln_weight_desc d = {.size = sizeof d, .name = w->tensor->name, .enc = w->enc};
+    if (w->n_experts) d.n_dims = 3, d.dims[0] = w->n_experts, d.dims[1] = w->d0 / w->n_experts;
+    else d.n_dims = w->d1 ? 2 : 1, d.dims[0] = w->d0;
+    if (w->d1) d.dims[d.n_dims - 1] = w->d1;
     if (w->d1 && w->uses & LN_WEIGHT_MATMUL)
-        d.uses |= numerics != LN_FAST ? LN_USE_F32 : w->enc.bits ? LN_USE_BFP : LN_USE_BF16;
+        d.uses |= numerics != LN_FAST ? LN_USE_F32 : ln_encoding_is_dense(w->enc) ? LN_USE_BF16 : LN_USE_BFP;
     if (w->d1 && w->uses & LN_WEIGHT_GATHER) d.uses |= LN_USE_GATHER;
     return d;
 }
 
-/* A whole weight as the file has it. */
-static ln_host_weight host_of(const ln_weight *w) {
-    return (ln_host_weight){.data = w->tensor->data,
-                            .scales = w->scales ? w->scales->data : NULL,
-                            .biases = w->biases ? w->biases->data : NULL,
-                            .n_rows = w->d0,
+static ln_source_work work_of(const ln_run_options *opt) {
+    return (ln_source_work){ln_run_pool(opt), opt->n_threads};
+}
+
+/* Rows of a weight as upload takes them. */
+static ln_host_weight host_of(const ln_weight *w, const ln_encoded_rows *rows, int64_t row0, int64_t n) {
+    return (ln_host_weight){.data = rows->data,
+                            .scales = rows->scales,
+                            .offsets = rows->offsets,
+                            .row0 = row0,
+                            .n_rows = n,
                             .n_cols = w->d1 ? w->d1 : 1};
 }
 
-static ln_status size_of(const ln_device_ops *ops, const ln_dev *dev, const ln_weight *w,
-                         ln_numerics numerics, ln_weight_size *out, ln_error *err) {
+static ln_status size_of(const ln_device_ops *ops, const ln_dev *dev, const ln_source *source,
+                         const ln_weight *w, ln_numerics numerics, ln_weight_size *out, ln_error *err) {
     const ln_weight_desc d = ln_weight_describe(w, numerics);
-    const ln_host_weight host = host_of(w);
-    return ops->weight_size(dev, &d, ln_weight_made(w) ? NULL : &host, out, err);
+    ln_encoded_rows rows = {0};
+    if (w->made) return ops->weight_size(dev, &d, NULL, out, err);
+    LN_TRY(source->ops->rows(source, w, 0, w->d0, NULL, NULL, &rows, err));
+    const ln_host_weight host = host_of(w, &rows, 0, w->d0);
+    return ops->weight_size(dev, &d, &host, out, err);
 }
 
 /* Bytes of a weight in the block: in the device's layout, or quantised at load; 0: kernels read the file.
  * `expected`: the estimate that a plan counts, else the upper bound. */
 static size_t own_bytes(const ln_weight *w, const ln_weight_size *z, bool expected) {
     if (!z->in_place) return expected ? z->expected : z->bound;
-    return ln_weight_made(w) ? ln_encoded_bytes(w) : 0;
+    return ln_source_room(w, w->d0);
 }
 
 /* Assigns a weight its offset in the block, at *at or the next multiple of ALIGN, and advances *at beyond it;
@@ -67,7 +72,7 @@ ln_status ln_device_weights_bytes(const ln_device_ops *ops, const ln_dev *dev, c
     *in_copies = 0;
     for (size_t i = 0; i < w->n; i++) {
         ln_weight_size z;
-        LN_TRY(size_of(ops, dev, &w->items[i], numerics, &z, err));
+        LN_TRY(size_of(ops, dev, w->source, &w->items[i], numerics, &z, err));
         if (place(&w->items[i], &z, true, &at) == SIZE_MAX)
             for (int k = 0; k < LN_WEIGHT_PARTS && ln_weight_part(&w->items[i], k); k++) {
                 const ln_tensor *t = ln_weight_part(&w->items[i], k);
@@ -112,24 +117,43 @@ static int64_t file_bytes(const ln_weight *w) {
     return (int64_t)sum;
 }
 
+/* Computes the rows of a made weight and uploads them into `room`, the device's memory for the whole weight,
+ * some at a time. */
+static ln_status upload_slices(ln_device_weights *r, const ln_weight *w, const ln_weight_desc *desc,
+                               const ln_run_options *opt, void *room, ln_device_weight *out, ln_error *err) {
+    const ln_source *source = r->weights->source;
+    const ln_source_work work = work_of(opt);
+    const int64_t some = ln_source_slice(w);
+    void *buffer = ln_alloc(ln_source_room(w, some));
+    if (!buffer) return LN_OOM(err, "the rows that are quantised");
+    ln_status st = LN_OK;
+    for (int64_t d = 0; d < w->d0; d += some) {
+        const int64_t n = LN_MIN(some, w->d0 - d);
+        ln_encoded_rows rows;
+        LN_GO(source->ops->rows(source, w, d, n, &work, buffer, &rows, err));
+        const ln_host_weight host = host_of(w, &rows, d, n);
+        LN_GO(r->ops->upload(r->dev, desc, &host, room, out, err));
+    }
+out:
+    ln_free(buffer);
+    return st;
+}
+
 /* Loads weight i into `room`, its part of the block; NULL: in place, from the file. */
 static ln_status make_one(ln_device_weights *r, size_t i, void *room, const ln_run_options *opt,
                           ln_error *err) {
     const ln_weight *w = &r->weights->items[i];
     const ln_weight_size *z = &r->sizes[i];
     const ln_weight_desc d = ln_weight_describe(w, opt->numerics);
-    ln_host_weight host = host_of(w);
-    if (!z->in_place && ln_weight_made(w))
-        return ln_encode_into(r->ops, r->dev, w, opt, room, &r->placed[i], err);
-    if (ln_weight_made(w)) {
-        ln_affine a;
-        LN_TRY(ln_encode(w, room, ln_run_pool(opt), opt->n_threads, &a, err));
-        host.data = a.codes, host.scales = a.scales, host.biases = a.biases;
-    }
+    const ln_source_work work = work_of(opt);
+    ln_encoded_rows rows;
+    if (!z->in_place && w->made) return upload_slices(r, w, &d, opt, room, &r->placed[i], err);
+    LN_TRY(r->weights->source->ops->rows(r->weights->source, w, 0, w->d0, &work, room, &rows, err));
     if (z->in_place) {
         room = z->bound ? ln_arena_alloc(&r->arena, z->bound) : NULL;
         if (z->bound && !room) return LN_OOM(err, "the table of weights");
     }
+    const ln_host_weight host = host_of(w, &rows, 0, w->d0);
     return r->ops->upload(r->dev, &d, &host, room, &r->placed[i], err);
 }
 
@@ -160,7 +184,7 @@ static ln_status take_block(ln_device_weights *r, const ln_run_options *opt, int
     if (!r->placed || !r->sizes) return LN_OOM(err, "the table of weights");
     for (size_t i = 0; i < r->weights->n; i++) {
         const ln_weight *w = &r->weights->items[i];
-        LN_TRY(size_of(r->ops, r->dev, w, opt->numerics, &r->sizes[i], err));
+        LN_TRY(size_of(r->ops, r->dev, r->weights->source, w, opt->numerics, &r->sizes[i], err));
         (void)place(w, &r->sizes[i], false, &at);
         (void)place(w, &r->sizes[i], true, &r->expected);
         *total += file_bytes(w);

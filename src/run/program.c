@@ -9,7 +9,7 @@
 #include "../base/memory_use.h"
 
 ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted) {
-    return wanted != LN_EXACT && (s->dtype != LN_F32 || s->quant.enc.bits) ? LN_FAST : LN_EXACT;
+    return wanted != LN_EXACT && (s->dtype != LN_F32 || s->quant.code.bits) ? LN_FAST : LN_EXACT;
 }
 
 ln_status ln_run_device(const ln_run_options *opt, const ln_device_ops **out, ln_error *err) {

@@ -61,19 +61,6 @@ void ln_device_weights_bind(const ln_device_weights *r, ln_program *p);
  * part of them that kernels read from files which could not be mapped and were copied into memory. */
 ln_status ln_device_weights_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w,
                                   ln_numerics numerics, uint64_t *bytes, uint64_t *in_copies, ln_error *err);
-/* quantize_at_load.c: dense matrices of the file that are quantised when they are loaded. */
-/* Bytes of the quantised weight: codes, scales and biases, each aligned to 64 bytes. */
-size_t ln_encoded_bytes(const ln_weight *w);
-/* Quantises a weight into `room`, ln_encoded_bytes of memory, on n_threads threads of the pool; *out points
- * into it. LN_ENUMERIC: the tensor, which the message names, has a NaN or an infinity. */
-ln_status ln_encode(const ln_weight *w, void *room, ln_pool *pool, int n_threads, ln_affine *out,
-                    ln_error *err);
-/* The same for a device with its own layout: some rows at a time are quantised and uploaded into `room`, the
- * device's memory for the whole weight. */
-ln_status ln_encode_into(const ln_device_ops *ops, ln_dev *dev, const ln_weight *w,
-                         const struct ln_run_options *opt, void *room, ln_device_weight *out, ln_error *err);
-/* Bytes that quantising takes in addition, at most, while it runs. */
-uint64_t ln_encoding_bytes(const ln_weights *w, int n_threads);
 /* The description of a weight that a device gets, for programs of these numerics; its name is borrowed. */
 ln_weight_desc ln_weight_describe(const ln_weight *w, ln_numerics numerics);
 

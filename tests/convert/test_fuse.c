@@ -107,7 +107,7 @@ static void check_fused(const char *base, const char *adapter, double scale, con
     OK(ln_package_open(&f, fused, &o, err));
     OK(ln_adapter_file_open(&a, adapter, err));
     assert_int_equal(m->weights.n, f->weights.n);
-    assert_int_equal(f->weights.enc.bits, 0);
+    assert_int_equal(f->weights.code.bits, 0);
     for (size_t i = 0; i < m->weights.n; i++) {
         const ln_weight *w = &m->weights.items[i], *x = &f->weights.items[i];
         const ln_adapter_module *mod = module_of(a, w->tensor->name);
@@ -123,11 +123,12 @@ static void check_fused(const char *base, const char *adapter, double scale, con
                 float want = w->scales ? 0 : ln_num_load(w->tensor->data, w->dtype, r * LN_MAX(w->d1, 1) + k);
                 uint8_t bytes[4];
                 if (w->scales) {
-                    const int64_t g = r * (w->d1 / w->enc.group) + k / w->enc.group;
-                    const uint8_t *row = w->tensor->data + r * ln_affine_row_bytes(w->enc, w->d1);
-                    want = ln_num_load(w->scales->data, w->dtype, g) *
-                               (float)ln_affine_code(row, w->enc.bits, k) +
-                           ln_num_load(w->biases->data, w->dtype, g);
+                    const ln_groups code = ln_encoding_groups(w->enc);
+                    const int64_t g = r * (w->d1 / code.group) + k / code.group;
+                    const uint8_t *row = w->tensor->data + r * ln_affine_row_bytes(code, w->d1);
+                    want =
+                        ln_num_load(w->scales->data, w->dtype, g) * (float)ln_affine_code(row, code.bits, k) +
+                        ln_num_load(w->biases->data, w->dtype, g);
                 }
                 if (mod) want = (float)((double)want + delta_at(a, mod, scale, r, k));
                 ln_num_store(bytes, w->dtype, 0, want);

@@ -292,11 +292,11 @@ static void test_replace(void **state) {
     FAILS(LN_EIO, "exists already", quantise(at("dense"), at("r"), &o, err));
     FAILS(LN_ENUMERIC, "up_proj", quantise(at("nan"), at("r"), &force, err));
     OK(ln_package_open(&m, at("r"), &(ln_options){.size = sizeof(ln_options)}, err));
-    assert_int_equal(m->weights.enc.bits, 4);
+    assert_int_equal(m->weights.code.bits, 4);
     ln_package_close(&m);
     OK(quantise(at("dense"), at("r"), &force, err));
     OK(ln_package_open(&m, at("r"), &(ln_options){.size = sizeof(ln_options)}, err));
-    assert_int_equal(m->weights.enc.bits, 8);
+    assert_int_equal(m->weights.code.bits, 8);
     ln_package_close(&m);
     assert_int_equal(entries(top), before);
 }

@@ -37,14 +37,12 @@ typedef struct case_weight {
 } case_weight;
 
 /* A weight of random elements; bits 0: dense, C = 0: a vector. */
-static inline case_weight random_weight(const char *name, ln_dtype dtype, ln_enc e, int64_t D, int64_t C,
+static inline case_weight random_weight(const char *name, ln_dtype dtype, ln_groups e, int64_t D, int64_t C,
                                         uint64_t *seed) {
     const int64_t cols = C ? C : 1;
     case_weight w = {.desc = {.size = sizeof w.desc,
                               .name = name,
-                              .dtype = dtype,
-                              .bits = e.bits,
-                              .group = e.group,
+                              .enc = ln_encoding_of(dtype, e),
                               .n_dims = C ? 2 : 1,
                               .dims = {D, C},
                               .uses = C ? LN_USE_F32 | LN_USE_BF16 | LN_USE_GATHER : 0},
@@ -64,7 +62,7 @@ static inline case_weight random_weight(const char *name, ln_dtype dtype, ln_enc
             for (int64_t c = 0; c < cols; c++) ln_num_store(w.data[0], dtype, d * cols + c, row[c]);
     }
     free(row);
-    w.host.data = w.data[0], w.host.scales = w.data[1], w.host.biases = w.data[2];
+    w.host.data = w.data[0], w.host.scales = w.data[1], w.host.offsets = w.data[2];
     return w;
 }
 static inline void free_weight(case_weight *w) {
@@ -110,8 +108,9 @@ static inline void poison(side *s, void *p, size_t bytes) {
 /* Uploads a weight; a matrix in two ranges of rows, where the device does not read it in place. */
 static inline void upload_ranges(side *s, const case_weight *w, bool in_place, void *room,
                                  ln_device_weight *out) {
-    const ln_enc e = {w->desc.bits, w->desc.group};
-    const int64_t D = w->desc.dims[0], C = w->desc.dims[1], size = ln_dtype_bytes(w->desc.dtype),
+    const ln_groups e = ln_encoding_groups(w->desc.enc);
+    const int64_t D = w->desc.dims[0], C = w->desc.dims[1],
+                  size = ln_dtype_bytes((ln_dtype)w->desc.enc.scale),
                   row = e.bits ? ln_affine_row_bytes(e, C) : C * size,
                   group_row = e.bits ? C / e.group * size : 0, cut = D / 3;
     if (in_place || w->desc.n_dims == 1 || cut == 0) {
@@ -122,7 +121,7 @@ static inline void upload_ranges(side *s, const case_weight *w, bool in_place, v
     first.n_rows = second.row0 = cut, second.n_rows = D - cut;
     second.data = (const char *)w->host.data + cut * row;
     second.scales = (const char *)w->host.scales + cut * group_row;
-    second.biases = (const char *)w->host.biases + cut * group_row;
+    second.offsets = (const char *)w->host.offsets + cut * group_row;
     OK(s->ops->upload(s->dev, &w->desc, &first, room, out, err));
     OK(s->ops->upload(s->dev, &w->desc, &second, room, out, err));
 }

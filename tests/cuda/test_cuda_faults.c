@@ -82,8 +82,8 @@ static void lost_device(void **state) {
     OK(ln_package_open(&m, MODEL, &(ln_options){0}, err));
     OK(ln_eng_open(&gpu, m, &(ln_options){.device = LN_DEVICE_CUDA, .n_ctx = 256}, err));
     answer(gpu);
-    case_weight w[] = {random_weight("table", LN_F32, (ln_enc){0}, V, C, &seed),
-                       random_weight("w", LN_F32, (ln_enc){0}, C, 0, &seed)};
+    case_weight w[] = {random_weight("table", LN_F32, (ln_groups){0}, V, C, &seed),
+                       random_weight("w", LN_F32, (ln_groups){0}, C, 0, &seed)};
     const cuda_case c = {.build = build,
                          .policy = LN_POLICY_EXACT,
                          .bounds = {4, 4, 1},

@@ -14,7 +14,7 @@ static size_t stride(void) { return is_quick() ? 3 : 1; }
 
 typedef struct product_case {
     ln_dtype dtype;
-    ln_enc enc;
+    ln_groups enc;
     int D, C;
     bool gated, bias, residual, norm; /* norm: of x, before the product */
     bool large;                       /* scales of 0.5 and more, in bf16 */
@@ -28,7 +28,8 @@ static void build_product(ln_graph *g, const void *user) {
                x = c->norm ? ln_g_rmsnorm(g, "n", rows, norm, 1e-6f, 0) : rows;
     ln_v w[2], y[2];
     for (int i = 0; i < 2; i++)
-        w[i] = c->enc.bits ? ln_g_encoded(g, i ? "u" : "w", c->dtype, c->enc, 1 + i, c->D, c->C)
+        w[i] = c->enc.bits ? ln_g_encoded(g, i ? "u" : "w", ln_encoding_of(c->dtype, c->enc), 1 + i, 2,
+                                          (const int64_t[]){c->D, c->C})
                            : ln_g_weight(g, i ? "u" : "w", c->dtype, 1 + i, c->D, c->C);
     const ln_v bias = c->bias ? ln_g_weight(g, "bias", c->dtype, 3, c->D, 0) : -1;
     for (int i = 0; i < (c->gated ? 2 : 1); i++) y[i] = ln_g_linear(g, i ? "b" : "a", x, w[i], bias);
@@ -67,11 +68,11 @@ static void check_rows(const product_case *p, ln_policy policy, const int *count
                    p->residual ? ", residual"
                    : p->norm   ? ", norm"
                                : "");
-    case_weight w[] = {random_weight("table", LN_F32, (ln_enc){0}, V, p->C, &seed),
+    case_weight w[] = {random_weight("table", LN_F32, (ln_groups){0}, V, p->C, &seed),
                        random_weight("w", p->dtype, p->enc, p->D, p->C, &seed),
                        random_weight("u", p->dtype, p->enc, p->D, p->C, &seed),
-                       random_weight("bias", p->dtype, (ln_enc){0}, p->D, 0, &seed),
-                       random_weight("norm", LN_BF16, (ln_enc){0}, p->C, 0, &seed)};
+                       random_weight("bias", p->dtype, (ln_groups){0}, p->D, 0, &seed),
+                       random_weight("norm", LN_BF16, (ln_groups){0}, p->C, 0, &seed)};
     if (p->large) make_large(&w[1], p);
     const double flip = p->norm ? 0x1p-8 : 0; /* an element of x that is rounded to bf16 the other way */
     ((float *)w[0].data[0])[((2 * 11 + 3) % V) * p->C + p->C / 2] = NAN; /* of row 2 */
@@ -270,9 +271,9 @@ typedef struct attention_side {
 } attention_side;
 static void random_tables(case_weight w[3], const attention_case *c) {
     uint64_t seed = (uint64_t)(c->H * 1000 + c->E);
-    w[0] = random_weight("tq", LN_F32, (ln_enc){0}, V, c->H * c->E, &seed);
-    w[1] = random_weight("tk", LN_F32, (ln_enc){0}, V, c->K * c->E, &seed);
-    w[2] = random_weight("tv", LN_F32, (ln_enc){0}, V, c->K * c->E, &seed);
+    w[0] = random_weight("tq", LN_F32, (ln_groups){0}, V, c->H * c->E, &seed);
+    w[1] = random_weight("tk", LN_F32, (ln_groups){0}, V, c->K * c->E, &seed);
+    w[2] = random_weight("tv", LN_F32, (ln_groups){0}, V, c->K * c->E, &seed);
 }
 static void open_attention(attention_side *s, const ln_device_ops *ops, const side *as,
                            const attention_case *c, case_weight w[3]) {
@@ -475,8 +476,8 @@ static void check_lora(const lora_case *l) {
     size_t bytes;
     (void)snprintf(what, sizeof what, "lora [%d, %d], dtype %d", (int)l->p.n_out, (int)l->p.n_in, l->p.dtype);
     char *pool = random_adapters(l, &bytes, &seed);
-    case_weight w[] = {random_weight("table", LN_F32, (ln_enc){0}, V, l->p.n_in, &seed),
-                       random_weight("w", LN_F32, (ln_enc){0}, l->p.n_out, l->p.n_in, &seed)};
+    case_weight w[] = {random_weight("table", LN_F32, (ln_groups){0}, V, l->p.n_in, &seed),
+                       random_weight("w", LN_F32, (ln_groups){0}, l->p.n_out, l->p.n_in, &seed)};
     const cuda_case c = {.build = build_lora,
                          .user = l,
                          .policy = l->p.rounds ? LN_POLICY_FAST : LN_POLICY_EXACT,

@@ -90,7 +90,7 @@ static void draws_are_the_hosts(void **state) {
                 {0.3, 0.9, 0.1, 50, true}, {1, 1, 0, 1000, false},   {1, 0.5, 0, 0, false},
                 {2, 1, 0.02, 40, false},   {0.01, 0.9, 0, 0, false}, {1, 0, 0, 0, false}};
     uint64_t seed = 11;
-    case_weight w[] = {random_weight("table", LN_F32, (ln_enc){0}, ROWS, 8, &seed)};
+    case_weight w[] = {random_weight("table", LN_F32, (ln_groups){0}, ROWS, 8, &seed)};
     float *table = malloc((size_t)ROWS * VOCAB * sizeof *table);
     fill_rows(table, &seed);
     free(w[0].data[0]);

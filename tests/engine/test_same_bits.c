@@ -374,7 +374,7 @@ static void test_rungs(void **s) {
 static void check_bytes(const ln_run *run) {
     const uint64_t planned = run->sizes.weights_bytes, held = run->resident->bytes,
                    dense = (uint64_t)model->weights.bytes;
-    if (!model->weights.enc.bits)
+    if (!model->weights.code.bits)
         assert_true(held <= planned && held > planned - planned / 10 && held < dense - dense / 10);
     else assert_int_equal(planned, held);
 }
@@ -394,7 +394,7 @@ static void check_together(void) {
         ln_eng *e[2];
         for (int i = 0; i < 2; i++) e[i] = engine(i == first ? LN_FAST : LN_EXACT, 2, 64, 1);
         const ln_run *run = e[0]->run;
-        const bool apart = run->info.layout_uses & LN_USE_BFP && model->weights.enc.bits;
+        const bool apart = run->info.layout_uses & LN_USE_BFP && model->weights.code.bits;
         assert_true(run->dev == e[1]->run->dev && run->dev == run->resident->dev); /* one open device */
         assert_true((run->resident != e[1]->run->resident) == apart);
         if (strcmp(run->info.isa, "plain")) /* on other ISA levels all weights are packed or copied */
@@ -411,7 +411,7 @@ static void check_together(void) {
         ln_plan plan;
         const ln_options o = {.n_threads = 2, .numerics = fast ? LN_FAST : LN_EXACT};
         OK(ln_eng_plan(model, &o, &plan, err));
-        const bool made = fast && e->run->info.layout_uses & LN_USE_BFP && model->weights.enc.bits;
+        const bool made = fast && e->run->info.layout_uses & LN_USE_BFP && model->weights.code.bits;
         assert_int_equal(plan.peak_bytes, (made ? plan.weights_bytes : 0) + plan.kv_bytes +
                                               plan.activation_bytes + plan.other_bytes);
         ln_eng_close(&e);
@@ -448,7 +448,7 @@ static void test_quantised(void **s) {
     for (int bits = 4; bits <= 8; bits += 4) {
         ln_options o = {.quantize_bits = bits};
         OK(ln_package_open(&model, dir, &o, err));
-        assert_int_equal(model->weights.enc.bits, bits);
+        assert_int_equal(model->weights.code.bits, bits);
         if (bits == 4)
             check_numerics(LN_EXACT), check_crowd(LN_EXACT, 2), fewer(1, 0) ? test_prefix(NULL) : (void)0;
         else check_crowd(LN_FAST, 3);

@@ -186,7 +186,7 @@ static void check_exact(const golden *g, ln_device device, const char *where) {
 
 static void check_fast(const golden *g, ln_device device, const char *where) {
     if (ln_run_numerics(&g->m->spec, LN_FAST) != LN_FAST) return; /* a dense f32 model always runs in exact */
-    bool quantised = g->m->weights.enc.bits != 0;
+    bool quantised = g->m->weights.code.bits != 0;
     ln_eng *e = engine(g, device, LN_FAST, false);
     assert_int_equal(e->run->opt.numerics, LN_FAST);
     compare c = compare_logits(g, e);
@@ -204,8 +204,8 @@ static void check_fast(const golden *g, ln_device device, const char *where) {
  * rounded to the dtype of the checkpoint, which is that of the scales of a quantised one (docs/numerics.md).
  */
 static void check_facts(const golden *g, const json_t *row) {
-    assert_int_equal(g->m->weights.enc.bits, json_integer_value(json_object_get(row, "bits")));
-    assert_int_equal(g->m->weights.enc.group, json_integer_value(json_object_get(row, "group")));
+    assert_int_equal(g->m->weights.code.bits, json_integer_value(json_object_get(row, "bits")));
+    assert_int_equal(g->m->weights.code.group, json_integer_value(json_object_get(row, "group")));
     const char *dtype = json_string_value(json_object_get(row, "dtype"));
     float scale = sqrtf((float)g->m->spec.D);
     if (strcmp(dtype, "bf16") == 0) scale = ln_bf16_f32(ln_f32_bf16(scale));

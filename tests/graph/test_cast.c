@@ -15,12 +15,14 @@ static void every_operand_has_a_product(void **state) {
         for (size_t b = 0; b < LN_COUNT(bits); b++)
             for (size_t k = 0; k < LN_COUNT(groups); k++)
                 for (int dtype = 0; dtype < 3; dtype++) {
-                    const ln_enc enc = {bits[b], bits[b] ? groups[k] : 0};
-                    const ln_value values[] = {{.n_dims = 2},
-                                               {.n_dims = 2, .dtype = (ln_dtype)dtype, .enc = enc}};
+                    const ln_groups enc = {bits[b], bits[b] ? groups[k] : 0};
+                    const ln_value values[] = {
+                        {.n_dims = 2},
+                        {.n_dims = 2, .dtype = (ln_dtype)dtype, .enc = ln_encoding_of((ln_dtype)dtype, enc)}};
                     const ln_node n = {.op = LN_OP_LINEAR, .n_in = 2, .in = {0, 1}};
                     const ln_format f = ln_policy_operand(policies[p], &n, 0, values);
-                    assert_true(ln_product_of(f, ln_stored_of((ln_dtype)dtype, enc)) < LN_PRODUCT_COUNT);
+                    assert_true(ln_product_of(f, (ln_stored)ln_encoding_of((ln_dtype)dtype, enc).kind) <
+                                LN_PRODUCT_COUNT);
                     assert_true(f.kind < LN_FORMAT_BFP || (f.bits == enc.bits && f.group == enc.group));
                     assert_true(policies[p] != LN_POLICY_EXACT || f.kind == LN_FORMAT_F32);
                     assert_true(policies[p] != LN_POLICY_TRAIN || f.kind < LN_FORMAT_BFP);
@@ -28,7 +30,8 @@ static void every_operand_has_a_product(void **state) {
 }
 
 static ln_v weight(ln_graph *g, const char *name, int bits, int64_t D, int64_t C) {
-    return ln_g_encoded(g, name, LN_BF16, (ln_enc){bits, bits ? 32 : 0}, 1, D, C);
+    return ln_g_encoded(g, name, ln_encoding_of(LN_BF16, (ln_groups){bits, bits ? 32 : 0}), 1, 2,
+                        (const int64_t[]){D, C});
 }
 /* q and k are products of x with bf16 weights, v with affine groups; a node that reads x as it is stands
  * between. */

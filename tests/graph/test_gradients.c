@@ -152,7 +152,7 @@ static ln_v build(maker *m, ln_op op, int form) {
 }
 
 /* Bits of numbers for a weight in a stored form. */
-static void *weight_data(maker *m, ln_dtype dtype, ln_enc enc, int64_t D, int64_t C) {
+static void *weight_data(maker *m, ln_dtype dtype, ln_groups enc, int64_t D, int64_t C) {
     if (!enc.bits) {
         uint8_t *data = block(m, (size_t)(D * C * 4));
         for (int64_t i = 0; i < D * C; i++) ln_num_store(data, dtype, i, number(m));
@@ -162,8 +162,12 @@ static void *weight_data(maker *m, ln_dtype dtype, ln_enc enc, int64_t D, int64_
     float *row = block(m, (size_t)C * sizeof *row);
     uint8_t *data = block(m, codes + 2 * groups);
     ln_affine *a = block(m, sizeof *a);
-    *a = (ln_affine){
-        .codes = data, .scales = data + codes, .biases = data + codes + groups, .dtype = dtype, .enc = enc};
+    *a = (ln_affine){.codes = data,
+                     .scales = data + codes,
+                     .biases = data + codes + groups,
+                     .dtype = dtype,
+                     .offset = dtype,
+                     .code = enc};
     const size_t row_groups = (size_t)(C / enc.group * ln_dtype_bytes(dtype));
     for (int64_t d = 0; d < D; d++) {
         for (int64_t i = 0; i < C; i++) row[i] = number(m);
@@ -259,11 +263,11 @@ static void frozen_weights_of_every_form(void **state) {
         for (int head = 0; head < 2; head++) {
             maker m = {.seed = 5};
             ln_v loss, grads[MOST];
-            const ln_enc enc = form < 3 ? (ln_enc){0} : (ln_enc){bits[form - 3], 32};
+            const ln_groups enc = form < 3 ? (ln_groups){0} : (ln_groups){bits[form - 3], 32};
             const ln_dtype dtype = form < 3 ? (ln_dtype)form : LN_BF16;
             const int64_t C = form < 3 ? 7 : 64, D = 9;
             ln_graph_open(&m.g);
-            const ln_v w = ln_g_encoded(&m.g, "w", dtype, enc, 0, D, C);
+            const ln_v w = ln_g_encoded(&m.g, "w", ln_encoding_of(dtype, enc), 0, 2, (const int64_t[]){D, C});
             m.bound[w] = weight_data(&m, dtype, enc, D, C);
             const ln_v x = rows(&m, "x", LN_DIM_N, C);
             const ln_v y = head

@@ -37,13 +37,16 @@ static bool wants_pairs(const ln_dev *dev, const ln_lower_ask *q, ln_lower_answe
 
 /* Builds linear(convert(rmsnorm(embed))) and, with `other`, an add that reads the norm too. */
 static void build(ln_graph *g, ln_format to, bool other) {
-    const ln_enc enc = {to.bits, to.group};
+    const ln_groups enc = {to.bits, to.group};
     ln_graph_open(g);
     ln_g_layer(g, -1, "");
     const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_BF16, 0, 50, 128), 1),
                n = ln_g_rmsnorm(g, "norm", x, ln_g_weight(g, "w", LN_F32, 1, 128, 0), 1e-6f, 0);
     const ln_v c = to.kind == LN_FORMAT_F32 ? n : ln_g_convert(g, "norm.c", n, to);
-    ln_g_output(g, ln_g_linear(g, "y", c, ln_g_encoded(g, "wy", LN_BF16, enc, 2, 64, 128), -1));
+    ln_g_output(g, ln_g_linear(g, "y", c,
+                               ln_g_encoded(g, "wy", ln_encoding_of(LN_BF16, enc), 2, 2,
+                                            (const int64_t[]){64, 128}),
+                               -1));
     if (other) ln_g_output(g, ln_g_add(g, "sum", c, c));
     OK(ln_graph_check(g, "a test", err));
 }
@@ -175,21 +178,26 @@ static void test_gated_by_row(void **state) {
     for (int k = 0; k < CASES; k++) {
         ln_graph g;
         ln_error err = {0};
-        const ln_enc enc = {4, 64};
+        const ln_groups enc = {4, 64};
         const ln_format bfp = ln_format_of(LN_FORMAT_BFP, enc);
         ln_graph_open(&g);
         ln_g_layer(&g, -1, "");
         ln_v x = ln_g_convert(&g, "bfp",
                               ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 128), 1), bfp);
         ln_v bias = k == BIAS ? ln_g_weight(&g, "b", LN_F32, 3, 96, 0) : -1;
-        ln_v a = ln_g_linear(&g, "gate", x, ln_g_encoded(&g, "wg", LN_BF16, enc, 1, 96, 128), bias);
+        ln_v a = ln_g_linear(&g, "gate", x,
+                             ln_g_encoded(&g, "wg", ln_encoding_of(LN_BF16, enc), 1, 2,
+                                          (const int64_t[]){96, 128}),
+                             bias);
         ln_v x2 =
             k == OTHER_X
                 ? ln_g_convert(&g, "bfp2",
                                ln_g_embed(&g, "x2", ln_g_weight(&g, "table2", LN_BF16, 4, 50, 128), 1), bfp)
                 : x;
         ln_v b = ln_g_linear(&g, "up", x2,
-                             ln_g_encoded(&g, "wu", k == TYPES ? LN_F16 : LN_BF16, enc, 2, 96, 128), -1);
+                             ln_g_encoded(&g, "wu", ln_encoding_of(k == TYPES ? LN_F16 : LN_BF16, enc), 2, 2,
+                                          (const int64_t[]){96, 128}),
+                             -1);
         ln_g_output(&g,
                     ln_g_mul(&g, "act", k == GELU ? ln_g_gelu_tanh(&g, "f", a) : ln_g_silu(&g, "f", a), b));
         if (k == READ) ln_g_output(&g, b);
@@ -216,7 +224,7 @@ static void test_panels(void **state) {
     for (int k = 0; k < CASES; k++) {
         ln_graph g;
         ln_error err = {0};
-        const ln_enc enc = {4, 32};
+        const ln_groups enc = {4, 32};
         const ln_format bfp = ln_format_of(LN_FORMAT_BFP, enc);
         const int64_t F = k == NARROW ? 128 : 256; /* narrow rows have no space after their columns */
         ln_graph_open(&g);
@@ -225,14 +233,21 @@ static void test_panels(void **state) {
             x = ln_g_convert(&g, "bfp", ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 128), 1),
                              bfp);
         ln_v a = ln_g_silu(&g, "f",
-                           ln_g_linear(&g, "gate", x, ln_g_encoded(&g, "wg", LN_BF16, enc, 1, F, 128), -1));
-        ln_v act =
-            k == NO_PAIR
-                ? a
-                : ln_g_mul(&g, "act", a,
-                           ln_g_linear(&g, "up", x, ln_g_encoded(&g, "wu", LN_BF16, enc, 2, F, 128), -1));
+                           ln_g_linear(&g, "gate", x,
+                                       ln_g_encoded(&g, "wg", ln_encoding_of(LN_BF16, enc), 1, 2,
+                                                    (const int64_t[]){F, 128}),
+                                       -1));
+        ln_v act = k == NO_PAIR ? a
+                                : ln_g_mul(&g, "act", a,
+                                           ln_g_linear(&g, "up", x,
+                                                       ln_g_encoded(&g, "wu", ln_encoding_of(LN_BF16, enc), 2,
+                                                                    2, (const int64_t[]){F, 128}),
+                                                       -1));
         made = ln_g_convert(&g, "made", act, bfp);
-        ln_g_output(&g, ln_g_linear(&g, "down", made, ln_g_encoded(&g, "wd", LN_BF16, enc, 3, 64, F), -1));
+        ln_g_output(&g, ln_g_linear(&g, "down", made,
+                                    ln_g_encoded(&g, "wd", ln_encoding_of(LN_BF16, enc), 3, 2,
+                                                 (const int64_t[]){64, F}),
+                                    -1));
         if (k == READ) ln_g_output(&g, act);
         assert_int_equal(ln_graph_check(&g, "a test", &err), LN_OK);
         ln_graph_fuse(&g);

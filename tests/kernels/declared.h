@@ -85,7 +85,7 @@ static inline ln_arg declared_input(declared_call *m, int64_t rows, int64_t cols
 }
 
 /* Replaces x by the same values as BFP or, with per_row, as int8 pairs. */
-static inline void declared_fixed(declared_call *m, ln_arg *x, ln_enc enc, bool per_row) {
+static inline void declared_fixed(declared_call *m, ln_arg *x, ln_groups enc, bool per_row) {
     const ln_format to = ln_format_of(per_row ? LN_FORMAT_I8PAIR : LN_FORMAT_BFP, enc);
     const int64_t pitch = ln_cpu_pitch(to, LN_LAYOUT_ROWS, x->cols);
     float *rows = declared_block(m, (size_t)(x->rows * pitch) * sizeof *rows);
@@ -138,16 +138,18 @@ static inline void declared_make(declared_call *m, const declared *d, const decl
         wide = size[0];
         c->in[0] = declared_input(m, rows, size[1], how->fast);
         if (how->bits && how->fast)
-            declared_fixed(m, &c->in[0], (ln_enc){how->bits, DECLARED_GROUP}, how->per_row);
+            declared_fixed(m, &c->in[0], (ln_groups){how->bits, DECLARED_GROUP}, how->per_row);
         c->in[1] = (ln_arg){
             .rows = size[0],
             .cols = size[1],
             .pitch = size[1],
             .dtype = (uint8_t)how->dtype,
-            .format = ln_format_of(LN_FORMAT_F32, (ln_enc){how->bits, how->bits ? DECLARED_GROUP : 0})};
+            .format = ln_format_of(LN_FORMAT_F32, (ln_groups){how->bits, how->bits ? DECLARED_GROUP : 0})};
         m->values[0] = (ln_pvalue){.n_dims = 2, .dims = {LN_DIM_T, size[1]}, .format = c->in[0].format};
-        m->values[1] = (ln_pvalue){
-            .n_dims = 2, .dims = {size[0], size[1]}, .dtype = how->dtype, .enc = {how->bits, DECLARED_GROUP}};
+        m->values[1] = (ln_pvalue){.n_dims = 2,
+                                   .dims = {size[0], size[1]},
+                                   .dtype = how->dtype,
+                                   .enc = ln_encoding_of(how->dtype, (ln_groups){how->bits, DECLARED_GROUP})};
         m->flops = 2.0 * (double)(rows * size[0] * size[1]);
         break;
     case LN_OP_ATTN_PAGED:
@@ -160,9 +162,9 @@ static inline void declared_make(declared_call *m, const declared *d, const decl
         break;
     case LN_OP_CONVERT:
         m->node.p.convert.to =
-            ln_format_of((ln_format_kind)size[2], size[2] < LN_FORMAT_BFP
-                                                      ? (ln_enc){0}
-                                                      : (ln_enc){how->bits ? how->bits : 4, DECLARED_GROUP});
+            ln_format_of((ln_format_kind)size[2],
+                         size[2] < LN_FORMAT_BFP ? (ln_groups){0}
+                                                 : (ln_groups){how->bits ? how->bits : 4, DECLARED_GROUP});
         c->in[0] = declared_input(m, rows, wide, false);
         break;
     case LN_OP_GATED:

@@ -17,6 +17,7 @@
 #include <cmocka.h>
 #include <sys/mman.h>
 
+#include "call_variant.h"
 #include "base/thread_pool.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/pack/bf12.h"
@@ -87,7 +88,7 @@ static inline ln_kernel_table *kernels_of(int isa, ln_kernel_table *table) {
 static inline ln_kernel kernel_of_list(const ln_kernel_row *rows, const ln_call *c) {
     ln_kernel_table t = {0};
     ln_kernels_add(&t, rows);
-    return t.of[c->node->op][ln_call_variant(c)];
+    return t.of[c->node->op][call_variant(c)];
 }
 
 /* Replaces the weight w[D, C] by the layout that the kernels of an ISA level read: packed, flush against a
@@ -137,7 +138,7 @@ typedef struct weight {
 } weight;
 
 /* Makes a weight of random codes, scales of either sign and biases, in three separate, unaligned blocks. */
-static inline weight weight_new(int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, bool special) {
+static inline weight weight_new(int64_t D, int64_t C, ln_groups enc, ln_dtype dtype, bool special) {
     weight w = {.D = D, .C = C};
     int64_t n = D * (C / enc.group), size = ln_dtype_bytes(dtype);
     bool at_end = random_u32() % 2 == 0;
@@ -155,17 +156,17 @@ static inline weight weight_new(int64_t D, int64_t C, ln_enc enc, ln_dtype dtype
                          ? weight_specials[random_u32() % LN_COUNT(weight_specials)]
                          : random_f32());
     }
-    w.a = (ln_affine){w.codes.data, w.scales.data, w.biases.data, dtype, enc};
+    w.a = (ln_affine){w.codes.data, w.scales.data, w.biases.data, dtype, dtype, enc};
     return w;
 }
 static inline void weight_free(weight *w) { unguard(&w->codes), unguard(&w->scales), unguard(&w->biases); }
 
 /* The code of row d, column i, read bit by bit. */
 static inline uint32_t code_at(const weight *w, int64_t d, int64_t i) {
-    const uint8_t *row = w->codes.data + d * w->C * w->a.enc.bits / 8;
+    const uint8_t *row = w->codes.data + d * w->C * w->a.code.bits / 8;
     uint32_t v = 0;
-    for (int b = 0; b < w->a.enc.bits; b++) {
-        int64_t at = i * w->a.enc.bits + b;
+    for (int b = 0; b < w->a.code.bits; b++) {
+        int64_t at = i * w->a.code.bits + b;
         v |= (uint32_t)(row[at / 8] >> at % 8 & 1) << b;
     }
     return v;
@@ -174,9 +175,9 @@ static inline uint32_t code_at(const weight *w, int64_t d, int64_t i) {
 /* Does what packed_for does, for a weight in affine groups. */
 static inline guarded packed_q_for(int isa, ln_affine *w, int64_t D, int64_t C) {
     if (isa <= LN_ISA_PLAIN) return (guarded){0};
-    guarded g = guard((size_t)(ln_pack_blocks(D) * ln_pack_block_bytes_q(w->enc, w->dtype, C)), true, 0);
+    guarded g = guard((size_t)(ln_pack_blocks(D) * ln_pack_block_bytes_q(w->code, w->dtype, C)), true, 0);
     ln_pack_q(g.data, w, D, C, 0, ln_pack_blocks(D));
-    *w = (ln_affine){.codes = g.data, .dtype = w->dtype, .enc = w->enc};
+    *w = (ln_affine){.codes = g.data, .dtype = w->dtype, .offset = w->offset, .code = w->code};
     return g;
 }
 
@@ -198,8 +199,8 @@ static inline void row_coefficients(void *user, int thread, int n_threads) {
     const row_packing *r = user;
     (void)thread, (void)n_threads;
 #ifdef ROW_COEFFICIENTS
-    if (r->p->a.enc.bits <= 4)
-        ROW_COEFFICIENTS(r->p->codes.data, r->p->a.units, r->p->a.enc, r->p->a.dtype, r->C, 0, r->blocks);
+    if (r->p->a.code.bits <= 4)
+        ROW_COEFFICIENTS(r->p->codes.data, r->p->a.units, r->p->a.code, r->p->a.dtype, r->C, 0, r->blocks);
 #else
     (void)r;
 #endif
@@ -236,7 +237,7 @@ static inline void check_reads(const ln_kernel *kernel, ln_call c, int n_threads
     const ln_affine *w = c.in[1].data, *second = pair ? c.in[2].data : NULL;
     const int64_t block = c.in[1].bf12 ? ln_bf12_block_bytes(c.in[0].cols)
                           : dense      ? ln_pack_block_bytes(c.in[1].dtype, c.in[0].cols)
-                                       : ln_pack_block_bytes_q(w->enc, w->dtype, c.in[0].cols);
+                                       : ln_pack_block_bytes_q(w->code, w->dtype, c.in[0].cols);
     const uint8_t *from = dense ? (const uint8_t *)c.in[1].data + (c.in[1].bf12 ? LN_BF12_HEADER_BYTES : 0)
                                 : w->codes,
                   *at = from;
@@ -281,7 +282,7 @@ static inline void run_this(const ln_kernel *kernel, const ln_call *call, const 
 static inline void run_kernel_with(int isa, const ln_call *call, const ln_pvalue *values,
                                    const ln_bounds *bounds, int n_threads) {
     ln_kernel_table table;
-    run_this(&kernels_of(isa, &table)->of[call->node->op][ln_call_variant(call)], call, values, bounds,
+    run_this(&kernels_of(isa, &table)->of[call->node->op][call_variant(call)], call, values, bounds,
              n_threads);
 }
 
@@ -381,7 +382,7 @@ static inline ln_call product_call(ln_pnode *node, ln_op op, ln_arg x, weight *w
     *node = (ln_pnode){.op = op, .n_in = bias >= 0 ? 3 : 2, .n_out = 1, .in = {0, 1, 2}};
     ln_call c = {.node = node};
     c.in[0] = x;
-    c.in[1] = (ln_arg){&w->a, w->D, w->C, w->C, w->a.dtype, ln_format_of(LN_FORMAT_F32, w->a.enc)};
+    c.in[1] = (ln_arg){&w->a, w->D, w->C, w->C, w->a.dtype, ln_format_of(LN_FORMAT_F32, w->a.code)};
     c.in[2] = (ln_arg){b->data, 1, w->D, w->D, (ln_dtype)LN_MAX(bias, 0)};
     c.out[0] = (ln_arg){y->data, x.rows, w->D, ldy, LN_F32};
     return c;

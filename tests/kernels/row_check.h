@@ -29,7 +29,7 @@ static inline void row_fill(float *x, int64_t C, bool special) {
 
 /* Sets the weights of every 7th output, beginning with `first`, to zero or to values below LN_BFP_TINY. */
 static inline void row_empty(weight *w, int64_t C, int64_t first) {
-    const int64_t n = C / w->a.enc.group;
+    const int64_t n = C / w->a.code.group;
     for (int64_t d = first; d < w->D; d += 7) {
         const float x = random_u32() % 2 ? 0 : 0x1p-100f;
         for (int64_t g = d * n; g < (d + 1) * n; g++)
@@ -93,7 +93,7 @@ static inline void row_compare(const ln_kernel *kernel, ln_call *c, const ln_arg
 /* In half of the cases D is rounded up to a multiple of a panel's columns. Only rows of more than 4 are
  * stored in panels, as in every program. */
 static inline void row_check(const ln_kernel *kernel, const char *name, int64_t rows, int64_t some, int64_t C,
-                             ln_enc enc, ln_dtype dtype, int bias, bool special) {
+                             ln_groups enc, ln_dtype dtype, int bias, bool special) {
     const int64_t D = random_u32() % 2 ? some : (some + LN_PANEL_COLS - 1) / LN_PANEL_COLS * LN_PANEL_COLS;
     const int64_t ldy = random_u32() % 2 ? D + 5 : (D + 15) / 16 * 16 + 16, pitch = ln_i8pair_words(C) + 3,
                   y_count = (rows - 1) * ldy + D;
@@ -127,7 +127,8 @@ static inline void row_check(const ln_kernel *kernel, const char *name, int64_t 
         ln_i8pair_encode(x, C, enc.bits, (float *)plain.data + r * pitch);
     }
     for (int64_t i = 0; bias >= 0 && i < D; i++) ln_num_store(b.data, (ln_dtype)bias, i, random_f32());
-    const ln_pvalue weight_value = {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = enc};
+    const ln_pvalue weight_value = {
+        .n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = ln_encoding_of(dtype, enc)};
     ln_pvalue values[3] = {
         {.n_dims = 2, .dims = {LN_DIM_T, C}, .format = in.format}, weight_value, weight_value};
     row_weight packed[2];

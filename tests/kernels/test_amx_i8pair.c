@@ -16,7 +16,7 @@
 #define ROW_COEFFICIENTS pack_dequant_constants
 #include "row_check.h"
 
-static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias, bool special) {
+static void check(int64_t rows, int64_t D, int64_t C, ln_groups enc, ln_dtype dtype, int bias, bool special) {
     const ln_kernel tiles = {.fn = i8pair_amx_run, .scratch = i8pair_amx_scratch};
     row_check(&tiles, "tiles in C", rows, D, C, enc, dtype, bias, special);
 }

@@ -274,7 +274,7 @@ static void test_upload(void **state) {
                           plain = ln_pack_blocks(D) * ln_pack_block_bytes(LN_BF16, C);
             const ln_weight_desc v = {.size = sizeof v,
                                       .name = "w",
-                                      .dtype = LN_BF16,
+                                      .enc = ln_encoding_dense(LN_BF16),
                                       .n_dims = 2,
                                       .dims = {D, C},
                                       .uses = LN_USE_BF16};

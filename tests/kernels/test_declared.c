@@ -17,7 +17,8 @@ typedef struct operand {
 
 static operand operand_new(const ln_pvalue *v) {
     int64_t D = v->dims[0], C = v->dims[1];
-    if (v->enc.bits) return (operand){.groups = weight_new(D, C, v->enc, v->dtype, false)};
+    if (!ln_encoding_is_dense(v->enc))
+        return (operand){.groups = weight_new(D, C, ln_encoding_groups(v->enc), v->dtype, false)};
     operand w = {.dense = guard((size_t)(D * C * ln_dtype_bytes(v->dtype)), true, 0)};
     for (int64_t i = 0; i < D * C; i++) weight_put(w.dense.data, v->dtype, i, random_f32());
     return w;
@@ -48,7 +49,7 @@ static void run_declared(int isa, const declared *d, const declared_call *m, con
             unguard(&per_row.codes), unguard(&per_row.units);
             return;
         }
-        if (m->values[1].enc.bits)
+        if (!ln_encoding_is_dense(m->values[1].enc))
             packed = packed_q_for(isa, &affine, c.in[1].rows, c.in[1].cols), c.in[1].data = &affine;
         else packed = packed_for(isa, &c.in[1]);
     }

@@ -160,8 +160,8 @@ static void row_check_as(ln_call *c, int64_t rows, int64_t cols, bool inplace, b
                 if (rounds && !on_input && isa > LN_ISA_PLAIN && n % 2) {
                     ln_kernel_table table;
                     memset(got.data, 0xa5, got.bytes);
-                    run_narrow(&kernels_of(isa, &table)->of[d.node->op][ln_call_variant(&d)], &d, NULL,
-                               &bounds, thread_counts[n]);
+                    run_narrow(&kernels_of(isa, &table)->of[d.node->op][call_variant(&d)], &d, NULL, &bounds,
+                               thread_counts[n]);
                 }
                 snprintf(what, sizeof what, "%s on %s: %lld x %lld, %d threads, in place %d, rounded %d",
                          name, ln_cpu_isa_name((ln_isa)isa), (long long)rows, (long long)cols,

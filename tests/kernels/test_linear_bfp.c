@@ -16,7 +16,8 @@ static void special_x(float *x, int64_t n) {
 
 /* Converts the rows of x to BFP with the reference, and compares every ISA level that this machine has.
  * Returns the reference's block. */
-static guarded fixed_check(const float *x, int64_t rows, int64_t C, int64_t ldx, ln_enc enc, int64_t pitch) {
+static guarded fixed_check(const float *x, int64_t rows, int64_t C, int64_t ldx, ln_groups enc,
+                           int64_t pitch) {
     const size_t bytes = (size_t)((rows - 1) * pitch + ln_bfp_words(C, enc.group)) * 4;
     guarded want = guard(bytes, true, 0), got = guard(bytes, true, 0);
     ln_pnode node = {
@@ -35,7 +36,7 @@ static guarded fixed_check(const float *x, int64_t rows, int64_t C, int64_t ldx,
     return want;
 }
 
-static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias, bool special) {
+static void check(int64_t rows, int64_t D, int64_t C, ln_groups enc, ln_dtype dtype, int bias, bool special) {
     const int64_t ldx = C + 3, ldy = D + 5, pitch = ln_bfp_words(C, enc.group) + 3;
     weight w = weight_new(D, C, enc, dtype, special);
     guarded x = guard((size_t)((rows - 1) * ldx + C) * 4, true, 0),
@@ -49,7 +50,7 @@ static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype
     guarded v = fixed_check(px, rows, C, ldx, enc, pitch);
 
     ln_pvalue values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}, .format = ln_format_of(LN_FORMAT_BFP, enc)},
-                           {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = enc}};
+                           {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = ln_encoding_of(dtype, enc)}};
     ln_pnode node;
     ln_bounds bounds = {rows, rows, 1};
     ln_call c = product_call(&node, LN_OP_LINEAR, (ln_arg){v.data, rows, C, pitch, LN_F32, values[0].format},
@@ -99,7 +100,7 @@ static void test_forms(void **state) {
     for (size_t w = 0; w < LN_COUNT(widths); w++)
         for (size_t g = 0; g < LN_COUNT(groups); g++)
             for (int dtype = 0; dtype < 3; dtype++) {
-                const ln_enc enc = {widths[w], groups[g]};
+                const ln_groups enc = {widths[w], groups[g]};
                 check(random_in(1, 20), random_in(1, 100), enc.group * random_in(1, 6), enc, (ln_dtype)dtype,
                       random_in(-1, 2), false);
                 check(1, random_in(1, 100), enc.group * random_in(1, 6), enc, (ln_dtype)dtype, -1, false);
@@ -110,21 +111,21 @@ static void test_forms(void **state) {
 static void test_rows(void **state) {
     (void)state;
     for (int rows = 1; rows <= 33; rows++)
-        check(rows, random_in(33, 220), 192, (ln_enc){widths[rows % 6], 64}, LN_BF16, random_in(-1, 2),
+        check(rows, random_in(33, 220), 192, (ln_groups){widths[rows % 6], 64}, LN_BF16, random_in(-1, 2),
               false);
     for (int rows = 1; rows <= 18; rows++)
-        check(rows, random_in(33, 220), 320, (ln_enc){rows % 2 ? 4 : 8, 32}, LN_BF16, -1, rows % 3 == 0);
+        check(rows, random_in(33, 220), 320, (ln_groups){rows % 2 ? 4 : 8, 32}, LN_BF16, -1, rows % 3 == 0);
 }
 static void test_outputs(void **state) {
     (void)state;
     for (int D = 1; D <= 100; D++)
-        check(random_in(1, 8), D, 96, (ln_enc){widths[D % 6], 32}, LN_F16, random_in(-1, 2), false);
+        check(random_in(1, 8), D, 96, (ln_groups){widths[D % 6], 32}, LN_F16, random_in(-1, 2), false);
 }
 static void test_long(void **state) {
     (void)state;
     for (size_t w = 0; w < LN_COUNT(widths); w++) {
-        check(19, 50, 2944, (ln_enc){widths[w], 128}, LN_BF16, -1, false);
-        check(1, 50, 2976, (ln_enc){widths[w], 32}, LN_BF16, -1, false);
+        check(19, 50, 2944, (ln_groups){widths[w], 128}, LN_BF16, -1, false);
+        check(1, 50, 2976, (ln_groups){widths[w], 32}, LN_BF16, -1, false);
     }
 }
 
@@ -134,7 +135,7 @@ static void test_largest(void **state) {
     (void)state;
     enum { D = 17, C = 128, ROWS = 20 };
     for (size_t k = 0; k < LN_COUNT(widths); k++) {
-        const ln_enc enc = {widths[k], 128};
+        const ln_groups enc = {widths[k], 128};
         weight w = weight_new(D, C, enc, LN_F32, false);
         memset(w.codes.data, 0xff, w.codes.bytes);
         const float largest = enc.bits <= 4 ? 2047.0f : 32767.0f;
@@ -153,7 +154,7 @@ static void test_largest(void **state) {
                 c.out[0] = (ln_arg){y, rows, D, D, LN_F32};
                 ln_pvalue values[2] = {
                     {.n_dims = 2, .dims = {LN_DIM_T, C}, .format = ln_format_of(LN_FORMAT_BFP, enc)},
-                    {.n_dims = 2, .dims = {D, C}, .enc = enc}};
+                    {.n_dims = 2, .dims = {D, C}, .enc = ln_encoding_of(LN_F32, enc)}};
                 run_kernel_with(isa, &c, values, &bounds, 1);
                 for (int i = 0; i < rows * D; i++) {
                     const float sum = largest * 128 * (i / D % 2 ? -1.0f : 1.0f),

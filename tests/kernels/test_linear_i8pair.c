@@ -106,8 +106,8 @@ static void row_reference(float *rows, int64_t n_rows, weight *w, float *y) {
     ln_pnode node = {.op = LN_OP_LINEAR, .n_in = 2, .n_out = 1, .in = {0, 1}};
     ln_bounds bounds = {n_rows, n_rows, 1};
     ln_call c = {.node = &node};
-    c.in[0] = (ln_arg){rows, n_rows, w->C, w->C, LN_F32, ln_format_of(LN_FORMAT_I8PAIR, w->a.enc)};
-    c.in[1] = (ln_arg){&w->a, w->D, w->C, w->C, LN_F32, ln_format_of(LN_FORMAT_F32, w->a.enc)};
+    c.in[0] = (ln_arg){rows, n_rows, w->C, w->C, LN_F32, ln_format_of(LN_FORMAT_I8PAIR, w->a.code)};
+    c.in[1] = (ln_arg){&w->a, w->D, w->C, w->C, LN_F32, ln_format_of(LN_FORMAT_F32, w->a.code)};
     c.out[0] = (ln_arg){y, n_rows, w->D, w->D, LN_F32};
     run_kernel(-1, &c, &bounds, 1);
 }
@@ -120,7 +120,7 @@ static void test_exact(void **state) {
     (void)state;
     enum { ROWS = 3, D = 8, C = 2048 };
     for (int i = 0; i < 18; i++) {
-        const ln_enc enc = {widths[i % 6], groups[i / 6]};
+        const ln_groups enc = {widths[i % 6], groups[i / 6]};
         const int bits = enc.bits, radix = ln_i8pair_radix(bits);
         weight w = weight_new(D, C, enc, LN_F32, false);
         float x[C], y[ROWS * D], rows[ROWS][C];
@@ -140,7 +140,7 @@ static void test_exact(void **state) {
                 float by, e;
                 int64_t products = 0, upper = 0, left_out = 0;
                 int32_t sum = 0;
-                ln_i8pair_output_scale(scales, biases, LN_F32, n, bits, &by, &e);
+                ln_i8pair_output_scale(scales, biases, LN_F32, LN_F32, n, bits, &by, &e);
                 for (int p = 0; p < C; p++) {
                     const int64_t at = ln_i8pair_column(bits, p), g = at / enc.group;
                     int H, L;
@@ -172,7 +172,7 @@ static void test_near(void **state) {
     (void)state;
     enum { ROWS = 3, D = 40, C = 512 };
     for (int i = 0; i < 36; i++) {
-        const ln_enc enc = {widths[i % 6], groups[i / 6 % 3]};
+        const ln_groups enc = {widths[i % 6], groups[i / 6 % 3]};
         weight w = weight_new(D, C, enc, LN_F32, false);
         float x[ROWS * C], y[ROWS * D], rows[ROWS][C];
         double off[2] = {0}, all[2] = {0}; /* the last row is counted separately */
@@ -207,7 +207,7 @@ static void test_near(void **state) {
 }
 
 #if defined(__x86_64__)
-static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias, bool special) {
+static void check(int64_t rows, int64_t D, int64_t C, ln_groups enc, ln_dtype dtype, int bias, bool special) {
     const bool lines = rows <= 4 && (enc.bits == 4 || enc.bits == 8);
     if (!rung_here(LN_ISA_AMX) &&
         !(lines && rung_here(LN_ISA_AVX512) && __builtin_cpu_supports("avx512vnni")))
@@ -218,14 +218,14 @@ static void test_lines(void **state) {
     (void)state;
     for (int i = 0; i < 200; i++)
         check(1 + i / 2 % 4, random_in(1, 150), groups[i / 4 % 3] * random_in(1, 20),
-              (ln_enc){i % 2 ? 4 : 8, groups[i / 4 % 3]}, (ln_dtype)(i / 12 % 3), random_in(-1, 2),
+              (ln_groups){i % 2 ? 4 : 8, groups[i / 4 % 3]}, (ln_dtype)(i / 12 % 3), random_in(-1, 2),
               i % 5 == 0);
     for (int i = 0; i < 12; i++)
-        check(1 + i / 2 % 4, random_in(20, 60), 64 * random_in(96, 150), (ln_enc){i % 2 ? 4 : 8, 64}, LN_BF16,
-              -1, false); /* scratch has the size that these rows need, less than tiles would */
+        check(1 + i / 2 % 4, random_in(20, 60), 64 * random_in(96, 150), (ln_groups){i % 2 ? 4 : 8, 64},
+              LN_BF16, -1, false); /* scratch has the size that these rows need, less than tiles would */
 }
 #else
-static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias, bool special) {
+static void check(int64_t rows, int64_t D, int64_t C, ln_groups enc, ln_dtype dtype, int bias, bool special) {
     (void)rows, (void)D, (void)C, (void)enc, (void)dtype, (void)bias, (void)special;
 }
 static void test_lines(void **state) { (void)state; }
@@ -237,8 +237,8 @@ static void test_lines(void **state) { (void)state; }
 static void test_wide(void **state) {
     (void)state;
     if (getenv("LN_SANITIZED")) return;
-    check(200, 420, 4608, (ln_enc){4, 64}, LN_BF16, -1, false);
-    check(211, 410, 4128, (ln_enc){8, 32}, LN_F32, LN_F32, false);
+    check(200, 420, 4608, (ln_groups){4, 64}, LN_BF16, -1, false);
+    check(211, 410, 4128, (ln_groups){8, 32}, LN_F32, LN_F32, false);
 }
 
 #define SUITE "linear fixed row"

@@ -9,10 +9,10 @@
 #define FIRST 64 /* bytes of the ln_affine at the beginning, which holds addresses */
 
 static ln_host_weight rows_from(const weight *w, int64_t d, int64_t n) {
-    const int64_t numbers = w->C / w->a.enc.group * ln_dtype_bytes(w->a.dtype);
-    return (ln_host_weight){.data = w->a.codes + d * ln_affine_row_bytes(w->a.enc, w->C),
+    const int64_t numbers = w->C / w->a.code.group * ln_dtype_bytes(w->a.dtype);
+    return (ln_host_weight){.data = w->a.codes + d * ln_affine_row_bytes(w->a.code, w->C),
                             .scales = w->a.scales + d * numbers,
-                            .biases = w->a.biases + d * numbers,
+                            .offsets = w->a.biases + d * numbers,
                             .row0 = d,
                             .n_rows = n,
                             .n_cols = w->C};
@@ -33,18 +33,18 @@ static void pack_padded(ln_dev *dev, const ln_weight_desc *v, const weight *w, g
     enum { PADDING = 12 };
     ln_error err;
     ln_device_weight out = {0};
-    const int64_t row = ln_affine_row_bytes(w->a.enc, w->C),
-                  numbers = w->C / w->a.enc.group * ln_dtype_bytes(w->a.dtype);
+    const int64_t row = ln_affine_row_bytes(w->a.code, w->C),
+                  numbers = w->C / w->a.code.group * ln_dtype_bytes(w->a.dtype);
     ln_host_weight h = rows_from(w, 0, w->D);
-    h.pitch = row + PADDING, h.group_pitch = numbers + PADDING;
-    char *codes = malloc((size_t)(w->D * h.pitch)), *scales = malloc((size_t)(w->D * h.group_pitch)),
-         *biases = malloc((size_t)(w->D * h.group_pitch));
+    h.pitch = row + PADDING, h.scale_pitch = h.offset_pitch = numbers + PADDING;
+    char *codes = malloc((size_t)(w->D * h.pitch)), *scales = malloc((size_t)(w->D * h.scale_pitch)),
+         *biases = malloc((size_t)(w->D * h.scale_pitch));
     for (int64_t d = 0; d < w->D; d++) {
         memcpy(codes + d * h.pitch, w->a.codes + d * row, (size_t)row);
-        memcpy(scales + d * h.group_pitch, w->a.scales + d * numbers, (size_t)numbers);
-        memcpy(biases + d * h.group_pitch, w->a.biases + d * numbers, (size_t)numbers);
+        memcpy(scales + d * h.scale_pitch, w->a.scales + d * numbers, (size_t)numbers);
+        memcpy(biases + d * h.scale_pitch, w->a.biases + d * numbers, (size_t)numbers);
     }
-    h.data = codes, h.scales = scales, h.biases = biases;
+    h.data = codes, h.scales = scales, h.offsets = biases;
     assert_int_equal(ln_device_cpu.upload(dev, v, &h, room->data, &out, &err), LN_OK);
     free(codes), free(scales), free(biases);
 }
@@ -57,16 +57,14 @@ static int64_t place(const void *p, const guarded *room) {
     return at;
 }
 
-static void packed_check(int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, uint32_t uses) {
+static void packed_check(int64_t D, int64_t C, ln_groups enc, ln_dtype dtype, uint32_t uses) {
     ln_error err;
     ln_dev *dev;
     ln_dev_info info = {.size = sizeof info};
     weight w = weight_new(D, C, enc, dtype, false);
     const ln_weight_desc v = {.size = sizeof v,
                               .name = "w",
-                              .dtype = dtype,
-                              .bits = enc.bits,
-                              .group = enc.group,
+                              .enc = ln_encoding_of(dtype, enc),
                               .n_dims = 2,
                               .dims = {D, C},
                               .uses = uses};
@@ -124,14 +122,14 @@ static void test_in_slices(void **state) {
     const ln_dtype dtypes[] = {LN_F32, LN_BF16, LN_F16};
     for (int i = 0; i < 160; i++)
         packed_check(random_in(1, 120), 128 * random_in(1, 4),
-                     (ln_enc){widths[i % 6], groups[random_u32() % 3]}, dtypes[random_u32() % 3],
+                     (ln_groups){widths[i % 6], groups[random_u32() % 3]}, dtypes[random_u32() % 3],
                      uses_of[random_u32() % LN_COUNT(uses_of)]);
 }
 static void test_wide(void **state) {
     (void)state;
     for (size_t i = 0; i < LN_COUNT(uses_of); i++)
         for (int64_t C = LN_I8PAIR_MAX_COLS; C <= LN_I8PAIR_MAX_COLS + 64; C += 64)
-            packed_check(40, C, (ln_enc){4, 64}, LN_BF16, uses_of[i]);
+            packed_check(40, C, (ln_groups){4, 64}, LN_BF16, uses_of[i]);
 }
 
 /* Ranges that a device does not take are refused with the weight's name, and vectors come in any pieces. */

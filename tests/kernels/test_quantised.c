@@ -4,7 +4,7 @@
 /* run: quick */
 #include "kernels.h"
 
-static void linear_check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias,
+static void linear_check(int64_t rows, int64_t D, int64_t C, ln_groups enc, ln_dtype dtype, int bias,
                          bool special) {
     const int64_t ldx = C + 3, ldy = D + 5;
     weight w = weight_new(D, C, enc, dtype, special);
@@ -19,7 +19,7 @@ static void linear_check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtyp
     for (int64_t i = 0; bias >= 0 && i < D; i++) ln_num_store(b.data, (ln_dtype)bias, i, random_f32());
 
     ln_pvalue values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}},
-                           {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = enc}};
+                           {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = ln_encoding_of(dtype, enc)}};
     ln_pnode node;
     ln_bounds bounds = {rows, rows, 1};
     ln_call c =
@@ -48,13 +48,13 @@ static void linear_check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtyp
     unguard(&x), unguard(&b), unguard(&want), unguard(&got);
 }
 
-static void each_form(void (*fn)(ln_enc enc, ln_dtype dtype)) {
+static void each_form(void (*fn)(ln_groups enc, ln_dtype dtype)) {
     for (size_t w = 0; w < LN_COUNT(widths); w++)
         for (size_t g = 0; g < LN_COUNT(groups); g++)
-            for (int dtype = 0; dtype < 3; dtype++) fn((ln_enc){widths[w], groups[g]}, (ln_dtype)dtype);
+            for (int dtype = 0; dtype < 3; dtype++) fn((ln_groups){widths[w], groups[g]}, (ln_dtype)dtype);
 }
 
-static void forms(ln_enc enc, ln_dtype dtype) {
+static void forms(ln_groups enc, ln_dtype dtype) {
     linear_check(random_in(1, 20), random_in(1, 100), enc.group * random_in(1, 6), enc, dtype,
                  random_in(-1, 2), false);
     linear_check(1, random_in(1, 100), enc.group * random_in(1, 6), enc, dtype, -1, false);
@@ -68,23 +68,23 @@ static void test_forms(void **state) {
 static void test_rows(void **state) {
     (void)state;
     for (int rows = 1; rows <= 33; rows++)
-        linear_check(rows, random_in(33, 120), 192, (ln_enc){widths[rows % 6], 64}, LN_BF16, random_in(-1, 2),
-                     false);
+        linear_check(rows, random_in(33, 120), 192, (ln_groups){widths[rows % 6], 64}, LN_BF16,
+                     random_in(-1, 2), false);
 }
 static void test_outputs(void **state) {
     (void)state;
     for (int D = 1; D <= 100; D++)
-        linear_check(random_in(1, 8), D, 96, (ln_enc){widths[D % 6], 32}, LN_F16, random_in(-1, 2), false);
+        linear_check(random_in(1, 8), D, 96, (ln_groups){widths[D % 6], 32}, LN_F16, random_in(-1, 2), false);
 }
 static void test_long(void **state) {
     (void)state;
     for (size_t w = 0; w < LN_COUNT(widths); w++) {
-        linear_check(9, 50, 2944, (ln_enc){widths[w], 128}, LN_BF16, -1, false);
-        linear_check(1, 50, 2976, (ln_enc){widths[w], 32}, LN_BF16, -1, false);
+        linear_check(9, 50, 2944, (ln_groups){widths[w], 128}, LN_BF16, -1, false);
+        linear_check(1, 50, 2976, (ln_groups){widths[w], 32}, LN_BF16, -1, false);
     }
 }
 
-static void embed_check(ln_enc enc, ln_dtype dtype) {
+static void embed_check(ln_groups enc, ln_dtype dtype) {
     enum { V = 9, T = 21 };
     const int64_t C = enc.group * random_in(1, 3), ldy = C + 7;
     weight w = weight_new(V, C, enc, dtype, false);

@@ -52,15 +52,13 @@ static ln_v targets(bits_case *m, int64_t d0, int32_t V) {
     return v;
 }
 /* A weight of random values in a stored form; with `wild` some of bf16's exponents are rare ones. */
-static ln_v frozen(bits_case *m, ln_dtype dtype, ln_enc enc, int64_t D, int64_t C) {
-    const ln_v v = ln_g_encoded(&m->g, "w", dtype, enc, 0, D, C);
+static ln_v frozen(bits_case *m, ln_dtype dtype, ln_groups enc, int64_t D, int64_t C) {
+    const ln_v v = ln_g_encoded(&m->g, "w", ln_encoding_of(dtype, enc), 0, 2, (const int64_t[]){D, C});
     struct frozen *f = &m->weights[m->n_weights++];
     *f = (struct frozen){.v = v};
     f->desc = (ln_weight_desc){.size = sizeof f->desc,
                                .name = "w",
-                               .dtype = dtype,
-                               .bits = enc.bits,
-                               .group = enc.group,
+                               .enc = ln_encoding_of(dtype, enc),
                                .n_dims = 2,
                                .dims = {D, C},
                                .uses = LN_USE_F32};
@@ -81,7 +79,7 @@ static ln_v frozen(bits_case *m, ln_dtype dtype, ln_enc enc, int64_t D, int64_t 
                            scales + (size_t)d * groups, biases + (size_t)d * groups);
     }
     f->host.scales = scales;
-    f->host.biases = biases;
+    f->host.offsets = biases;
     return v;
 }
 
@@ -171,7 +169,7 @@ static const struct {
               {LN_F32, 6, 32, 33, 96}};
 static void build_weights(bits_case *m, int form) {
     const int64_t D = stored[form].D, C = stored[form].C;
-    const ln_enc enc = {stored[form].bits, stored[form].group};
+    const ln_groups enc = {stored[form].bits, stored[form].group};
     const ln_v w = frozen(m, stored[form].dtype, enc, D, C);
     const ln_v x = input(m, LN_DIM_N, C), dy = input(m, LN_DIM_N, D), up = input(m, LN_DIM_N, 1);
     const ln_v loss = ln_g_linear_cross_entropy(&m->g, "loss", x, w, targets(m, LN_DIM_N, (int32_t)D));

@@ -123,7 +123,7 @@ static void test_forms(void **state) {
                 for (size_t i = 0; i < b.t.n; i++) bytes += b.t.items[i].bytes;
                 assert_int_equal(b.w.bytes, bytes);
                 assert_int_equal(b.w.n_parameters, 64 * 3 + 64 * (5 + 64 + 32 + 32 + 64 + 96 + 96 + 96));
-                assert_true(b.w.enc.bits == widths[w] && b.w.enc.group == groups[g]);
+                assert_true(b.w.code.bits == widths[w] && b.w.code.group == groups[g]);
                 const ln_weight *k = &b.w.items[b.w.index_layer[0][LN_W_K]];
                 assert_true(k->enc.bits == widths[w] && k->enc.group == groups[g] &&
                             (int)k->dtype == (int)dtypes[t] && k->d0 == 32 && k->d1 == 64);
@@ -163,7 +163,7 @@ static void test_entries(void **state) {
     bound b;
     fill(&d, 0, 0, 0, 0, LN_ST_F16);
     OK(bind(&b, &d, "{" SIZES "," BLOCK4 "}}", err));
-    assert_int_equal(b.w.enc.bits, 0);
+    assert_int_equal(b.w.code.bits, 0);
     unbind(&b);
 }
 
@@ -216,8 +216,8 @@ static void test_forms_from_shapes(void **state) {
         fill(&d, 4, 64, rows[i].bits, 32, LN_ST_BF16);
         OK(bind(&b, &d, config, err));
         assert_true(down(&b)->enc.bits == rows[i].bits && down(&b)->enc.group == 32);
-        assert_true(b.w.items[b.w.index_layer[0][LN_W_K]].enc.bits == 4 && b.w.enc.bits == 4 &&
-                    b.w.enc.group == 64);
+        assert_true(b.w.items[b.w.index_layer[0][LN_W_K]].enc.bits == 4 && b.w.code.bits == 4 &&
+                    b.w.code.group == 64);
         unbind(&b);
     }
     /* An embedding table in another encoding than the block's; it is the head as well. */
@@ -245,7 +245,7 @@ static void wide_group(draft *d) {
         get(d, "model.layers.0.mlp.up_proj.biases")->dims[1] = 4;
 }
 static void byte_scales(draft *d) { get(d, DOWN ".scales")->dtype = LN_ST_U8; }
-static void other_biases(draft *d) { get(d, DOWN ".biases")->dtype = LN_ST_F32; }
+static void other_biases(draft *d) { get(d, DOWN ".biases")->dtype = LN_ST_U32; }
 static void signed_words(draft *d) { get(d, DOWN ".weight")->dtype = LN_ST_I32; }
 static void dense_down(draft *d) { fill(d, 4, 32, 0, 0, LN_ST_BF16); }
 static void two(draft *d) { short_scales(d), get(d, "model.embed_tokens.weight")->dims[0] = 6; }
@@ -286,7 +286,7 @@ static void test_refusals(void **state) {
          LN_EINVALID},
         {two, "{\"bits\":4,\"group_size\":32}", "2 tensors do not match", LN_EINVALID},
         {byte_scales, "{\"bits\":4,\"group_size\":32}", DOWN ".scales is stored as U8", LN_EUNSUPPORTED},
-        {other_biases, "{\"bits\":4,\"group_size\":32}", DOWN ".biases is stored as F32", LN_EUNSUPPORTED},
+        {other_biases, "{\"bits\":4,\"group_size\":32}", DOWN ".biases is stored as U32", LN_EUNSUPPORTED},
         {signed_words, "{\"bits\":4,\"group_size\":32}", DOWN ".weight is stored as I32", LN_EUNSUPPORTED},
         {dense_down, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":true}", DOWN ".scales is missing",
          LN_EINVALID},

@@ -93,12 +93,12 @@ static ln_status flat_copy(ln_queue *queue, void *to, const void *from, size_t b
 }
 
 static int64_t row_bytes(const ln_weight_desc *w) {
-    return (w->n_dims == 2 ? w->dims[1] : 1) * ln_dtype_bytes(w->dtype);
+    return (w->n_dims == 2 ? w->dims[1] : 1) * ln_dtype_bytes((ln_dtype)w->enc.scale);
 }
 static ln_status flat_weight_size(const ln_dev *dev, const ln_weight_desc *w, const ln_host_weight *sample,
                                   ln_weight_size *out, ln_error *err) {
     (void)dev, (void)sample;
-    if (w->bits || w->dtype == LN_F16)
+    if (!ln_encoding_is_dense(w->enc) || w->enc.scale == LN_F16)
         return refuse(err, LN_EUNSUPPORTED, "weight %s: device flat takes f32 and bf16", w->name);
     out->in_place = false;
     out->bound = out->expected = (size_t)(w->dims[0] * row_bytes(w));
@@ -108,7 +108,7 @@ static ln_status flat_upload(ln_dev *dev, const ln_weight_desc *w, const ln_host
                              ln_device_weight *out, ln_error *err) {
     const int64_t row = row_bytes(w);
     (void)dev;
-    if (host->col0 || host->n_cols * ln_dtype_bytes(w->dtype) != row)
+    if (host->col0 || host->n_cols * ln_dtype_bytes((ln_dtype)w->enc.scale) != row)
         return refuse(err, LN_EUNSUPPORTED, "weight %s: device flat takes whole rows", w->name);
     for (int64_t r = 0; r < host->n_rows; r++)
         memcpy((char *)room + (host->row0 + r) * row,

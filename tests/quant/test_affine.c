@@ -54,7 +54,7 @@ static void quantise_all(void *user, int thread, int n_threads) {
         for (size_t g = 0; g < LN_COUNT(groups); g++)
             for (size_t t = 0; t < LN_COUNT(dtypes); t++, n++)
                 for (int64_t r = 0; r < rows; r++) {
-                    const ln_enc e = {widths[b], groups[g]};
+                    const ln_groups e = {widths[b], groups[g]};
                     const size_t size = (size_t)ln_dtype_bytes(dtypes[t].dtype),
                                  n_groups = (size_t)(cols / e.group);
                     float x[256];

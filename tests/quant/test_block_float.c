@@ -25,7 +25,7 @@ static float number(int spread) {
 enum { COLS = 256, WORDS = COLS / 2 + 2 * COLS / 32 };
 static const int widths[] = {2, 3, 4, 5, 6, 8}, groups[] = {32, 64, 128};
 
-static void check(const float *x, ln_enc e) {
+static void check(const float *x, ln_groups e) {
     float row[WORDS], back[COLS], again[WORDS];
     ln_bfp_encode(x, COLS, e, row);
     ln_bfp_decode(row, COLS, e, back);
@@ -56,7 +56,7 @@ static void test_rows(void **s) {
     (void)s;
     for (int n = 0; n < 3000; n++) {
         static const int spreads[] = {1, 4, 20, 200};
-        const ln_enc e = {widths[n % 6], groups[n / 6 % 3]};
+        const ln_groups e = {widths[n % 6], groups[n / 6 % 3]};
         float x[COLS];
         for (int i = 0; i < COLS; i++) x[i] = number(spreads[n / 18 % 4]);
         for (int i = 0; n % 7 == 0 && i < e.group; i++) x[i] = n % 2 ? 0 : x[i] * 0x1p-100f * 0x1p-20f;
@@ -95,7 +95,7 @@ static void test_edges(void **s) {
         for (size_t k = 0; k < LN_COUNT(x); k++) {
             float numbers[32] = {x[k]}, u, t;
             int16_t v[32];
-            ln_bfp_group(numbers, (ln_enc){widths[w], 32}, v, &u, &t);
+            ln_bfp_group(numbers, (ln_groups){widths[w], 32}, v, &u, &t);
             assert_true(v[0] * u == want[k] && t == want[k]);
             assert_true(u == (fabsf(want[k]) == 2 ? 2 : 1) * step);
         }
@@ -109,7 +109,7 @@ static void test_not_finite(void **s) {
         float x[COLS], row[WORDS];
         for (int i = 0; i < COLS; i++) x[i] = 1;
         x[70] = bad[k];
-        ln_bfp_encode(x, COLS, (ln_enc){4, 64}, row);
+        ln_bfp_encode(x, COLS, (ln_groups){4, 64}, row);
         for (int g = 0; g < 4; g++) {
             const float u = ln_bfp_scales(row, COLS)[g], t = ln_bfp_sums(row, COLS, 64)[g];
             if (g == 1) assert_true(u != u && t != t);
@@ -206,7 +206,7 @@ static void test_units(void **state_of_test) {
             largest = fmax(largest,
                            fmax(fabs((double)b[g]), fabs((double)s[g] * ((1 << bits) - 1) + (double)b[g])));
         }
-        ln_i8pair_output_scale(s, b, LN_F32, n, bits, &by, &e);
+        ln_i8pair_output_scale(s, b, LN_F32, LN_F32, n, bits, &by, &e);
         if (largest == 0) assert_true(by == 0 && e == 0);
         else
             assert_true(fabs((double)by * largest / most - 1) < 2.01 * 0x1p-24 &&
@@ -221,7 +221,7 @@ static void test_units(void **state_of_test) {
         const int bits = widths[k % 6];
         float by, e;
         int H, L;
-        ln_i8pair_output_scale(s, b, LN_F32, 2, bits, &by, &e);
+        ln_i8pair_output_scale(s, b, LN_F32, LN_F32, 2, bits, &by, &e);
         if (k / 6 == 0) assert_true(by == ln_i8pair_weight_max(bits) / LN_BFP_TINY && e > 0);
         else assert_true(by == 0 && (k / 6 == 1 ? e == 0 : e != e));
         for (uint32_t q = 0; q < 1u << bits && by == 0; q++) { /* such a weight is zero */
@@ -285,7 +285,7 @@ static void test_weights(void **state_of_test) {
                         last = k % 3 ? (float)(int32_t)next() * 0x1p-31f : -first;
             b[g] = first, s[g] = (last - first) / (float)top;
         }
-        ln_i8pair_output_scale(s, b, LN_F32, n, bits, &by, &e);
+        ln_i8pair_output_scale(s, b, LN_F32, LN_F32, n, bits, &by, &e);
         for (int g = 0, first_L = 0; g < n && by > 0; g++)
             for (int q = 0; q <= top; q += k % 2 ? top : 1) {
                 int H, L;
@@ -310,8 +310,8 @@ static void test_unit_denormal(void **state) {
     (void)state;
     const float s = 1 + 12 * 0x1p-23f, none = 0, tiny = 1e-42f;
     float by[2], e[2];
-    ln_i8pair_output_scale(&s, &none, LN_F32, 1, 4, &by[0], &e[0]);
-    ln_i8pair_output_scale(&s, &tiny, LN_F32, 1, 4, &by[1], &e[1]);
+    ln_i8pair_output_scale(&s, &none, LN_F32, LN_F32, 1, 4, &by[0], &e[0]);
+    ln_i8pair_output_scale(&s, &tiny, LN_F32, LN_F32, 1, 4, &by[1], &e[1]);
     assert_memory_equal(&by[0], &by[1], sizeof by[0]);
     assert_memory_equal(&e[0], &e[1], sizeof e[0]);
     static const float scales[] = {0, 0x1.fffffcp-127f,
@@ -319,7 +319,8 @@ static void test_unit_denormal(void **state) {
                                                   is 2^-22 of b, more than rounding hides */
     const float b = LN_BFP_TINY;
     for (int k = 1; k < 3; k++) {
-        for (int i = 0; i < 2; i++) ln_i8pair_output_scale(&scales[i * k], &b, LN_F32, 1, 8, &by[i], &e[i]);
+        for (int i = 0; i < 2; i++)
+            ln_i8pair_output_scale(&scales[i * k], &b, LN_F32, LN_F32, 1, 8, &by[i], &e[i]);
         assert_true((by[0] == by[1]) == (k == 1) && (e[0] == e[1]) == (k == 1));
     }
 }

@@ -5,7 +5,8 @@
 #include "../kernels/kernels.h"
 
 enum { ROWS = 6, D = 12, C = 384 };
-static const ln_enc encodings[] = {{2, 32}, {3, 64}, {4, 64}, {4, 128}, {5, 32}, {6, 64}, {8, 32}, {8, 128}};
+static const ln_groups encodings[] = {{2, 32}, {3, 64}, {4, 64}, {4, 128},
+                                      {5, 32}, {6, 64}, {8, 32}, {8, 128}};
 
 /* Rows of several kinds: uniform, of one sign, with one large element, of one element, tiny. */
 static void fill_row(float *x, int r) {
@@ -24,7 +25,7 @@ typedef struct operand {
     float dense[D * C];
     uint16_t half[D * C];
 } operand;
-static double element(const operand *o, ln_stored stored, ln_enc e, int d, int i) {
+static double element(const operand *o, ln_stored stored, ln_groups e, int d, int i) {
     if (stored == LN_STORED_DENSE) return (double)o->dense[d * C + i];
     if (stored == LN_STORED_BF16) return (double)ln_bf16_f32(o->half[d * C + i]);
     const int g = d * (C / e.group) + i / e.group;
@@ -32,7 +33,7 @@ static double element(const operand *o, ln_stored stored, ln_enc e, int d, int i
            (double)ln_num_load(o->groups.a.biases, LN_F32, g);
 }
 /* The largest magnitude that an output's weights can have: of an affine one, over all codes. */
-static double largest_of(const operand *o, ln_stored stored, ln_enc e, int d) {
+static double largest_of(const operand *o, ln_stored stored, ln_groups e, int d) {
     double most = 0;
     for (int i = 0; stored != LN_STORED_AFFINE && i < C; i++)
         most = LN_MAX(most, fabs(element(o, stored, e, d, i)));
@@ -45,7 +46,7 @@ static double largest_of(const operand *o, ln_stored stored, ln_enc e, int d) {
 }
 
 /* Returns the largest error of the product in parts of its bound. */
-static double check_product(ln_product p, ln_enc e) {
+static double check_product(ln_product p, ln_groups e) {
     static float x[ROWS * C], rows[ROWS * 2 * C], y[ROWS * D];
     static operand o;
     const ln_stored stored = ln_products[p].w;
@@ -65,7 +66,7 @@ static double check_product(ln_product p, ln_enc e) {
               : stored == LN_STORED_BF16 ? (ln_arg){o.half, D, C, C, LN_BF16}
                                          : (ln_arg){o.dense, D, C, C, LN_F32};
     c.out[0] = (ln_arg){y, ROWS, D, D, LN_F32};
-    assert_int_equal(ln_call_variant(&c), p);
+    assert_int_equal(call_variant(&c), p);
     run_kernel(-1, &c, &(ln_bounds){ROWS, ROWS, 1}, 2);
     double worst = 0;
     for (int r = 0; r < ROWS; r++)
@@ -89,7 +90,7 @@ static void products_are_within_their_bounds(void **state) {
             for (int n = 0; n < 20; n++)
                 worst = LN_MAX(worst, check_product((ln_product)p, ln_products[p].w == LN_STORED_AFFINE
                                                                        ? encodings[i]
-                                                                       : (ln_enc){0}));
+                                                                       : (ln_groups){0}));
         print_message("  %-14s %.3f of the bound\n", ln_products[p].name, worst);
         if (worst > 1) fail_msg("%s: %g times its bound", ln_products[p].name, worst);
         assert_true(worst > 1e-5); /* chains lose far less than their worst case, which the bound is */

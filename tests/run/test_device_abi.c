@@ -131,7 +131,7 @@ static void new_program(program *p) {
     OK(ops->alloc(dev, (size_t)p->p.temp_bytes, (size_t)p->p.temp_bytes, &p->temp, err));
     const ln_weight_desc desc = {.size = sizeof desc,
                                  .name = "table",
-                                 .dtype = LN_F32,
+                                 .enc = ln_encoding_dense(LN_F32),
                                  .n_dims = 2,
                                  .dims = {V, D},
                                  .uses = LN_USE_F32 | LN_USE_GATHER};

@@ -44,7 +44,7 @@ static const char *format_name(const ln_pvalue *v) {
 }
 static const char *stored_name(const ln_pvalue *w) {
     static const char *const names[LN_STORED_COUNT] = {"dense", "bf16", "affine"};
-    return names[ln_stored_of(w->dtype, w->enc)];
+    return names[(ln_stored)w->enc.kind];
 }
 static const char *layout_name(const ln_pvalue *v) {
     return v->layout == LN_CPU_PANELS ? "panels" : v->layout == LN_LAYOUT_NARROW ? "narrow" : "rows";

@@ -86,7 +86,7 @@ extern const ln_kernel_row ln_cpu_train_avx2[], ln_cpu_train_avx512[], ln_cpu_tr
 /* Writes the dequantisation constants that the kernels of int8 pairs read for codes of up to 4 bits, in place
  * of the scales and biases that ln_pack_q stored: for packed blocks [lo, hi), `packed` and `units` (output
  * scales) being those of block 0. */
-void ln_cpu_i8pair_dequant_amx(void *packed, const float *units, ln_enc enc, ln_dtype dtype, int64_t C,
+void ln_cpu_i8pair_dequant_amx(void *packed, const float *units, ln_groups code, ln_dtype dtype, int64_t C,
                                int64_t lo, int64_t hi);
 
 /* Adds the bias to columns [lo, hi) of y, `rows` rows of pitch ldy; called by the thread that computes those

@@ -21,9 +21,7 @@ bool ln_cpu_columns_per_row(ln_isa isa, int64_t columns) {
     return has_tiles(isa) && columns <= LN_I8PAIR_MAX_COLS;
 }
 
-static ln_stored stored(const ln_lower_operand *w) {
-    return ln_stored_of((ln_dtype)w->dtype, (ln_enc){w->bits, w->group});
-}
+static ln_stored stored(const ln_lower_operand *w) { return (ln_stored)w->enc.kind; }
 static bool is_product(const ln_lower_ask *q) { return q->op == LN_OP_LINEAR || q->op == LN_OP_LINEAR_GATED; }
 static bool is_backward(const ln_lower_ask *q) {
     return q->op == LN_OP_LINEAR_BACK || q->op == LN_OP_LINEAR_CROSS_ENTROPY;

@@ -211,7 +211,7 @@ ln_status ln_cpu_prepare(ln_queue *q, const ln_program *p, void *temp, ln_exec *
     if (!e->kernels || !e->group_end || !e->claimed || !e->chain || !e->next_gemm || !e->small_m_chunks)
         LN_GO(LN_OOM(err, "a prepared program"));
     for (int i = 0; i < p->n_nodes; i++) {
-        e->kernels[i] = ln_kernel_of(&d->table, e->calls[i].node->op, ln_call_variant(&e->calls[i]));
+        e->kernels[i] = ln_kernel_of(&d->table, e->calls[i].node->op, ln_node_variant(p, e->calls[i].node));
         if (!e->kernels[i] || !e->calls[i].node->kernel)
             LN_GO(ln_fail(err, LN_EUNSUPPORTED, "the CPU device has no kernel for %s",
                           ln_op_name(e->calls[i].node->op)));

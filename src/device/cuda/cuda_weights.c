@@ -29,24 +29,31 @@ static bool is_packed(int n_dims, int64_t C, ln_dtype dtype, int bits, size_t ro
     const bool has_form = bits == 4 || bits == 8 || (bits == 0 && dtype == LN_BF16);
     return n_dims == 2 && C % 32 == 0 && has_form && row <= GPU_STAGING;
 }
+static int bits_of(const ln_weight_desc *w) { return ln_encoding_groups(w->enc).bits; }
+static int group_of(const ln_weight_desc *w) { return ln_encoding_groups(w->enc).group; }
+static ln_dtype dtype_of(const ln_weight_desc *w) { return (ln_dtype)w->enc.scale; }
 static parts parts_of(const ln_weight_desc *w) {
     const int64_t C = w->n_dims == 2 ? w->dims[1] : 1;
-    const size_t element = (size_t)ln_dtype_bytes(w->dtype);
-    parts p = {.row = w->bits ? (size_t)(C / 32 * 4 * w->bits) : (size_t)C * element};
-    p.packed = is_packed(w->n_dims, C, w->dtype, w->bits, p.row);
+    const size_t element = (size_t)ln_dtype_bytes(dtype_of(w));
+    parts p = {.row = bits_of(w) ? (size_t)(C / 32 * 4 * bits_of(w)) : (size_t)C * element};
+    p.packed = is_packed(w->n_dims, C, dtype_of(w), bits_of(w), p.row);
     const size_t D = (size_t)(p.packed ? (w->dims[0] + 15) / 16 * 16 : w->dims[0]);
-    if (w->bits) p.group_row = (size_t)(C / w->group) * element;
+    if (bits_of(w)) p.group_row = (size_t)(C / group_of(w)) * element;
     p.scales = aligned(p.row * D);
     p.biases = p.packed ? p.scales : p.scales + aligned(p.group_row * D);
-    p.bytes = !w->bits   ? p.row * D
-              : p.packed ? p.scales + 2 * p.group_row * D
-                         : p.biases + (p.group_row * D + 3) / 4 * 4; /* whole words */
+    p.bytes = !bits_of(w) ? p.row * D
+              : p.packed  ? p.scales + 2 * p.group_row * D
+                          : p.biases + (p.group_row * D + 3) / 4 * 4; /* whole words */
     return p;
 }
 
 ln_status gpu_weight_size(const ln_dev *d, const ln_weight_desc *w, const ln_host_weight *sample,
                           ln_weight_size *out, ln_error *err) {
-    (void)d, (void)sample, (void)err;
+    (void)d, (void)sample;
+    if (w->n_dims > 2 || (bits_of(w) && w->enc.scale != w->enc.offset))
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "weight %s: the CUDA device has no layout for %s; use --device cpu", w->name,
+                       w->n_dims > 2 ? "matrices of experts" : "scales and offsets of two types");
     const size_t bytes = parts_of(w).bytes;
     *out = (ln_weight_size){.bound = bytes, .expected = bytes};
     return LN_OK;
@@ -71,18 +78,15 @@ static ln_status note_scales(ln_dev *d, const void *weight, size_t bytes, ln_err
 
 gpu_weight gpu_weight_of(ln_dev *d, const ln_pvalue *v) {
     const bool matrix = v->n_dims == 2;
-    const ln_weight_desc desc = {.dtype = v->dtype,
-                                 .bits = v->enc.bits,
-                                 .group = v->enc.group,
-                                 .n_dims = v->n_dims,
-                                 .dims = {v->dims[0], matrix ? v->dims[1] : 0}};
+    const ln_weight_desc desc = {
+        .enc = v->enc, .n_dims = v->n_dims, .dims = {v->dims[0], matrix ? v->dims[1] : 0}};
     const parts p = parts_of(&desc);
     gpu_weight w = {.data = v->data,
                     .D = matrix ? v->dims[0] : 1,
                     .C = matrix ? v->dims[1] : v->dims[0],
                     .type = (int32_t)v->dtype,
-                    .bits = v->enc.bits,
-                    .group = v->enc.group,
+                    .bits = bits_of(&desc),
+                    .group = group_of(&desc),
                     .form = p.packed ? GPU_FRAGMENTS : GPU_ROWS};
     if (w.bits) w.scales = (char *)v->data + p.scales;
     if (w.bits && !p.packed) w.biases = (char *)v->data + p.biases;
@@ -154,27 +158,27 @@ static ln_status pack_all(ln_dev *d, const ln_weight_desc *w, const ln_host_weig
                           ln_error *err) {
     const parts p = parts_of(w);
     const int64_t D = w->dims[0], C = w->dims[1];
-    gpu_packing g = {.to = room, .row0 = h->row0, .n = h->n_rows, .cols = C, .bits = w->bits};
+    gpu_packing g = {.to = room, .row0 = h->row0, .n = h->n_rows, .cols = C, .bits = bits_of(w)};
     if (h->row0 + h->n_rows == D) g.n_zero = (D + 15) / 16 * 16 - D;
-    g.part = w->bits ? GPU_PACK_CODES : GPU_PACK_DENSE;
+    g.part = bits_of(w) ? GPU_PACK_CODES : GPU_PACK_DENSE;
     LN_TRY(send_packed(d, &g, h->data, p.row, h->pitch, turn, err));
-    if (!w->bits) return LN_OK;
-    g.to = room + p.scales, g.cols = C / w->group, g.element = ln_dtype_bytes(w->dtype);
+    if (!bits_of(w)) return LN_OK;
+    g.to = room + p.scales, g.cols = C / group_of(w), g.element = ln_dtype_bytes(dtype_of(w));
     g.part = GPU_PACK_SCALES;
-    g.large_scales = w->dtype == LN_BF16 ? d->found_large : NULL;
-    LN_TRY(send_packed(d, &g, h->scales, p.group_row, h->group_pitch, turn, err));
+    g.large_scales = dtype_of(w) == LN_BF16 ? d->found_large : NULL;
+    LN_TRY(send_packed(d, &g, h->scales, p.group_row, h->scale_pitch, turn, err));
     g.part = GPU_PACK_BIASES;
-    return send_packed(d, &g, h->biases, p.group_row, h->group_pitch, turn, err);
+    return send_packed(d, &g, h->offsets, p.group_row, h->offset_pitch, turn, err);
 }
 
 static ln_status send_all(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, char *room, int *turn,
                           ln_error *err) {
     const parts p = parts_of(w);
     LN_TRY(send_rows(d, room + p.row * (size_t)h->row0, h->data, h->n_rows, p.row, h->pitch, turn, err));
-    if (!w->bits) return LN_OK;
+    if (!bits_of(w)) return LN_OK;
     const size_t at = p.group_row * (size_t)h->row0;
-    LN_TRY(send_rows(d, room + p.scales + at, h->scales, h->n_rows, p.group_row, h->group_pitch, turn, err));
-    return send_rows(d, room + p.biases + at, h->biases, h->n_rows, p.group_row, h->group_pitch, turn, err);
+    LN_TRY(send_rows(d, room + p.scales + at, h->scales, h->n_rows, p.group_row, h->scale_pitch, turn, err));
+    return send_rows(d, room + p.biases + at, h->offsets, h->n_rows, p.group_row, h->offset_pitch, turn, err);
 }
 static ln_status upload_rows(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, char *room,
                              ln_error *err) {

@@ -106,40 +106,42 @@ static void ref_free(ln_dev *d, void *p, size_t bytes) {
     if (d->mlock && p) (void)munlock(p, bytes);
     ln_free(p);
 }
-static ln_enc encoding(const ln_weight_desc *w) { return (ln_enc){w->bits, w->group}; }
+static bool is_encoded(const ln_weight_desc *w) { return !ln_encoding_is_dense(w->enc); }
 
 /* Matrices are read in place, encoded ones by way of an ln_affine; vectors are copied. */
 static ln_status ref_weight_size(const ln_dev *d, const ln_weight_desc *w, const ln_host_weight *sample,
                                  ln_weight_size *out, ln_error *err) {
     (void)d, (void)sample, (void)err;
-    *out = (ln_weight_size){.in_place = w->n_dims == 2};
-    out->bound = w->n_dims != 2 ? (size_t)(w->dims[0] * ln_dtype_bytes(w->dtype))
-                 : w->bits      ? sizeof(ln_affine)
-                                : 0;
+    *out = (ln_weight_size){.in_place = w->n_dims > 1};
+    out->bound = w->n_dims == 1  ? (size_t)(w->dims[0] * ln_dtype_bytes((ln_dtype)w->enc.scale))
+                 : is_encoded(w) ? sizeof(ln_affine)
+                                 : 0;
     out->expected = out->bound;
     return LN_OK;
 }
 static ln_status ref_upload(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, void *room,
                             ln_device_weight *out, ln_error *err) {
-    const int64_t C = w->n_dims == 2 ? w->dims[1] : 1, element = ln_dtype_bytes(w->dtype);
+    const int64_t D = ln_weight_desc_rows(w), C = ln_weight_desc_cols(w),
+                  element = ln_dtype_bytes((ln_dtype)w->enc.scale);
     ln_weight_size size;
     LN_TRY(ref_weight_size(d, w, NULL, &size, err));
-    const bool whole = h->row0 == 0 && h->n_rows == w->dims[0] && !h->pitch && !h->group_pitch;
-    if (h->row0 < 0 || h->n_rows < 0 || h->row0 > w->dims[0] - h->n_rows || h->col0 != 0 || h->n_cols != C ||
+    const bool whole = h->row0 == 0 && h->n_rows == D && !h->pitch && !h->scale_pitch && !h->offset_pitch;
+    if (h->row0 < 0 || h->n_rows < 0 || h->row0 > D - h->n_rows || h->col0 != 0 || h->n_cols != C ||
         (size.in_place && !whole))
         return ln_fail(err, LN_EUNSUPPORTED,
                        "weight %s: the reference device takes a whole matrix without padding, found rows "
                        "%lld "
                        "+ %lld, columns %lld + %lld of [%lld, %lld]",
                        w->name, (long long)h->row0, (long long)h->n_rows, (long long)h->col0,
-                       (long long)h->n_cols, (long long)w->dims[0], (long long)C);
+                       (long long)h->n_cols, (long long)D, (long long)C);
     *out = (ln_device_weight){.data = room, .bytes = size.bound};
-    if (w->bits)
+    if (is_encoded(w))
         *(ln_affine *)room = (ln_affine){.codes = h->data,
                                          .scales = h->scales,
-                                         .biases = h->biases,
-                                         .dtype = w->dtype,
-                                         .enc = encoding(w)};
+                                         .biases = h->offsets,
+                                         .dtype = (ln_dtype)w->enc.scale,
+                                         .offset = (ln_dtype)w->enc.offset,
+                                         .code = ln_encoding_groups(w->enc)};
     else if (size.in_place) out->data = (void *)(uintptr_t)h->data; /* kernels only read weights */
     else
         for (int64_t r = 0; r < h->n_rows; r++)
@@ -185,7 +187,8 @@ static ln_status find_kernels(ln_exec *e, ln_error *err) {
     if (!e->kernels) return LN_OOM(err, "a prepared program");
     for (int i = 0; i < n; i++) {
         const ln_call *c = &e->calls[i];
-        e->kernels[i] = ln_kernel_of(&e->queue->dev->table, c->node->op, ln_call_variant(c));
+        e->kernels[i] =
+            ln_kernel_of(&e->queue->dev->table, c->node->op, ln_node_variant(e->program, c->node));
         if (!e->kernels[i])
             return ln_fail(err, LN_EUNSUPPORTED, "the reference device has no kernel for %s",
                            ln_op_name(c->node->op));

@@ -39,7 +39,7 @@ static void add_down(adapting *a, const ln_node *n) {
     if (a->places[w->slot].slot_bytes == 0) return;
     const ln_v y = n->out[0];
     a->how[y] = a->places[w->slot];
-    a->how[y].rounds = w->enc.bits == 0;
+    a->how[y].rounds = ln_encoding_is_dense(w->enc);
     a->how[y].of_outputs = a->g->values[y].dims[0] == LN_DIM_N;
     a->down[y] = ln_g_lora_down(a->g, name_of(a->g, y, "lora_down", name), n->in[0], a->pool, &a->how[y]);
 }

@@ -31,8 +31,7 @@ static ln_lower_operand operand(const job *j, ln_v i) {
                           .dtype = (uint8_t)v->dtype,
                           .n_dims = (uint8_t)v->n_dims,
                           .layout = v->layout,
-                          .bits = (uint8_t)v->enc.bits,
-                          .group = (uint8_t)v->enc.group,
+                          .enc = v->enc,
                           .format = v->format,
                           .row_bytes = j->l->row_bytes[i]};
     memcpy(o.dims, v->dims, sizeof o.dims);
@@ -132,9 +131,7 @@ static bool is_gated_pair(const job *j, const ln_node *n, ln_node *fused) {
     }
     if (n->op != LN_OP_GATED || product[0]->in[0] != product[1]->in[0]) return false;
     const ln_value *a = &g->values[product[0]->in[1]], *b = &g->values[product[1]->in[1]];
-    if (a->dtype != b->dtype || a->dims[0] != b->dims[0] || a->enc.bits != b->enc.bits ||
-        a->enc.group != b->enc.group)
-        return false;
+    if (a->dtype != b->dtype || a->dims[0] != b->dims[0] || !ln_encoding_same(a->enc, b->enc)) return false;
     *fused = *n;
     fused->op = LN_OP_LINEAR_GATED;
     fused->n_in = 3;

@@ -49,7 +49,7 @@ enum {
     SMALL_M = 2 * MR,                                 /* rows that read packed codes */
     PREFETCH_BYTES = LN_ISA(tune_gemm_affine_PREFETCH_BYTES)
 };
-#define SMALL_M_BLOCKS(M)                                                             \
+#define SMALL_M_BLOCKS(M) \
     ((int)LN_ISA(tune_gemm_affine_SMALL_M_BLOCKS_##M)) /* blocks at once, M a literal \
                                                         */
 static int small_m_blocks(int64_t m) {
@@ -176,7 +176,7 @@ static micro_kernel_fn *const small_m_kernels[2][MR] = {ROW(FROM_NIBBLES, small)
 /* x for codes that are masked in place: code i of a lane is 2^(bits i) times too large, but the last, which
  * is shifted down. */
 static void scale_x(const affine_gemm *l, int64_t rows, float *out) {
-    const int bits = l->w->enc.bits, per = 32 / bits;
+    const int bits = l->w->code.bits, per = 32 / bits;
     float by[8];
     for (int i = 0; i < per; i++) by[i] = i + 1 == per ? 1.0f : 1.0f / (float)(1u << (bits * i));
     for (int64_t r = 0; r < rows; r++)
@@ -201,7 +201,7 @@ static void run_small_m_blocks(const affine_gemm *l, micro_kernel_fn *fn, int64_
                      .ldx = l->C,
                      .ld_sums = l->groups,
                      .ldy = whole ? l->ldy : LN_PACK_NR,
-                     .group = l->w->enc.group,
+                     .group = l->w->code.group,
                      .n = l->groups,
                      .begins = true,
                      .next = next,
@@ -224,7 +224,7 @@ static void run_small_m_blocks(const affine_gemm *l, micro_kernel_fn *fn, int64_
 /* Rows are dealt evenly to tiles, which pass over n blocks one after the other, so that these stay in L1 and
  * L2; each prefetches its part of the next n meanwhile. */
 static void run_small_m(const affine_gemm *l, int64_t rows, int64_t lo, int64_t hi, const float *x) {
-    const int form = l->w->enc.bits == 8;
+    const int form = l->w->code.bits == 8;
     const int64_t tiles = (rows + SMALL_M_MR - 1) / SMALL_M_MR,
                   n = small_m_blocks(rows / tiles); /* of the smallest tile, which takes the most */
     for (int64_t b = lo; b < hi; b += n)
@@ -248,9 +248,9 @@ static void run_small_m(const affine_gemm *l, int64_t rows, int64_t lo, int64_t 
  * biases. Missing blocks are zero. */
 static void unpack_panel(const affine_gemm *l, int64_t b, int64_t n_b, int64_t g, int64_t n_g, float *panel,
                          float s[][NR], float bias[][NR]) {
-    const int bits = l->w->enc.bits;
+    const int bits = l->w->code.bits;
     const uint32_t mask = (1u << bits) - 1;
-    const int64_t group = l->w->enc.group, codes_bytes = 64 * (group * bits / 32);
+    const int64_t group = l->w->code.group, codes_bytes = 64 * (group * bits / 32);
     const ln_dtype t = l->w->dtype;
     for (int64_t i = 0; i < n_b * n_g; i++) {
         const int64_t h = i / n_b, at = i % n_b * LN_PACK_NR;
@@ -283,7 +283,7 @@ static void flush_rows(const affine_gemm *l, int64_t r, int64_t m, int64_t k, in
 }
 
 static void run_large_m(const affine_gemm *l, int64_t rows, int64_t lo, int64_t hi, float *panel) {
-    const int64_t group = l->w->enc.group, tiles = (rows + MR - 1) / MR;
+    const int64_t group = l->w->code.group, tiles = (rows + MR - 1) / MR;
     float s[KC / 32][NR] = {{0}}, bias[KC / 32][NR] = {{0}}, x[MR * KC], edge[MR][NR] = {{0}};
     kernel_args u = {.codes = (const uint8_t *)panel,
                      .step = group * NR * 4,
@@ -340,7 +340,7 @@ static float group_sum(const float *x, int64_t n, uint32_t tiny[16]) {
 
 /* The sums of all rows and groups; returns whether a number was met that counts as zero and is not. */
 static bool group_sums(const affine_gemm *l, int64_t rows, float *sums) {
-    const int64_t group = l->w->enc.group;
+    const int64_t group = l->w->code.group;
     uint32_t any = 0;
     for (int64_t r = 0; r < rows; r++) {
         uint32_t tiny[16] = {0}, here = 0;
@@ -357,7 +357,7 @@ static bool group_sums(const affine_gemm *l, int64_t rows, float *sums) {
     return any != 0;
 }
 
-static bool reads_packed_codes(ln_enc e, int64_t rows) {
+static bool reads_packed_codes(ln_groups e, int64_t rows) {
     return (e.bits == 4 || e.bits == 8) && rows <= SMALL_M;
 }
 
@@ -365,18 +365,18 @@ static bool reads_packed_codes(ln_enc e, int64_t rows) {
 static size_t affine_gemm_scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
     const ln_pvalue *x = ln_program_value(p, n->in[0]), *w = ln_program_value(p, n->in[1]);
     const int64_t rows = ln_dim(x->dims[0], b), C = w->dims[1];
-    return sizeof(float) *
-           (size_t)(rows * (C / w->enc.group) + LN_MAX((int64_t)KC * NR, LN_MIN(rows, (int64_t)SMALL_M) * C));
+    return sizeof(float) * (size_t)(rows * (C / ln_encoding_groups(w->enc).group) +
+                                    LN_MAX((int64_t)KC * NR, LN_MIN(rows, (int64_t)SMALL_M) * C));
 }
 
 static void affine_gemm_run(const ln_call *c) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     const ln_affine *w = c->in[1].data;
-    const int64_t rows = y->rows, groups = x->cols / w->enc.group;
+    const int64_t rows = y->rows, groups = x->cols / w->code.group;
     float *sums = c->scratch, *scratch = sums + rows * groups;
     affine_gemm l = {.w = w,
-                     .block = ln_pack_block_bytes_q(w->enc, w->dtype, x->cols),
-                     .group_bytes = ln_pack_group_bytes_q(w->enc, w->dtype),
+                     .block = ln_pack_block_bytes_q(w->code, w->dtype, x->cols),
+                     .group_bytes = ln_pack_group_bytes_q(w->code, w->dtype),
                      .groups = groups,
                      .D = y->cols,
                      .C = x->cols,
@@ -389,7 +389,7 @@ static void affine_gemm_run(const ln_call *c) {
     ln_partition(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
     if (lo >= hi || rows < 1) return;
     l.tiny = group_sums(&l, rows, sums);
-    if (reads_packed_codes(w->enc, rows)) {
+    if (reads_packed_codes(w->code, rows)) {
         scale_x(&l, rows, scratch);
         run_small_m(&l, rows, lo, hi, scratch);
     } else {

@@ -205,7 +205,7 @@ typedef struct bfp_gemm {
 
 /* One group of a block: its codes as pairs, in the order of x; scales and biases in f32. */
 static void unpack_group(const bfp_gemm *l, const uint8_t *from, uint8_t *to) {
-    const int bits = l->w->enc.bits, group = l->w->enc.group;
+    const int bits = l->w->code.bits, group = l->w->code.group;
     const bool by_mask = bits == 4 || bits == 8;
     const uint8_t *scales = from + 64 * (group * bits / 32);
     for (int at = 0; at < 64; at += 4 * VL)
@@ -239,7 +239,7 @@ static void run_tile(const bfp_gemm *l, kernel_args *s, micro_kernel_fn *fn, int
 }
 
 static bool reads_packed_codes(const bfp_gemm *l) {
-    return (l->w->enc.bits == 4 || l->w->enc.bits == 8) && l->rows <= SMALL_M;
+    return (l->w->code.bits == 4 || l->w->code.bits == 8) && l->rows <= SMALL_M;
 }
 static bool is_smallest_m(const bfp_gemm *l) { return reads_packed_codes(l) && l->rows <= SMALLEST_M; }
 static int64_t blocks_at_once(const bfp_gemm *l) {
@@ -249,7 +249,7 @@ static int64_t blocks_at_once(const bfp_gemm *l) {
 }
 
 static void run_blocks(const bfp_gemm *l, int64_t b, int64_t n, uint8_t *panel) {
-    const ln_enc e = l->w->enc;
+    const ln_groups e = l->w->code;
     const bool direct = reads_packed_codes(l);
     const int64_t tiles = (l->rows + MR - 1) / MR, d = b * LN_PACK_NR, n_d = LN_MIN(n * LN_PACK_NR, l->D - d),
                   groups_per_panel = direct ? l->groups : KC / e.group;
@@ -306,9 +306,9 @@ static bfp_gemm gemm_of_call(const ln_call *c) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     const ln_affine *w = c->in[1].data;
     return (bfp_gemm){.w = w,
-                      .block = ln_pack_block_bytes_q(w->enc, w->dtype, x->cols),
-                      .group_bytes = ln_pack_group_bytes_q(w->enc, w->dtype),
-                      .groups = x->cols / w->enc.group,
+                      .block = ln_pack_block_bytes_q(w->code, w->dtype, x->cols),
+                      .group_bytes = ln_pack_group_bytes_q(w->code, w->dtype),
+                      .groups = x->cols / w->code.group,
                       .rows = y->rows,
                       .D = y->cols,
                       .C = x->cols,

@@ -263,10 +263,10 @@ static void dequant_half_tile_8(i8pair_gemm *t, const weight_panel *p, int64_t j
 }
 typedef void half_tile_fn(i8pair_gemm *t, const weight_panel *p, int64_t j);
 static half_tile_fn *half_tile_of(const i8pair_gemm *t) {
-    return t->w->enc.group != ROW_BYTES ? NULL
-           : t->w->enc.bits == 4        ? dequant_half_tile_4
-           : t->w->enc.bits == 8        ? dequant_half_tile_8
-                                        : NULL;
+    return t->w->code.group != ROW_BYTES ? NULL
+           : t->w->code.bits == 4        ? dequant_half_tile_4
+           : t->w->code.bits == 8        ? dequant_half_tile_8
+                                         : NULL;
 }
 
 static int64_t tiles_of_panel(const weight_panel *p) { return (p->n + ROW_BYTES - 1) / ROW_BYTES; }
@@ -488,8 +488,8 @@ static i8pair_gemm gemm_of_call(const ln_call *c) {
                          .function = function,
                          .gate_out = c->scratch,
                          .panel = (uint8_t *)c->scratch + gate_bytes(c->node, y->rows),
-                         .block = ln_pack_block_bytes_q(w->enc, w->dtype, x->cols),
-                         .group_bytes = ln_pack_group_bytes_q(w->enc, w->dtype),
+                         .block = ln_pack_block_bytes_q(w->code, w->dtype, x->cols),
+                         .group_bytes = ln_pack_group_bytes_q(w->code, w->dtype),
                          .D = y->cols,
                          .C = x->cols,
                          .P = ln_i8pair_digit_bytes(x->cols),
@@ -501,7 +501,7 @@ static i8pair_gemm gemm_of_call(const ln_call *c) {
                          .y = y->data,
                          .y_rows = y->rows,
                          .panels = ln_arg_in_panels(y),
-                         .radix = (float)ln_i8pair_radix(w->enc.bits)};
+                         .radix = (float)ln_i8pair_radix(w->code.bits)};
 }
 
 enum {
@@ -543,12 +543,12 @@ static void i8pair_amx_run(const ln_call *c) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     if (y->rows < 1) return;
     i8pair_gemm t = gemm_of_call(c);
-    const ln_enc enc = t.w->enc;
+    const ln_groups code = t.w->code;
     const int of = t.function ? 2 : 1; /* weight blocks for each block of y */
     int64_t row, end, lo, hi;
     partition(c, &row, &end, &lo, &hi);
     if (lo >= hi || row >= end) return;
-    t.tile_bytes = t.group_bytes * ROW_BYTES / enc.group;
+    t.tile_bytes = t.group_bytes * ROW_BYTES / code.group;
     t.last = (int32_t *)(void *)(t.panel + PANEL_BYTES);
     t.row_sums = (ln_i8pair_sums *)(void *)(t.last + 2 * SUMS);
     t.sums = t.last + 2 * SUMS + SUMS_INTS;
@@ -558,7 +558,8 @@ static void i8pair_amx_run(const ln_call *c) {
         t.y = (float *)y->data + r * t.ldy;
         t.x_rows = t.y_rows = y->rows - r;
         const int64_t rows = LN_MIN(mc, end - r);
-        for (int64_t i = 0; i < rows; i++) t.row_sums[i] = row_sums_of(&t, i, ln_i8pair_zero_point(enc.bits));
+        for (int64_t i = 0; i < rows; i++)
+            t.row_sums[i] = row_sums_of(&t, i, ln_i8pair_zero_point(code.bits));
         if (rows <= TILE_ROWS) run_small_m(&t, rows, of * lo, of * hi);
         else run_large_m(&t, rows, of * lo, of * hi);
     }

@@ -118,7 +118,7 @@ typedef void small_m_fn(SMALL_M_ARGS);
     static void small_m_2_##name(SMALL_M_ARGS) {                           \
         small_m_kernel(2, bits, group, t, rows, b, block_stride, pending); \
     }
-#define ANY_GROUP(bits) SMALL_M_KERNELS(bits, bits, t->w->enc.group)
+#define ANY_GROUP(bits) SMALL_M_KERNELS(bits, bits, t->w->code.group)
 /* clang-format off */
 ANY_GROUP(2) ANY_GROUP(3) ANY_GROUP(4) ANY_GROUP(5) ANY_GROUP(6) ANY_GROUP(8)
 SMALL_M_KERNELS(4, 4_of_64, ROW_BYTES) SMALL_M_KERNELS(8, 8_of_64, ROW_BYTES)
@@ -133,9 +133,9 @@ static small_m_fn *const small_m_kernels_g64[9][SMALL_M_BLOCKS] = {
 /* clang-format on */
 
 static void run_small_m(i8pair_gemm *t, int64_t rows, int64_t lo, int64_t hi) {
-    small_m_fn *const *fns = (t->w->enc.group == ROW_BYTES && small_m_kernels_g64[t->w->enc.bits][0]
+    small_m_fn *const *fns = (t->w->code.group == ROW_BYTES && small_m_kernels_g64[t->w->code.bits][0]
                                   ? small_m_kernels_g64
-                                  : small_m_kernels)[t->w->enc.bits];
+                                  : small_m_kernels)[t->w->code.bits];
     const int64_t half = (hi - lo) / SMALL_M_BLOCKS, blocks = t->function ? hi - lo : half,
                   by = t->function ? SMALL_M_BLOCKS : 1, block_stride = t->function ? 1 : half;
     block_set pending = {0};

@@ -39,15 +39,15 @@ INLINE linear_digits linear_digits_of(const int bits, ln_dtype t, const uint8_t 
  *     byte 0: mh   byte 1: ch + zero point   byte 2: ml   byte 3: cl
  *
  * All of them fit a byte, since H and L of code 0 do as those of any code. */
-static void pack_dequant_constants(uint8_t *packed, const float *units, ln_enc enc, ln_dtype dtype, int64_t C,
-                                   int64_t lo, int64_t hi) {
+static void pack_dequant_constants(uint8_t *packed, const float *units, ln_groups code, ln_dtype dtype,
+                                   int64_t C, int64_t lo, int64_t hi) {
     for (int64_t b = lo; b < hi; b++) {
         uint8_t *scales =
-            packed + b * ln_pack_block_bytes_q(enc, dtype, C) + ROW_BYTES * (enc.group * enc.bits / 32);
+            packed + b * ln_pack_block_bytes_q(code, dtype, C) + ROW_BYTES * (code.group * code.bits / 32);
         const vf inverse_scale = vf_load(units + b * LN_PACK_OUTPUT_SCALES);
-        for (int64_t g = 0; g < C / enc.group; g++, scales += ln_pack_group_bytes_q(enc, dtype)) {
-            const linear_digits k = linear_digits_of(enc.bits, dtype, scales, inverse_scale);
-            const vi zero_point = vi_set32(ln_i8pair_zero_point(enc.bits)),
+        for (int64_t g = 0; g < C / code.group; g++, scales += ln_pack_group_bytes_q(code, dtype)) {
+            const linear_digits k = linear_digits_of(code.bits, dtype, scales, inverse_scale);
+            const vi zero_point = vi_set32(ln_i8pair_zero_point(code.bits)),
                      h = vi_or(vi_and32(vi_round_i32(k.mh), 0xff),
                                vi_shl32(vi_add(vi_round_i32(k.ch), zero_point), 8));
             vi_store(scales, vi_or(h, vi_or(vi_shl32(vi_and32(vi_round_i32(k.ml), 0xff), 16),
@@ -116,7 +116,7 @@ INLINE void dequant_lines(const int bits, const dequant *k, const uint8_t *words
 }
 /* The stream of block b from column k on, where a tile begins. */
 INLINE dequant_stream stream_at(const i8pair_gemm *t, int64_t b, int64_t k) {
-    return (dequant_stream){.group = codes_of_block(t, b) + k / t->w->enc.group * t->group_bytes,
+    return (dequant_stream){.group = codes_of_block(t, b) + k / t->w->code.group * t->group_bytes,
                             .inverse_scale = inverse_scale_of(t, b)};
 }
 INLINE dequant group_dequant(const int bits, const int64_t group, const i8pair_gemm *t,
@@ -147,8 +147,8 @@ INLINE void dequant_tiles(const int bits, const int64_t group, const i8pair_gemm
 /* One copy for each code width, and for 4 and 8 bits one for groups of 64, whose loops have constant bounds.
  */
 static void dequant_tile(const i8pair_gemm *t, dequant_stream *s, bool is_first, int64_t k, uint8_t *h) {
-    const int64_t group = t->w->enc.group;
-    switch (t->w->enc.bits) {
+    const int64_t group = t->w->code.group;
+    switch (t->w->code.bits) {
     case 2: dequant_tiles(2, group, t, s, is_first, k, h); break;
     case 3: dequant_tiles(3, group, t, s, is_first, k, h); break;
     case 4:

@@ -17,7 +17,7 @@ static ln_i8pair_sums row_sums_of(const i8pair_gemm *t, int64_t r, int32_t zero_
                                              : ln_i8pair_row_layout(t->x + r * t->ldx, t->C);
     memcpy(&row_sums, row.terms, sizeof row_sums);
     return (ln_i8pair_sums){row_sums.u, zero_point * row_sums.h,
-                            zero_point * row_sums.l - ln_i8pair_correction(t->w->enc.bits, row_sums.l)};
+                            zero_point * row_sums.l - ln_i8pair_correction(t->w->code.bits, row_sums.l)};
 }
 /* The value of an output: 16 of one row. output_scale: e. */
 INLINE vf epilogue_value(vf radix, vi sum_high, vi sum_low, const ln_i8pair_sums *row_sums, vf output_scale) {

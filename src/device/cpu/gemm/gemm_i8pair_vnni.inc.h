@@ -36,7 +36,7 @@ enum {
 
 static bool i8pair_vnni_serves(const ln_call *c) {
     const ln_affine *w = c->in[1].data;
-    return c->out[0].rows <= VNNI_MAX_M && (w->enc.bits == 4 || w->enc.bits == 8);
+    return c->out[0].rows <= VNNI_MAX_M && (w->code.bits == 4 || w->code.bits == 8);
 }
 /* 4 bits: sums of the digits of each group as floats, [row][group][h, l]. 8 bits: elements of x, [row][0 h
  * even, 0 h odd, h l even, h l odd][columns / 4]. */
@@ -120,7 +120,7 @@ INLINE void store_outputs(const i8pair_gemm *t, int64_t r, int64_t b, vf v) {
  * weight of a gated pair are 2 apart; next: the block where the prefetch goes on. */
 INLINE void vnni_kernel(const int M, const int N, const int bits, const i8pair_gemm *t,
                         const void *x_prepared, int64_t b, const uint8_t *next) {
-    const int64_t group = t->w->enc.group, groups = t->C / group, lines = group * bits / 32;
+    const int64_t group = t->w->code.group, groups = t->C / group, lines = group * bits / 32;
     const int64_t y_prefetch_bytes =
                       LN_MIN((VNNI_PREFETCH_BYTES + t->group_bytes - 1) / t->group_bytes, groups),
                   turn = groups - y_prefetch_bytes;
@@ -205,7 +205,7 @@ static int64_t vnni_blocks(int bits, int64_t rows) {
 
 /* Sums of a row's digits, group by group. */
 static void digit_group_sums(const i8pair_gemm *t, int64_t rows, float *to) {
-    const int64_t group = t->w->enc.group, groups = t->C / group;
+    const int64_t group = t->w->code.group, groups = t->C / group;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t g = 0; g < groups; g++, to += 2)
             for (int digit = 0; digit < 2; digit++) {
@@ -219,7 +219,7 @@ static void digit_group_sums(const i8pair_gemm *t, int64_t rows, float *to) {
 /* Blocks of y in a thread's partition; returns how many are taken at once. */
 static int64_t vnni_partition(const ln_call *c, int64_t *lo, int64_t *hi) {
     const ln_affine *w = c->in[1].data;
-    const int64_t n = vnni_blocks(w->enc.bits, c->out[0].rows);
+    const int64_t n = vnni_blocks(w->code.bits, c->out[0].rows);
     ln_partition(ln_pack_blocks(c->out[0].cols), n, c->thread, c->n_threads, lo, hi);
     return n;
 }
@@ -231,12 +231,12 @@ static void i8pair_vnni_run(const ln_call *c) {
     i8pair_gemm t = gemm_of_call(c);
     t.row_sums = row_sums;
     for (int64_t r = 0; r < y->rows; r++)
-        row_sums[r] = row_sums_of(&t, r, ln_i8pair_zero_point(t.w->enc.bits));
+        row_sums[r] = row_sums_of(&t, r, ln_i8pair_zero_point(t.w->code.bits));
     void *x_prepared = t.panel;
     int64_t lo, hi, n = vnni_partition(c, &lo, &hi);
     if (lo >= hi) return;
-    vnni_kernel_fn *const *fns = vnni_kernels[t.w->enc.bits == 8][y->rows];
-    if (t.w->enc.bits == 4) digit_group_sums(&t, y->rows, x_prepared);
+    vnni_kernel_fn *const *fns = vnni_kernels[t.w->code.bits == 8][y->rows];
+    if (t.w->code.bits == 4) digit_group_sums(&t, y->rows, x_prepared);
     else split_digits_8(&t, y->rows, x_prepared);
     const int of = t.function ? 2 : 1; /* weight blocks for each block of y */
     for (int which = 0; which < of; which++) {

@@ -44,22 +44,35 @@ static void transpose(uint8_t *out, const uint8_t *rows, int64_t stride, int64_t
             }
 }
 
+/* The scales, or the biases, of one group of n_rows rows, in the dtype of the packed block: elements first,
+ * first + groups, ... of a host's array of dtype t. */
+static void pack_units(uint8_t *out, const uint8_t *units, ln_dtype t, ln_dtype unit, int64_t first,
+                       int64_t groups, int64_t n_rows) {
+    const int64_t size = ln_dtype_bytes(t);
+    if (t == unit) transpose(out, units + first * size, groups * size, n_rows, 1, (int)size);
+    else
+        for (int64_t l = 0; l < LN_PACK_NR; l++)
+            ln_num_store(out, unit, l, l < n_rows ? ln_num_load(units, t, first + l * groups) : 0);
+}
+
 void ln_pack_q(void *out, const ln_affine *w, int64_t D, int64_t C, int64_t lo, int64_t hi) {
-    const int64_t words = w->enc.group * w->enc.bits / 32, groups = C / w->enc.group,
-                  size = ln_dtype_bytes(w->dtype), row = words * 4 * groups;
+    const ln_dtype unit = w->dtype == w->offset ? w->dtype : LN_F32;
+    const int64_t words = w->code.group * w->code.bits / 32, groups = C / w->code.group,
+                  row = words * 4 * groups;
     for (int64_t b = lo; b < hi; b++) {
-        uint8_t *to = (uint8_t *)out + b * ln_pack_block_bytes_q(w->enc, w->dtype, C);
+        uint8_t *to = (uint8_t *)out + b * ln_pack_block_bytes_q(w->code, unit, C);
         const int64_t d = b * LN_PACK_NR, n_rows = LN_MIN((int64_t)LN_PACK_NR, D - d);
-        for (int64_t g = 0; g < groups; g++, to += ln_pack_group_bytes_q(w->enc, w->dtype)) {
-            uint8_t *scales = to + 64 * words, *biases = scales + LN_PACK_NR * size;
+        for (int64_t g = 0; g < groups; g++, to += ln_pack_group_bytes_q(w->code, unit)) {
+            uint8_t *scales = to + 64 * words, *biases = scales + LN_PACK_NR * ln_dtype_bytes(unit);
             transpose(to, w->codes + d * row + g * words * 4, row, n_rows, words, 4);
-            transpose(scales, w->scales + (d * groups + g) * size, groups * size, n_rows, 1, (int)size);
-            transpose(biases, w->biases + (d * groups + g) * size, groups * size, n_rows, 1, (int)size);
+            pack_units(scales, w->scales, w->dtype, unit, d * groups + g, groups, n_rows);
+            pack_units(biases, w->biases, w->offset, unit, d * groups + g, groups, n_rows);
         }
     }
 }
 
-void ln_pack_scales(void *out, const void *packed, ln_enc e, ln_dtype t, int64_t C, int64_t lo, int64_t hi) {
+void ln_pack_scales(void *out, const void *packed, ln_groups e, ln_dtype t, int64_t C, int64_t lo,
+                    int64_t hi) {
     const int64_t group = ln_pack_group_bytes_q(e, t), bytes = ln_pack_scales_bytes_q(t),
                   groups = C / e.group;
     for (int64_t i = lo * groups; i < hi * groups; i++)
@@ -67,12 +80,13 @@ void ln_pack_scales(void *out, const void *packed, ln_enc e, ln_dtype t, int64_t
 }
 
 void ln_pack_output_scales(float *out, const ln_affine *w, int64_t D, int64_t C, int64_t lo, int64_t hi) {
-    const int64_t groups = C / w->enc.group, row = groups * ln_dtype_bytes(w->dtype);
+    const int64_t groups = C / w->code.group, scales = groups * ln_dtype_bytes(w->dtype),
+                  biases = groups * ln_dtype_bytes(w->offset);
     memset(out + lo * LN_PACK_OUTPUT_SCALES, 0, (size_t)((hi - lo) * LN_PACK_OUTPUT_SCALES) * sizeof *out);
     for (int64_t d = lo * LN_PACK_NR; d < LN_MIN(hi * LN_PACK_NR, D); d++) {
         float *to = out + d / LN_PACK_NR * LN_PACK_OUTPUT_SCALES + d % LN_PACK_NR;
-        ln_i8pair_output_scale(w->scales + d * row, w->biases + d * row, w->dtype, groups, w->enc.bits, to,
-                               to + LN_PACK_NR);
+        ln_i8pair_output_scale(w->scales + d * scales, w->biases + d * biases, w->dtype, w->offset, groups,
+                               w->code.bits, to, to + LN_PACK_NR);
     }
 }
 

@@ -40,10 +40,10 @@ static inline int64_t ln_pack_offset(ln_dtype t, int64_t C, int64_t d, int64_t c
 
 /* The same for affine groups: bytes of one group's scales and biases, of one group and of one block. */
 static inline int64_t ln_pack_scales_bytes_q(ln_dtype t) { return 2 * LN_PACK_NR * ln_dtype_bytes(t); }
-static inline int64_t ln_pack_group_bytes_q(ln_enc e, ln_dtype t) {
+static inline int64_t ln_pack_group_bytes_q(ln_groups e, ln_dtype t) {
     return 64 * (e.group * e.bits / 32) + ln_pack_scales_bytes_q(t);
 }
-static inline int64_t ln_pack_block_bytes_q(ln_enc e, ln_dtype t, int64_t C) {
+static inline int64_t ln_pack_block_bytes_q(ln_groups e, ln_dtype t, int64_t C) {
     return C / e.group * ln_pack_group_bytes_q(e, t);
 }
 /* Code i of a group for one output: `words` points to its first 32 bits, the next ones are 64 bytes on. */
@@ -58,10 +58,12 @@ static inline uint32_t ln_pack_code(const uint8_t *words, int bits, int64_t i) {
  * each, into `out`, which points to those of block 0; 0 for outputs that are missing. */
 enum { LN_PACK_OUTPUT_SCALES = 2 * LN_PACK_NR };
 void ln_pack_output_scales(float *out, const ln_affine *w, int64_t D, int64_t C, int64_t lo, int64_t hi);
-/* As ln_pack: codes, scales and biases as a file has them. */
+/* As ln_pack: codes, scales and biases as a file has them. Where scales and biases have two dtypes, both are
+ * packed as f32. */
 void ln_pack_q(void *out, const ln_affine *w, int64_t D, int64_t C, int64_t lo, int64_t hi);
 /* The scales and biases of packed blocks [lo, hi), for lookups: out[block][group], from block 0 on. */
-void ln_pack_scales(void *out, const void *packed, ln_enc e, ln_dtype t, int64_t C, int64_t lo, int64_t hi);
+void ln_pack_scales(void *out, const void *packed, ln_groups e, ln_dtype t, int64_t C, int64_t lo,
+                    int64_t hi);
 
 /* Blocks [lo, hi) of w[D, C], rows at any alignment, into the packed matrix that begins at `out`. */
 void ln_pack(void *out, const void *w, ln_dtype t, int64_t D, int64_t C, int64_t lo, int64_t hi);

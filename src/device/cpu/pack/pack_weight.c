@@ -15,40 +15,46 @@
 
 enum { AFFINE_HEADER_BYTES = 64 };
 
-static ln_enc encoding(const ln_weight_desc *w) { return (ln_enc){w->bits, w->group}; }
+static ln_groups groups_of(const ln_weight_desc *w) { return ln_encoding_groups(w->enc); }
+static bool is_encoded(const ln_weight_desc *w) { return !ln_encoding_is_dense(w->enc); }
+/* The dtype of the packed scales and biases; of a dense weight, of its elements. */
+static ln_dtype unit_of(const ln_weight_desc *w) { return ln_encoding_unit_dtype(w->enc); }
+static int64_t rows_of(const ln_weight_desc *w) { return ln_weight_desc_rows(w); }
+static int64_t cols_of(const ln_weight_desc *w) { return ln_weight_desc_cols(w); }
 /* Bytes of the parts of an encoded weight (head of this file). */
 typedef struct affine_layout {
     size_t output_scales, blocks, gather_scales;
     bool dequant_constants;
 } affine_layout;
 static affine_layout affine_layout_of(const ln_dev *d, const ln_weight_desc *w) {
-    const int64_t blocks = ln_pack_blocks(w->dims[0]), C = w->dims[1];
+    const int64_t blocks = ln_pack_blocks(rows_of(w)), C = cols_of(w);
     const bool per_row = w->uses & LN_USE_BFP && ln_cpu_columns_per_row(d->isa, C),
-               dequant_constants = per_row && w->bits <= 4;
+               dequant_constants = per_row && groups_of(w).bits <= 4;
     return (affine_layout){
         .output_scales = per_row ? (size_t)(blocks * LN_PACK_OUTPUT_SCALES) * sizeof(float) : 0,
-        .blocks = (size_t)(blocks * ln_pack_block_bytes_q(encoding(w), w->dtype, C)),
-        .gather_scales = dequant_constants && w->uses & LN_USE_GATHER
-                             ? (size_t)(blocks * (C / w->group) * ln_pack_scales_bytes_q(w->dtype))
-                             : 0,
+        .blocks = (size_t)(blocks * ln_pack_block_bytes_q(groups_of(w), unit_of(w), C)),
+        .gather_scales =
+            dequant_constants && w->uses & LN_USE_GATHER
+                ? (size_t)(blocks * (C / groups_of(w).group) * ln_pack_scales_bytes_q(unit_of(w)))
+                : 0,
         .dequant_constants = dequant_constants};
 }
 /* Whether a matrix may be stored as bf12: it is bf16, and its rows are too long for the caches; shorter rows
  * are read faster uncompressed. */
 static bool may_compress(const ln_dev *d, const ln_weight_desc *w) {
-    return !w->bits && w->dtype == LN_BF16 && w->dims[1] > LN_BF12_MIN_COLS &&
-           w->dims[1] <= LN_BF12_MAX_COLS && d->isa > LN_ISA_PLAIN;
+    return w->enc.kind == LN_STORED_BF16 && cols_of(w) > LN_BF12_MIN_COLS && cols_of(w) <= LN_BF12_MAX_COLS &&
+           d->isa > LN_ISA_PLAIN;
 }
 /* Whether kernels read the host's bytes: the plain level reads matrices so. */
 static bool is_in_place(const ln_dev *d, const ln_weight_desc *w) {
-    return d->isa == LN_ISA_PLAIN && w->n_dims == 2;
+    return d->isa == LN_ISA_PLAIN && w->n_dims > 1;
 }
 static size_t packed_bytes(const ln_dev *d, const ln_weight_desc *w) {
-    if (w->n_dims != 2) return (size_t)(w->dims[0] * ln_dtype_bytes(w->dtype));
-    if (is_in_place(d, w)) return w->bits ? AFFINE_HEADER_BYTES : 0;
-    if (!w->bits)
+    if (w->n_dims == 1) return (size_t)(rows_of(w) * ln_dtype_bytes(unit_of(w)));
+    if (is_in_place(d, w)) return is_encoded(w) ? AFFINE_HEADER_BYTES : 0;
+    if (!is_encoded(w))
         return (may_compress(d, w) ? LN_BF12_HEADER_BYTES : 0) +
-               (size_t)(ln_pack_blocks(w->dims[0]) * ln_pack_block_bytes(w->dtype, w->dims[1]));
+               (size_t)(ln_pack_blocks(rows_of(w)) * ln_pack_block_bytes(unit_of(w), cols_of(w)));
     const affine_layout f = affine_layout_of(d, w);
     return AFFINE_HEADER_BYTES + f.output_scales + f.blocks + f.gather_scales;
 }
@@ -59,7 +65,7 @@ static void on_pages_sampled(const void *rows, size_t bytes, bool after) {
 /* The packed size of a bf16 matrix, estimated from some of its blocks; `bound` where memory is short. */
 static size_t sampled_bytes(const ln_weight_desc *w, const void *host, size_t bound) {
     enum { SAMPLE_EVERY = 256, MIN_SAMPLES = 2, MAX_SAMPLES = 32 }; /* one block in SAMPLE_EVERY is sampled */
-    const int64_t D = w->dims[0], C = w->dims[1];
+    const int64_t D = rows_of(w), C = cols_of(w);
     uint8_t *dst = ln_alloc((size_t)(ln_pack_block_bytes(LN_BF16, C) + ln_bf12_block_bytes(C)));
     const int64_t bytes =
         dst ? ln_bf12_estimate(host, D, C,
@@ -72,13 +78,12 @@ static size_t sampled_bytes(const ln_weight_desc *w, const void *host, size_t bo
 }
 
 static bool is_dense_host(const ln_weight_desc *w, const ln_host_weight *h) {
-    const int64_t C = w->n_dims == 2 ? w->dims[1] : 1,
-                  row = w->bits ? ln_affine_row_bytes(encoding(w), C) : C * ln_dtype_bytes(w->dtype);
-    const int64_t groups = w->bits ? C / w->group * ln_dtype_bytes(w->dtype) : 0;
-    return (h->pitch == 0 || h->pitch == row) && (h->group_pitch == 0 || h->group_pitch == groups);
+    const ln_row_bytes row = ln_encoding_row(w->enc, cols_of(w));
+    return (h->pitch == 0 || h->pitch == row.data) && (h->scale_pitch == 0 || h->scale_pitch == row.scales) &&
+           (h->offset_pitch == 0 || h->offset_pitch == row.offsets);
 }
 static bool is_whole(const ln_weight_desc *w, const ln_host_weight *h) {
-    return h->row0 == 0 && h->n_rows == w->dims[0];
+    return h->row0 == 0 && h->n_rows == rows_of(w);
 }
 
 ln_status ln_cpu_weight_size(const ln_dev *d, const ln_weight_desc *w, const ln_host_weight *sample,
@@ -110,38 +115,32 @@ typedef struct pack_job {
 /* Applies ln_guard_fetch or ln_guard_release to the file's pages of rows [d, end): maps them at once, or
  * gives them back to the system. */
 static void on_pages(const pack_job *p, int64_t d, int64_t end, void (*how)(const void *, size_t)) {
-    const int64_t C = p->w->dims[1], size = ln_dtype_bytes(p->w->dtype);
-    if (!p->affine) {
-        how(p->host + d * C * size, (size_t)((end - d) * C * size));
-        return;
-    }
-    const int64_t codes = ln_affine_row_bytes(encoding(p->w), C), gather_scales = C / p->w->group * size;
-    how(p->affine->codes + d * codes, (size_t)((end - d) * codes));
-    how(p->affine->scales + d * gather_scales, (size_t)((end - d) * gather_scales));
-    how(p->affine->biases + d * gather_scales, (size_t)((end - d) * gather_scales));
+    const ln_row_bytes row = ln_encoding_row(p->w->enc, cols_of(p->w));
+    how(p->host + d * row.data, (size_t)((end - d) * row.data));
+    if (!p->affine) return;
+    how(p->affine->scales + d * row.scales, (size_t)((end - d) * row.scales));
+    how(p->affine->biases + d * row.offsets, (size_t)((end - d) * row.offsets));
 }
 
 static void pack_affine(const pack_job *p, int64_t D, int64_t C, int64_t b, int64_t end) {
     ln_pack_q(p->dst, p->affine, D, C, b, end);
     if (p->output_scales) ln_pack_output_scales(p->output_scales, p->affine, D, C, b, end);
-    if (p->gather_scales) ln_pack_scales(p->gather_scales, p->dst, encoding(p->w), p->w->dtype, C, b, end);
+    if (p->gather_scales) ln_pack_scales(p->gather_scales, p->dst, groups_of(p->w), unit_of(p->w), C, b, end);
 #ifdef LN_X86
     if (p->dequant_constants)
-        ln_cpu_i8pair_dequant_amx(p->dst, p->output_scales, encoding(p->w), p->w->dtype, C, b, end);
+        ln_cpu_i8pair_dequant_amx(p->dst, p->output_scales, groups_of(p->w), unit_of(p->w), C, b, end);
 #endif
 }
 
 /* Bytes of the file that one block is packed from. */
 static int64_t block_file_bytes(const pack_job *p) {
-    const int64_t C = p->w->dims[1];
-    return (p->affine ? ln_affine_row_bytes(encoding(p->w), C) : C * ln_dtype_bytes(p->w->dtype)) *
-           LN_PACK_NR;
+    return ln_encoding_row(p->w->enc, cols_of(p->w)).data * LN_PACK_NR;
 }
 /* Packs blocks [lo, hi). All threads together process 2 MB of the file at a time, which the memory plan
  * counts, or a block each where that is more: they map the pages at once, read them, and give them back. */
 static void pack_blocks(void *user, int thread, int64_t lo, int64_t hi) {
     pack_job *p = user;
-    const int64_t D = p->D, C = p->w->dims[1],
+    const int64_t D = p->D, C = cols_of(p->w),
                   some = LN_MAX(1, ((int64_t)2 << 20) / p->n_threads / block_file_bytes(p));
     (void)thread;
     for (int64_t b = lo; b < hi && !p->incompressible; b += some) {
@@ -150,7 +149,7 @@ static void pack_blocks(void *user, int thread, int64_t lo, int64_t hi) {
         if (p->affine) pack_affine(p, D, C, b, end);
         else if (p->bf12) {
             if (!ln_bf12_pack(p->dst, p->host, D, C, b, end, &p->n_uncompressed)) p->incompressible = true;
-        } else ln_pack(p->dst, p->host, p->w->dtype, D, C, b, end);
+        } else ln_pack(p->dst, p->host, unit_of(p->w), D, C, b, end);
         on_pages(p, d, d_end, ln_guard_release);
     }
 }
@@ -164,7 +163,7 @@ static void pack_all(ln_dev *d, pack_job *p) {
 
 /* Packs a weight as bf12 and sets *out; false when bf12 would save nothing. */
 static bool pack_bf12(ln_dev *d, pack_job *p, ln_device_weight *out) {
-    const int64_t C = p->w->dims[1], blocks = ln_pack_blocks(p->D);
+    const int64_t C = cols_of(p->w), blocks = ln_pack_blocks(p->D);
     if (ln_bf12_bytes(blocks, C, 0) > (int64_t)out->bytes) return false;
     ln_bf12_init(p->dst, p->D, C);
     p->bf12 = true;
@@ -180,17 +179,27 @@ static bool pack_bf12(ln_dev *d, pack_job *p, ln_device_weight *out) {
     return true;
 }
 
+/* The encoded rows of a host, without padding. */
+static ln_affine affine_of(const ln_weight_desc *w, const ln_host_weight *h) {
+    return (ln_affine){.codes = h->data,
+                       .scales = h->scales,
+                       .biases = h->offsets,
+                       .dtype = (ln_dtype)w->enc.scale,
+                       .offset = (ln_dtype)w->enc.offset,
+                       .code = groups_of(w)};
+}
+
 /* Uploads dense rows to be packed. */
 static void pack_rows(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, void *room,
                       ln_device_weight *out) {
-    const int64_t b = h->row0 / LN_PACK_NR, C = w->dims[1];
-    const ln_affine affine = {
-        .codes = h->data, .scales = h->scales, .biases = h->biases, .dtype = w->dtype, .enc = encoding(w)};
+    const int64_t b = h->row0 / LN_PACK_NR, C = cols_of(w);
+    const ln_affine affine = affine_of(w, h);
     pack_job p = {.w = w, .host = h->data, .D = h->n_rows, .dst = room};
     if (is_whole(w, h) && may_compress(d, w) && pack_bf12(d, &p, out)) return;
-    if (w->bits) {
+    if (is_encoded(w)) {
         const affine_layout f = affine_layout_of(d, w);
         ln_affine here = affine;
+        here.dtype = here.offset = unit_of(w);
         uint8_t *output_scales = (uint8_t *)room + AFFINE_HEADER_BYTES,
                 *blocks = output_scales + f.output_scales, *gather_scales = blocks + f.blocks;
         here.units = f.output_scales ? (const float *)(const void *)output_scales : NULL;
@@ -199,13 +208,14 @@ static void pack_rows(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *
         here.biases = NULL;
         memcpy(room, &here, sizeof here);
         p.affine = &affine;
-        p.dst = blocks + b * ln_pack_block_bytes_q(encoding(w), w->dtype, C);
+        p.dst = blocks + b * ln_pack_block_bytes_q(groups_of(w), unit_of(w), C);
         p.output_scales = f.output_scales ? (float *)(void *)output_scales + b * LN_PACK_OUTPUT_SCALES : NULL;
         p.dequant_constants = f.dequant_constants;
-        p.gather_scales =
-            f.gather_scales ? gather_scales + b * (C / w->group) * ln_pack_scales_bytes_q(w->dtype) : NULL;
+        p.gather_scales = f.gather_scales ? gather_scales + b * (C / groups_of(w).group) *
+                                                                ln_pack_scales_bytes_q(unit_of(w))
+                                          : NULL;
     } else {
-        p.dst += b * ln_pack_block_bytes(w->dtype, C);
+        p.dst += b * ln_pack_block_bytes(unit_of(w), C);
     }
     pack_all(d, &p);
 }
@@ -218,20 +228,19 @@ static void gather(uint8_t *to, const void *from, int64_t n, int64_t bytes, int6
 /* Packs rows with a pitch of their own by way of a dense copy. */
 static ln_status pack_pitched(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, void *room,
                               ln_device_weight *out, ln_error *err) {
-    const int64_t C = w->dims[1], n = h->n_rows,
-                  row = w->bits ? ln_affine_row_bytes(encoding(w), C) : C * ln_dtype_bytes(w->dtype),
-                  groups = w->bits ? C / w->group * ln_dtype_bytes(w->dtype) : 0;
-    uint8_t *copy = ln_alloc((size_t)(n * (row + 2 * groups) + 1));
+    const int64_t n = h->n_rows;
+    const ln_row_bytes row = ln_encoding_row(w->enc, cols_of(w));
+    uint8_t *copy = ln_alloc((size_t)(n * (row.data + row.scales + row.offsets) + 1));
     if (!copy) return LN_OOM(err, "rows of a weight");
     ln_host_weight dense = *h;
-    dense.pitch = dense.group_pitch = 0;
+    dense.pitch = dense.scale_pitch = dense.offset_pitch = 0;
     dense.data = copy;
-    gather(copy, h->data, n, row, h->pitch);
-    if (w->bits) {
-        dense.scales = copy + n * row;
-        dense.biases = copy + n * (row + groups);
-        gather(copy + n * row, h->scales, n, groups, h->group_pitch);
-        gather(copy + n * (row + groups), h->biases, n, groups, h->group_pitch);
+    gather(copy, h->data, n, row.data, h->pitch);
+    if (is_encoded(w)) {
+        dense.scales = copy + n * row.data;
+        dense.offsets = copy + n * (row.data + row.scales);
+        gather(copy + n * row.data, h->scales, n, row.scales, h->scale_pitch);
+        gather(copy + n * (row.data + row.scales), h->offsets, n, row.offsets, h->offset_pitch);
     }
     pack_rows(d, w, &dense, room, out);
     ln_free(copy);
@@ -241,21 +250,16 @@ static ln_status pack_pitched(ln_dev *d, const ln_weight_desc *w, const ln_host_
 /* An encoded weight that kernels read in place is described by an ln_affine. */
 static void describe_in_place(const ln_weight_desc *w, const ln_host_weight *h, void *room,
                               ln_device_weight *out) {
-    out->data = w->bits ? room : (void *)(uintptr_t)h->data; /* kernels do not write weights */
-    if (w->bits)
-        *(ln_affine *)room = (ln_affine){.codes = h->data,
-                                         .scales = h->scales,
-                                         .biases = h->biases,
-                                         .dtype = w->dtype,
-                                         .enc = encoding(w)};
+    out->data = is_encoded(w) ? room : (void *)(uintptr_t)h->data; /* kernels do not write weights */
+    if (is_encoded(w)) *(ln_affine *)room = affine_of(w, h);
 }
 
 ln_status ln_cpu_upload(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, void *room,
                         ln_device_weight *out, ln_error *err) {
-    const int64_t C = w->n_dims == 2 ? w->dims[1] : 1, element = ln_dtype_bytes(w->dtype);
+    const int64_t C = cols_of(w), element = ln_dtype_bytes(unit_of(w));
     const bool dense = is_dense_host(w, h), in_place = is_in_place(d, w);
     *out = (ln_device_weight){.data = room, .bytes = packed_bytes(d, w)};
-    if (h->row0 < 0 || h->n_rows < 0 || h->row0 > w->dims[0] - h->n_rows || h->col0 != 0 || h->n_cols != C ||
+    if (h->row0 < 0 || h->n_rows < 0 || h->row0 > rows_of(w) - h->n_rows || h->col0 != 0 || h->n_cols != C ||
         h->row0 % LN_PACK_NR || (in_place && !(is_whole(w, h) && dense)))
         return ln_fail(err, LN_EUNSUPPORTED,
                        "weight %s: the CPU device takes all columns%s, found rows %lld + %lld, columns %lld "
@@ -263,10 +267,10 @@ ln_status ln_cpu_upload(ln_dev *d, const ln_weight_desc *w, const ln_host_weight
                        "%lld of [%lld, %lld]",
                        w->name, in_place ? " and rows without padding" : " of rows from a multiple of 16 on",
                        (long long)h->row0, (long long)h->n_rows, (long long)h->col0, (long long)h->n_cols,
-                       (long long)w->dims[0], (long long)C);
+                       (long long)rows_of(w), (long long)C);
     if (in_place) {
         describe_in_place(w, h, room, out);
-    } else if (w->n_dims == 2) {
+    } else if (w->n_dims > 1) {
         if (!dense) return pack_pitched(d, w, h, room, out, err);
         pack_rows(d, w, h, room, out);
     } else {

@@ -41,13 +41,14 @@ static void prefetch_row_q(const uint8_t *at, const uint8_t *scales, int64_t cod
 /* embed of an encoded table: affine groups, whose scales and biases may be stored apart (ln_pack_scales). */
 static void embed_q_run(const ln_call *c) {
     const ln_affine *w = c->in[0].data;
-    const int64_t cols = c->out[0].cols, group = w->enc.group, codes_bytes = 64 * (group * w->enc.bits / 32),
-                  group_bytes = ln_pack_group_bytes_q(w->enc, w->dtype);
+    const int64_t cols = c->out[0].cols, group = w->code.group,
+                  codes_bytes = 64 * (group * w->code.bits / 32),
+                  group_bytes = ln_pack_group_bytes_q(w->code, w->dtype);
     const int64_t scales_bytes = ln_pack_scales_bytes_q(w->dtype),
                   next = w->scales ? scales_bytes : group_bytes;
     float scale = c->node->p.embed.scale;
     PARTITION_ROWS(c, lo, hi);
-    const int64_t block = ln_pack_block_bytes_q(w->enc, w->dtype, cols), groups = cols / group;
+    const int64_t block = ln_pack_block_bytes_q(w->code, w->dtype, cols), groups = cols / group;
     for (int64_t r = lo; r < hi; r++) {
         const int64_t id = c->step->ids[r], lane = id % LN_PACK_NR,
                       soon = r + 1 < hi ? c->step->ids[r + 1] / LN_PACK_NR : -1;
@@ -64,7 +65,7 @@ static void embed_q_run(const ln_call *c) {
             float s = ln_num_load(scales, w->dtype, lane),
                   b = ln_num_load(scales, w->dtype, LN_PACK_NR + lane);
             for (int64_t i = 0; i < group; i++)
-                y[g + i] = fmaf(s, (float)ln_pack_code(at + 4 * lane, w->enc.bits, i), b) * scale;
+                y[g + i] = fmaf(s, (float)ln_pack_code(at + 4 * lane, w->code.bits, i), b) * scale;
         }
     }
 }

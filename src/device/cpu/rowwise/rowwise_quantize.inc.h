@@ -12,7 +12,7 @@
  * loaded. */
 /* One group in block floating point: pairs of mantissas, first and second being columns `per` apart, per
  * pairs at a time. */
-INLINE_ROW bfp_group(const float *x, const ln_enc e, const int per, uint32_t *v, float *u, float *t) {
+INLINE_ROW bfp_group(const float *x, const ln_groups e, const int per, uint32_t *v, float *u, float *t) {
     const int n = e.group;
     uint32_t amax = 0;
     int32_t mantissas[128], sum = 0;
@@ -30,7 +30,7 @@ INLINE_ROW bfp_group(const float *x, const ln_enc e, const int per, uint32_t *v,
     *t = *u * (float)sum;
 }
 static void bfp_convert_run(const ln_call *c) {
-    const ln_enc e = ln_format_enc(c->node->p.convert.to);
+    const ln_groups e = ln_format_groups(c->node->p.convert.to);
     const int64_t cols = c->in[0].cols, groups = cols / e.group;
     PARTITION_ROWS(c, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
@@ -249,8 +249,7 @@ static void i8pair_convert_run(const ln_call *c) {
     if (!ln_arg_in_panels(x)) {
         for (int64_t r = lo; r < hi; r++)
             split_row(row_in(c, 0, r), LN_PANEL_COLS, x->pitch, x->cols, bits,
-                      row_amax(row_in(c, 0, r), LN_PANEL_COLS, x->cols),
-                      ln_arg_i8pair(&c->out[0], r));
+                      row_amax(row_in(c, 0, r), LN_PANEL_COLS, x->cols), ln_arg_i8pair(&c->out[0], r));
         return;
     }
     for (int64_t r = lo; r < hi; r++) {
@@ -265,7 +264,6 @@ static void i8pair_convert_run(const ln_call *c) {
             continue;
         }
 #endif
-        split_row(row, apart, 0, x->cols, bits, row_amax(row, apart, x->cols),
-                  ln_arg_i8pair(&c->out[0], r));
+        split_row(row, apart, 0, x->cols, bits, row_amax(row, apart, x->cols), ln_arg_i8pair(&c->out[0], r));
     }
 }

@@ -6,17 +6,17 @@
  * encoding of its own, false for a dense module, true for the encoding of the block. A field that such an
  * object lacks or sets to null (as mlx_lm's mixed recipes do) has MLX's default, whatever the block says,
  * unless the shapes of the tensors contradict it. The encoding of a tensor without an entry follows from its
- * shapes (model/weights.c). Other quantisation schemes are refused by name, so that their packed integers are
+ * shapes (tensor_source.c). Other quantisation schemes are refused by name, so that their packed integers are
  * never read as affine groups. */
-#include "io.h"
+#include "quant_config.h"
 
 #include <string.h>
 
 static const char affine_only[] =
     "linnet reads affine groups of 2, 3, 4, 5, 6 or 8 bits; use such a checkpoint or one in bf16, f16 or f32";
 
-static ln_status read_form(const ln_config *c, const json_t *block, const char *where, const ln_enc *dflt,
-                           ln_enc *out, ln_error *err) {
+static ln_status read_form(const ln_config *c, const json_t *block, const char *where, const ln_groups *dflt,
+                           ln_groups *out, ln_error *err) {
     char field[160], shown[LN_PATH_TEXT], text[80];
     const json_t *mode = json_object_get(block, "mode"), *bits = json_object_get(block, "bits"),
                  *group = json_object_get(block, "group_size");
@@ -33,7 +33,7 @@ static ln_status read_form(const ln_config *c, const json_t *block, const char *
     if ((bits && !json_is_null(bits)) || !dflt->bits) {
         (void)snprintf(field, sizeof field, "%s.bits", where);
         LN_TRY(ln_config_int_at(c, bits, field, 1, 32, &v, err));
-        if (!ln_enc_bits_ok(v))
+        if (!ln_affine_bits_ok(v))
             return ln_fail(err, LN_EUNSUPPORTED, "%s: %s: weights of %lld bits are not supported; %s",
                            ln_path_text(shown, c->path), where, (long long)v, affine_only);
         out->bits = (int)v;
@@ -41,7 +41,7 @@ static ln_status read_form(const ln_config *c, const json_t *block, const char *
     if ((group && !json_is_null(group)) || !dflt->group) {
         (void)snprintf(field, sizeof field, "%s.group_size", where);
         LN_TRY(ln_config_int_at(c, group, field, 1, 1 << 20, &v, err));
-        if (!ln_enc_group_ok(v))
+        if (!ln_affine_group_ok(v))
             return ln_fail(err, LN_EUNSUPPORTED,
                            "%s: %s: groups of %lld are not supported; linnet reads groups of 32, 64 and 128",
                            ln_path_text(shown, c->path), where, (long long)v);
@@ -88,12 +88,12 @@ ln_status ln_quant_open(ln_quant *out, const ln_config *c, ln_error *err) {
         LN_TRY(check_keys(c, q, where, err));
         out->block = q;
         out->where = where;
-        return read_form(c, q, where, &(ln_enc){0, 0}, &out->enc, err);
+        return read_form(c, q, where, &(ln_groups){0, 0}, &out->code, err);
     }
     return LN_OK;
 }
 
-static const ln_enc mlx_default = {4, 64};
+static const ln_groups mlx_default = {4, 64};
 
 static bool is_named(const json_t *entry, const char *field) {
     const json_t *value = json_object_get(entry, field);
@@ -107,12 +107,12 @@ ln_status ln_quant_of(const ln_quant *q, const char *path, ln_quant_entry *out, 
     if (!v || json_is_false(v)) return LN_OK;
     (void)snprintf(where, sizeof where, "%s.%s", q->where, ln_excerpt(shown, path, strlen(path)));
     if (json_is_true(v)) {
-        out->enc = q->enc;
+        out->code = q->code;
         out->names_bits = out->names_group = true;
         return LN_OK;
     }
     if (!json_is_object(v)) return ln_config_fail(q->config, v, where, "true, false or an object", err);
     out->names_bits = is_named(v, "bits");
     out->names_group = is_named(v, "group_size");
-    return read_form(q->config, v, where, &mlx_default, &out->enc, err);
+    return read_form(q->config, v, where, &mlx_default, &out->code, err);
 }

@@ -1,0 +1,88 @@
+/* Sources: how the bytes of a checkpoint become weights. The only way from files to weights.
+ *
+ * A source finds a weight under the names that checkpoints use for it, decides its encoding, and hands out
+ * its rows. What a file stores as linnet computes with it is handed out in place; a source may also compute
+ * rows while a model is loaded. A format of checkpoints is one file of this module:
+ *
+ *     tensor_source.c     dense tensors, and MLX's affine groups, by the quantization block of config.json
+ *     quantize_source.c   rows of another source, quantised while they are loaded (ln_options.quantize_bits)
+ *
+ * model/ binds weights through `find`, and knows no format; run/ brings rows to a device through `rows`, and
+ * knows no file. A weight that the source computes (`made`) has no tensors of its own encoding. */
+#ifndef LN_SOURCE_H
+#define LN_SOURCE_H
+
+#include "../base/thread_pool.h"
+#include "bind_report.h"
+#include "quant_config.h"
+
+/* A weight of a model, and the tensors that store it. */
+typedef struct ln_weight {
+    int slot, layer; /* the model's own names of it: ln_slot; -1: outside the layers */
+    /* borrowed from the tensor set; scales and biases: NULL unless the file is quantised */
+    const ln_tensor *tensor, *scales, *biases;
+    ln_dtype dtype;    /* of the elements; of a quantised weight, of its scales */
+    ln_encoding enc;   /* of the rows that the source hands out */
+    int64_t n_experts; /* 0; else the rows are those of so many matrices, one after another */
+    int64_t d0, d1;    /* rows and columns of a matrix; a vector has d0 elements, and d1 is 0 */
+    unsigned uses;     /* of a matrix: what the programs do with it */
+    bool made;         /* its rows are computed while it is loaded, from the tensors */
+} ln_weight;
+/* Tensors of a weight: ln_weight_part returns them for i = 0 .. LN_WEIGHT_PARTS - 1, NULL if there are fewer.
+ */
+#define LN_WEIGHT_PARTS 3
+static inline const ln_tensor *ln_weight_part(const ln_weight *w, int i) {
+    return i == 0 ? w->tensor : i == 1 ? w->scales : w->biases;
+}
+
+/* What `find` is asked for. */
+typedef struct ln_source_ask {
+    const char *const *names; /* [n_names] that its tensor may have, in order of preference */
+    size_t n_names;
+    ln_bind_report *report; /* takes what is missing or misshapen */
+} ln_source_ask;
+/* Threads that compute rows. */
+typedef struct ln_source_work {
+    ln_pool *pool;
+    int n_threads;
+} ln_source_work;
+
+typedef struct ln_source ln_source;
+typedef struct ln_source_ops {
+    /* Finds a weight whose slot, layer, sizes (n_experts, d0, d1) are set, and sets the rest but `uses`.
+     * w->tensor NULL with LN_OK: no tensor has any of the names. *fits false: the tensors do not fit, and
+     * ask->report says how. LN_EINVALID, LN_EUNSUPPORTED: the quantization block contradicts the tensors, or
+     * an encoding that linnet does not read. */
+    ln_status (*find)(const ln_source *s, const ln_source_ask *ask, ln_weight *w, bool *fits, ln_error *err);
+    /* Sets *out to rows row0 .. row0 + n - 1 of a weight, without padding: in place, or computed into `room`,
+     * which has ln_source_room bytes for them, aligned to 64. Scales and offsets NULL: its encoding has none.
+     * LN_ENUMERIC: a tensor, which the message names, has a NaN or an infinity that the encoding cannot hold.
+     * LN_EMEMORY. */
+    ln_status (*rows)(const ln_source *s, const ln_weight *w, int64_t row0, int64_t n,
+                      const ln_source_work *work, void *room, ln_encoded_rows *out, ln_error *err);
+} ln_source_ops;
+struct ln_source {
+    const ln_source_ops *ops;
+    const ln_tensors *tensors; /* borrowed */
+    const ln_quant *quant;     /* borrowed */
+    const ln_source *of;       /* of a source that computes rows of another one; else NULL */
+};
+
+/* Returns the source of a checkpoint's files, in the arena; NULL: out of memory. `quant`: its quantization
+ * block. All three must outlive the source. */
+const ln_source *ln_source_of_tensors(ln_arena *arena, const ln_tensors *t, const ln_quant *quant);
+/* Returns a source of the weights of another one that quantises the rows of made weights while they are
+ * loaded; NULL: out of memory. ln_source_quantize makes a weight such a one, if it is a dense matrix of whole
+ * groups of columns; it returns whether it is. */
+const ln_source *ln_source_quantizing(ln_arena *arena, const ln_source *of);
+bool ln_source_quantize(ln_weight *w, ln_groups code);
+
+/* Bytes of n rows of a weight in its encoding, each part aligned to 64 bytes: 0 for rows in place. */
+size_t ln_source_room(const ln_weight *w, int64_t n);
+/* Rows of a made weight that are computed at a time for a device with its own layout: a multiple of 16, or
+ * all. */
+int64_t ln_source_slice(const ln_weight *w);
+/* The most bytes that computing the rows of these weights takes in addition while it runs. */
+uint64_t ln_source_work_bytes(const ln_weight *weights, size_t n, int n_threads);
+
+#endif
