@@ -1,37 +1,61 @@
 /* Runs the pre-tokenizers: they split a text into pieces, each step splitting the pieces of the step before.
  *
- * A piece is an offset and a length in the current buffer. Splitting steps write new pieces only; Metaspace
- * and ByteLevel also change the text and write a new buffer, in which the pieces follow each other. Matches
- * and the parts between them are passed to a state machine (`cutter`) that implements the five split
- * behaviours. Empty pieces are dropped.
+ * A piece passes through all steps before the next one is cut, so that no list of pieces is kept: the memory
+ * does not grow with their number. Splitting steps pass on parts of the text; Metaspace and ByteLevel also
+ * change the text and pass on a buffer of their own, which holds one piece. Matches and the parts between
+ * them are passed to a state machine (`cutter`) that implements the five split behaviours. Empty pieces are
+ * dropped.
  *
- * at_start: Metaspace's prepend scheme "first" depends on whether a piece begins where the input began. Only
- * the piece at offset 0 can. */
+ * A step has three stages: the prefix and the alphabet of ByteLevel (or Metaspace) surround the split.
+ *
+ * is_first: Metaspace's prepend scheme "first" depends on whether a piece begins where the input began. */
 #include "tokenizer_internal.h"
 
-/* The state machine that turns the parts of one text (matches and the text between them) into pieces. The
+enum { STAGE_PREFIX, STAGE_SPLIT, STAGE_MAP, N_STAGES };
+
+/* What is passed on: a part of the input or of a stage's buffer. */
+typedef struct piece {
+    const char *text;
+    size_t bytes;
+    bool is_first; /* it begins where the input began */
+} piece;
+
+/* One call of pre_run. */
+typedef struct pre_call {
+    const tok_pre *p;
+    tok_pre_work *w;
+    tok_regex_work *regex;
+    bool raw;
+    pre_piece_fn *fn;
+    void *user;
+} pre_call;
+
+/* Passes a piece, which is not empty, to a stage and those after it. */
+static ln_status pass(const pre_call *c, size_t stage, piece in, ln_error *err);
+
+/* The state machine that turns the parts of one piece (matches and the text between them) into pieces. The
  * last piece stays open until the next part, because the behaviour may merge them. A part may be empty: an
- * empty match separates its neighbours, or is merged with the next part. Empty pieces are not written to
- * `out`. */
+ * empty match separates its neighbours, or is merged with the next part. Empty pieces are not passed on. */
 typedef struct cutter {
-    tok_pieces *out;
+    const pre_call *call;
+    size_t next; /* the stage that takes the pieces */
+    piece in;
     tok_behavior behavior;
     bool invert, was_match;
     bool has_open;
-    tok_piece open;
+    size_t from, to; /* the open piece */
 } cutter;
 
-static ln_status add_piece(tok_pieces *v, size_t at, size_t bytes, ln_error *err) {
-    if (v->n == v->cap) LN_TRY(ln_grow((void **)&v->p, &v->cap, v->n + 1, sizeof *v->p, err));
-    v->p[v->n++] = (tok_piece){at, bytes};
-    return LN_OK;
+static ln_status emit(const cutter *c, size_t from, size_t to, ln_error *err) {
+    if (from == to) return LN_OK;
+    return pass(c->call, c->next, (piece){c->in.text + from, to - from, c->in.is_first && from == 0}, err);
 }
 
-/* Writes the open piece. */
+/* Passes on the open piece. */
 static ln_status cut_end(cutter *c, ln_error *err) {
-    bool writes = c->has_open && c->open.bytes > 0;
+    if (!c->has_open) return LN_OK;
     c->has_open = false;
-    return writes ? add_piece(c->out, c->open.at, c->open.bytes, err) : LN_OK;
+    return emit(c, c->from, c->to, err);
 }
 
 /* Whether a part is merged into the open piece. `match`: the part is a match; `was`: the previous one was. */
@@ -50,32 +74,28 @@ static ln_status cut(cutter *c, size_t from, size_t to, bool match, ln_error *er
     if (c->invert) match = !match;
     c->was_match = match;
     if (c->has_open && joins(c, match, was)) {
-        c->open.bytes += to - from;
+        c->to += to - from;
         return LN_OK;
     }
     LN_TRY(cut_end(c, err));
     if (match && c->behavior == SPLIT_REMOVED) return LN_OK;
     c->has_open = true;
-    c->open = (tok_piece){from, to - from};
+    c->from = from;
+    c->to = to;
     return LN_OK;
 }
 
-static cutter begin(tok_pieces *out, tok_behavior behavior, bool invert) {
-    return (cutter){.out = out, .behavior = behavior, .invert = invert};
-}
-
-static ln_status split_regex(const tok_regex *re, tok_regex_work *w, const char *text, tok_piece p, cutter *c,
-                             ln_error *err) {
+static ln_status split_regex(const tok_regex *re, cutter *c, ln_error *err) {
     tok_matches m = {0};
     size_t done = 0;
     for (bool found;;) {
-        LN_TRY(regex_next(re, w, text + p.at, p.bytes, &m, &found, err));
+        LN_TRY(regex_next(re, c->call->regex, c->in.text, c->in.bytes, &m, &found, err));
         if (!found) break;
-        if (m.start > done) LN_TRY(cut(c, p.at + done, p.at + m.start, false, err));
-        LN_TRY(cut(c, p.at + m.start, p.at + m.end, true, err));
+        if (m.start > done) LN_TRY(cut(c, done, m.start, false, err));
+        LN_TRY(cut(c, m.start, m.end, true, err));
         done = m.end;
     }
-    if (done < p.bytes) LN_TRY(cut(c, p.at + done, p.at + p.bytes, false, err));
+    if (done < c->in.bytes) LN_TRY(cut(c, done, c->in.bytes, false, err));
     return cut_end(c, err);
 }
 
@@ -88,11 +108,11 @@ static bool char_matches(const tok_pre_step *s, uint32_t cp) {
     }
 }
 
-static ln_status split_chars(const tok_pre_step *s, const char *text, tok_piece p, cutter *c, ln_error *err) {
-    size_t done = p.at, end = p.at + p.bytes;
-    for (size_t at = p.at; at < end;) {
+static ln_status split_chars(const tok_pre_step *s, cutter *c, ln_error *err) {
+    size_t done = 0;
+    for (size_t at = 0; at < c->in.bytes;) {
         uint32_t cp;
-        size_t n = utf8_next(text + at, &cp);
+        size_t n = utf8_next(c->in.text + at, &cp);
         if (char_matches(s, cp)) {
             if (at > done) LN_TRY(cut(c, done, at, false, err));
             LN_TRY(cut(c, at, at + n, true, err));
@@ -100,172 +120,140 @@ static ln_status split_chars(const tok_pre_step *s, const char *text, tok_piece 
         }
         at += n;
     }
-    if (done < end) LN_TRY(cut(c, done, end, false, err));
+    if (done < c->in.bytes) LN_TRY(cut(c, done, c->in.bytes, false, err));
     return cut_end(c, err);
 }
 
 /* Splits into runs of word characters and runs of characters that are neither word characters nor spaces. */
-static ln_status split_words(const char *text, tok_piece p, tok_pieces *out, ln_error *err) {
-    size_t from = p.at, end = p.at + p.bytes;
+static ln_status split_words(const cutter *c, ln_error *err) {
+    size_t from = 0;
     int was = 0;
-    for (size_t at = p.at; at < end;) {
+    for (size_t at = 0; at < c->in.bytes;) {
         uint32_t cp;
-        size_t n = utf8_next(text + at, &cp);
+        size_t n = utf8_next(c->in.text + at, &cp);
         int kind = unicode_is_word(cp) ? 1 : unicode_is_space(cp) ? 0 : 2;
         if (kind != was) {
-            if (was != 0) LN_TRY(add_piece(out, from, at - from, err));
+            if (was != 0) LN_TRY(emit(c, from, at, err));
             from = at;
             was = kind;
         }
         at += n;
     }
-    return was != 0 ? add_piece(out, from, end - from, err) : LN_OK;
+    return was != 0 ? emit(c, from, c->in.bytes, err) : LN_OK;
 }
 
-static ln_status split_length(size_t length, const char *text, tok_piece p, tok_pieces *out, ln_error *err) {
-    size_t from = p.at, end = p.at + p.bytes, n_chars = 0;
-    for (size_t at = p.at; at < end;) {
+static ln_status split_length(size_t length, const cutter *c, ln_error *err) {
+    size_t from = 0, n_chars = 0;
+    for (size_t at = 0; at < c->in.bytes;) {
         uint32_t cp;
-        at += utf8_next(text + at, &cp);
-        if (++n_chars < length && at < end) continue;
-        LN_TRY(add_piece(out, from, at - from, err));
+        at += utf8_next(c->in.text + at, &cp);
+        if (++n_chars < length && at < c->in.bytes) continue;
+        LN_TRY(emit(c, from, at, err));
         from = at;
         n_chars = 0;
     }
     return LN_OK;
 }
 
-static ln_status split_step(const tok_pre_step *s, tok_regex_work *rw, const char *text, tok_piece p,
-                            tok_pieces *out, ln_error *err) {
-    cutter c = begin(out, s->behavior, s->invert);
+static ln_status split(const tok_pre_step *s, cutter *c, ln_error *err) {
     switch (s->kind) {
     case PRE_SPLIT:
-    case PRE_BYTES: return split_regex(&s->re, rw, text, p, &c, err);
-    case PRE_WORDS: return split_words(text, p, out, err);
-    case PRE_LENGTH: return split_length(s->length, text, p, out, err);
-    default: return split_chars(s, text, p, &c, err);
+    case PRE_BYTES: return split_regex(&s->re, c, err);
+    case PRE_WORDS: return split_words(c, err);
+    case PRE_LENGTH: return split_length(s->length, c, err);
+    default: return split_chars(s, c, err);
     }
 }
 
-static void take_spare(tok_pre_work *w) {
-    tok_pieces t = w->pieces;
-    w->pieces = w->spare;
-    w->spare = t;
+/* The buffer of a stage, emptied: what it held has passed all stages after it. */
+static ln_status buffer_of(const pre_call *c, size_t stage, ln_str **out, ln_error *err) {
+    tok_pre_work *w = c->w;
+    if (!w->buf) w->buf = ln_zalloc(c->p->n * N_STAGES, sizeof *w->buf);
+    if (!w->buf) return LN_OOM(err, "a text");
+    w->n_buf = c->p->n * N_STAGES;
+    *out = &w->buf[stage];
+    (*out)->len = 0;
+    return utf8_reserve(*out, 0, err);
 }
 
-static ln_status split_all(const tok_pre_step *s, tok_pre_work *w, tok_regex_work *rw, ln_error *err) {
-    w->spare.n = 0;
-    for (size_t i = 0; i < w->pieces.n; i++)
-        LN_TRY(split_step(s, rw, w->text, w->pieces.p[i], &w->spare, err));
-    take_spare(w);
-    return LN_OK;
-}
-
-/* The buffer that does not hold the current text, emptied. */
-static ln_str *other_buffer(tok_pre_work *w) {
-    ln_str *b = w->text && w->text == w->buf[0].data ? &w->buf[1] : &w->buf[0];
-    b->len = 0;
-    return b;
-}
-
-/* Makes `b` the current text and w->spare the pieces in it. The first piece begins at offset 0 of `b`, so
- * at_start is cleared when it did not begin at 0 before. */
-static void use_buffer(tok_pre_work *w, const ln_str *b) {
-    if (w->pieces.n > 0 && w->pieces.p[0].at != 0) w->at_start = false;
-    w->text = b->data;
-    take_spare(w);
-}
-
-static ln_status metaspace(const tok_pre_step *s, tok_pre_work *w, ln_error *err) {
-    ln_str *b = other_buffer(w);
-    w->spare.n = 0;
-    LN_TRY(utf8_reserve(b, 0, err));
-    for (size_t i = 0; i < w->pieces.n; i++) {
-        tok_piece p = w->pieces.p[i];
-        const char *t = w->text + p.at;
-        size_t from = b->len;
-        bool has = t[0] == ' ' || (p.bytes >= s->n_rep && memcmp(t, s->rep, s->n_rep) == 0);
-        bool first = w->at_start && p.at == 0;
-        if (!has && (s->prepend == PREPEND_ALWAYS || (s->prepend == PREPEND_FIRST && first)))
+static ln_status metaspace(const tok_pre_step *s, const pre_call *c, size_t stage, piece in, ln_error *err) {
+    ln_str *b;
+    LN_TRY(buffer_of(c, stage, &b, err));
+    bool has = in.text[0] == ' ' || (in.bytes >= s->n_rep && memcmp(in.text, s->rep, s->n_rep) == 0);
+    if (!has && (s->prepend == PREPEND_ALWAYS || (s->prepend == PREPEND_FIRST && in.is_first)))
+        LN_TRY(utf8_append(b, s->rep, s->n_rep, err));
+    for (size_t k = 0; k < in.bytes;) {
+        const char *blank = memchr(in.text + k, ' ', in.bytes - k);
+        size_t n = blank ? (size_t)(blank - in.text) - k : in.bytes - k;
+        LN_TRY(utf8_append(b, in.text + k, n, err));
+        k += n;
+        if (blank) {
             LN_TRY(utf8_append(b, s->rep, s->n_rep, err));
-        for (size_t k = 0; k < p.bytes;) {
-            const char *blank = memchr(t + k, ' ', p.bytes - k);
-            size_t n = blank ? (size_t)(blank - t) - k : p.bytes - k;
-            LN_TRY(utf8_append(b, t + k, n, err));
-            k += n;
-            if (blank) {
-                LN_TRY(utf8_append(b, s->rep, s->n_rep, err));
-                k++;
+            k++;
+        }
+    }
+    const piece out = {b->data, b->len, in.is_first};
+    const size_t next = stage - stage % N_STAGES + N_STAGES;
+    if (!s->split) return pass(c, next, out, err);
+    tok_regex rep = {.literal = (char *)(uintptr_t)s->rep, .n_literal = s->n_rep};
+    cutter cut_at = {.call = c, .next = next, .in = out, .behavior = SPLIT_NEXT};
+    return split_regex(&rep, &cut_at, err);
+}
+
+static ln_status prefix_space(const pre_call *c, size_t stage, piece *in, ln_error *err) {
+    ln_str *b;
+    if (in->text[0] == ' ') return LN_OK;
+    LN_TRY(buffer_of(c, stage, &b, err));
+    LN_TRY(utf8_append(b, " ", 1, err));
+    LN_TRY(utf8_append(b, in->text, in->bytes, err));
+    in->text = b->data;
+    in->bytes = b->len;
+    return LN_OK;
+}
+
+static ln_status map_bytes(const pre_call *c, size_t stage, piece *in, ln_error *err) {
+    ln_str *b;
+    LN_TRY(buffer_of(c, stage, &b, err));
+    LN_TRY(utf8_reserve(b, in->bytes * 2, err));
+    for (size_t k = 0; k < in->bytes; k++)
+        utf8_grown(b, (size_t)ln_utf8_put(b->data + b->len, byte_level_cp[(unsigned char)in->text[k]]));
+    in->text = b->data;
+    in->bytes = b->len;
+    return LN_OK;
+}
+
+static ln_status pass(const pre_call *c, size_t stage, piece in, ln_error *err) {
+    for (; stage < c->p->n * N_STAGES; stage++) {
+        const size_t i = stage / N_STAGES;
+        const tok_pre_step *s = &c->p->steps[i];
+        const bool is_bytes = s->kind == PRE_BYTES;
+        switch (stage % N_STAGES) {
+        case STAGE_PREFIX:
+            if (s->kind == PRE_METASPACE) return metaspace(s, c, stage, in, err);
+            if (is_bytes && s->prefix_space) LN_TRY(prefix_space(c, stage, &in, err));
+            break;
+        case STAGE_SPLIT:
+            if (!is_bytes || s->use_regex) {
+                cutter cut_at = {
+                    .call = c, .next = stage + 1, .in = in, .behavior = s->behavior, .invert = s->invert};
+                return split(s, &cut_at, err);
             }
+            break;
+        default:
+            if (is_bytes && !(c->raw && i + 1 == c->p->n)) LN_TRY(map_bytes(c, stage, &in, err));
         }
-        if (!s->split) {
-            LN_TRY(add_piece(&w->spare, from, b->len - from, err));
-            continue;
-        }
-        tok_regex rep = {.literal = (char *)(uintptr_t)s->rep, .n_literal = s->n_rep};
-        tok_regex_work none = {0};
-        cutter c = begin(&w->spare, SPLIT_NEXT, false);
-        LN_TRY(split_regex(&rep, &none, b->data, (tok_piece){from, b->len - from}, &c, err));
     }
-    use_buffer(w, b);
-    return LN_OK;
-}
-
-static ln_status prefix_spaces(tok_pre_work *w, ln_error *err) {
-    ln_str *b = other_buffer(w);
-    w->spare.n = 0;
-    LN_TRY(utf8_reserve(b, 0, err));
-    for (size_t i = 0; i < w->pieces.n; i++) {
-        tok_piece p = w->pieces.p[i];
-        size_t from = b->len;
-        if (w->text[p.at] != ' ') LN_TRY(utf8_append(b, " ", 1, err));
-        LN_TRY(utf8_append(b, w->text + p.at, p.bytes, err));
-        LN_TRY(add_piece(&w->spare, from, b->len - from, err));
-    }
-    use_buffer(w, b);
-    return LN_OK;
-}
-
-static ln_status map_bytes(tok_pre_work *w, ln_error *err) {
-    ln_str *b = other_buffer(w);
-    w->spare.n = 0;
-    LN_TRY(utf8_reserve(b, 0, err));
-    for (size_t i = 0; i < w->pieces.n; i++) {
-        tok_piece p = w->pieces.p[i];
-        size_t from = b->len;
-        LN_TRY(utf8_reserve(b, p.bytes * 2, err));
-        for (size_t k = 0; k < p.bytes; k++)
-            utf8_grown(b, (size_t)ln_utf8_put(b->data + b->len,
-                                              byte_level_cp[(unsigned char)w->text[p.at + k]]));
-        LN_TRY(add_piece(&w->spare, from, b->len - from, err));
-    }
-    use_buffer(w, b);
-    return LN_OK;
+    return c->fn(c->user, in.text, in.bytes, err);
 }
 
 ln_status pre_run(const tok_pre *p, tok_pre_work *w, tok_regex_work *rw, const char *text, size_t bytes,
-                  bool at_start, bool raw, ln_error *err) {
-    w->pieces.n = 0;
-    w->text = text;
-    w->at_start = at_start;
-    if (bytes > 0) LN_TRY(add_piece(&w->pieces, 0, bytes, err));
-    for (size_t i = 0; i < p->n && w->pieces.n > 0; i++) {
-        const tok_pre_step *s = &p->steps[i];
-        if (s->kind == PRE_METASPACE) {
-            LN_TRY(metaspace(s, w, err));
-            continue;
-        }
-        if (s->kind == PRE_BYTES && s->prefix_space) LN_TRY(prefix_spaces(w, err));
-        if (s->kind != PRE_BYTES || s->use_regex) LN_TRY(split_all(s, w, rw, err));
-        if (s->kind == PRE_BYTES && !(raw && i + 1 == p->n)) LN_TRY(map_bytes(w, err));
-    }
-    return LN_OK;
+                  bool is_first, bool raw, pre_piece_fn *fn, void *user, ln_error *err) {
+    const pre_call c = {p, w, rw, raw, fn, user};
+    return bytes > 0 ? pass(&c, 0, (piece){text, bytes, is_first}, err) : LN_OK;
 }
 
 void pre_work_close(tok_pre_work *w) {
-    ln_free(w->pieces.p);
-    ln_free(w->spare.p);
-    ln_str_free(&w->buf[0]);
-    ln_str_free(&w->buf[1]);
+    for (size_t i = 0; i < w->n_buf; i++) ln_str_free(&w->buf[i]);
+    ln_free(w->buf);
     *w = (tok_pre_work){0};
 }

@@ -17,6 +17,9 @@ typedef struct ln_tok ln_tok;
 typedef struct ln_ids {
     int32_t *data;
     size_t n, cap;
+    /* With most > 0 a text that needs more than `most` ids by its length alone (ln_tok_fewest) is refused
+     * before it is encoded: LN_EINVALID, and `fewest` is set to the least number of ids. */
+    size_t most, fewest;
 } ln_ids;
 /* Appends one id. On an error the list is unchanged. */
 ln_status ln_ids_add(ln_ids *ids, int32_t id, ln_error *err);
@@ -65,6 +68,10 @@ typedef struct ln_tok_limit {
 } ln_tok_limit;
 ln_status ln_tok_encode_limited(const ln_tok *tok, const char *text, size_t bytes, const ln_tok_limit *limit,
                                 ln_ids *out, size_t *n_cut, ln_error *err);
+/* A lower bound of the number of ids of a text, by its length alone; 0: nothing is known. */
+size_t ln_tok_fewest(const ln_tok *tok, const char *text, size_t bytes);
+/* Refuses a text that cannot fit ids->most, besides the ids that the list has: see ln_ids. */
+ln_status ln_ids_check_length(ln_ids *ids, const ln_tok *tok, const char *text, size_t bytes, ln_error *err);
 /* Appends the text of n ids to *out. With skip_special, special tokens give no text. An id that the tokenizer
  * does not know gives none either: the output layer of many models is padded beyond the vocabulary.
  * LN_EINVALID: an id is negative; the message names the first one. On an error *out keeps the text that it

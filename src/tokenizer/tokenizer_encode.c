@@ -9,6 +9,8 @@
  * that BPE itself merges text into a control token; such a piece is encoded character by character. */
 #include "control_tokens.h"
 
+enum { KEPT = 1 << 16 }; /* bytes of a buffer of the normalizer that is kept while it holds nothing */
+
 typedef struct encoding {
     const ln_tok *t;
     ln_str clean, norm[2];
@@ -34,6 +36,14 @@ void ln_ids_free(ln_ids *ids) {
     *ids = (ln_ids){0};
 }
 
+ln_status ln_ids_check_length(ln_ids *ids, const ln_tok *tok, const char *text, size_t bytes, ln_error *err) {
+    const size_t fewest = ids->most > 0 ? ids->n + ln_tok_fewest(tok, text, bytes) : 0;
+    if (fewest <= ids->most) return LN_OK;
+    ids->fewest = fewest;
+    return ln_fail(err, LN_EINVALID, "the text has at least %zu tokens, expected at most %zu", fewest,
+                   ids->most);
+}
+
 /* Whether the ids from index `from` on contain a control token. */
 static bool has_control(const encoding *e, size_t from) {
     const ln_controls *c = e->guard->controls;
@@ -42,23 +52,26 @@ static bool has_control(const encoding *e, size_t from) {
     return false;
 }
 
+/* Appends the ids of one piece. One that BPE merges into a control token is encoded character by character. */
+static ln_status encode_piece(void *user, const char *text, size_t bytes, ln_error *err) {
+    encoding *e = user;
+    const ln_tok *t = e->t;
+    size_t from = e->out->n;
+    LN_TRY(bpe_encode(&t->bpe, &e->bpe, text, bytes, e->out, err));
+    if (!e->guard || !has_control(e, from)) return LN_OK;
+    e->out->n = from;
+    for (size_t at = 0, n; at < bytes; at += n) {
+        uint32_t cp;
+        n = utf8_next(text + at, &cp);
+        LN_TRY(bpe_encode(&t->bpe, &e->bpe, text + at, n, e->out, err));
+    }
+    return LN_OK;
+}
+
 /* Splits and encodes normalized text that contains no added token. */
 static ln_status encode_words(encoding *e, const char *text, size_t bytes, bool at_start, ln_error *err) {
     const ln_tok *t = e->t;
-    LN_TRY(pre_run(&t->pre, &e->pre, &e->regex, text, bytes, at_start, t->bpe.raw, err));
-    for (size_t i = 0; i < e->pre.pieces.n; i++) {
-        tok_piece p = e->pre.pieces.p[i];
-        size_t from = e->out->n;
-        LN_TRY(bpe_encode(&t->bpe, &e->bpe, e->pre.text + p.at, p.bytes, e->out, err));
-        if (!e->guard || !has_control(e, from)) continue;
-        e->out->n = from;
-        for (size_t at = p.at, n; at < p.at + p.bytes; at += n) {
-            uint32_t cp;
-            n = utf8_next(e->pre.text + at, &cp);
-            LN_TRY(bpe_encode(&t->bpe, &e->bpe, e->pre.text + at, n, e->out, err));
-        }
-    }
-    return LN_OK;
+    return pre_run(&t->pre, &e->pre, &e->regex, text, bytes, at_start, t->bpe.raw, encode_piece, e, err);
 }
 
 typedef ln_status rest_fn(encoding *e, const char *text, size_t bytes, bool at_start, ln_error *err);
@@ -120,6 +133,8 @@ static ln_status encode_rest(encoding *e, const char *text, size_t bytes, bool a
     if (e->guard && e->guard->origin && e->t->added.normal.n > 0)
         LN_TRY(normalize_runs(e, e->guard->origin + (text - e->whole), text, bytes, at_start, err));
     LN_TRY(norm_run(&e->t->norm, &e->regex, e->norm, &text, &bytes, &at_start, err));
+    for (size_t i = 0; i < LN_COUNT(e->norm); i++)
+        if (e->norm[i].data != text && e->norm[i].cap > KEPT) ln_str_free(&e->norm[i]);
     if (e->guard && e->guard->origin && e->t->added.normal.n > 0) {
         bool same = e->runs.len == bytes && memcmp(e->runs.data, text, bytes) == 0;
         e->now.origin = same ? (const uint8_t *)e->run_origin.data : NULL;
@@ -164,6 +179,7 @@ static ln_status encode(const ln_tok *tok, const char *text, size_t bytes, manne
     size_t from = out->n;
     ln_status st;
     LN_TRY(ln_tok_check(tok, err));
+    LN_TRY(ln_ids_check_length(out, tok, text, bytes, err));
     if (ln_utf8_valid(text, bytes) < bytes) {
         LN_GO(utf8_append_lossy(&e.clean, text, bytes, NULL, err));
         text = e.clean.data;

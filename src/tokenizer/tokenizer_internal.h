@@ -272,26 +272,20 @@ typedef struct tok_pre {
     size_t n, cap;
     bool has_bytes; /* some step is ByteLevel */
 } tok_pre;
-typedef struct tok_piece {
-    size_t at, bytes; /* offset in tok_pre_work.text and length, in bytes */
-} tok_piece;
-typedef struct tok_pieces {
-    tok_piece *p;
-    size_t n, cap;
-} tok_pieces;
+/* Buffers of the stages that change a text, each of which holds one piece. */
 typedef struct tok_pre_work {
-    tok_pieces pieces, spare;
-    ln_str buf[2];
-    const char *text; /* the text that the pieces are parts of: the input or one of buf */
-    bool at_start;    /* text begins where the input began */
+    ln_str *buf; /* [n_buf] */
+    size_t n_buf;
 } tok_pre_work;
 ln_status pre_read(tok_pre *p, const json_t *section, ln_error *err);
 void pre_close(tok_pre *p);
-/* Splits `text` (valid UTF-8) into w->pieces, offsets into w->text; both are valid until the next call and as
- * long as `text` is. With `raw`, a ByteLevel step at the end of the chain leaves the bytes as they are
- * instead of mapping them to the byte-level alphabet. at_start as for norm_run. */
+/* Takes the next piece: `bytes` > 0 bytes, valid during the call. */
+typedef ln_status pre_piece_fn(void *user, const char *text, size_t bytes, ln_error *err);
+/* Splits `text` (valid UTF-8) and calls `fn` for each piece, from left to right. With `raw`, a ByteLevel step
+ * at the end of the chain leaves the bytes as they are instead of mapping them to the byte-level alphabet.
+ * is_first: the text begins where the input began. */
 ln_status pre_run(const tok_pre *p, tok_pre_work *w, tok_regex_work *rw, const char *text, size_t bytes,
-                  bool at_start, bool raw, ln_error *err);
+                  bool is_first, bool raw, pre_piece_fn *fn, void *user, ln_error *err);
 void pre_work_close(tok_pre_work *w);
 
 /* ---- added tokens (added_tokens.c) ---- */
@@ -472,8 +466,11 @@ struct ln_tok {
     tok_dec dec;
     uint8_t *flags; /* TOK_FLAG_*, indexed by id, [n_flags] */
     size_t n_flags;
+    size_t longest; /* the most bytes of a text that one id can stand for; 0: there is no such bound */
     ln_error absent; /* of ln_tok_open_absent; code LN_OK: there is a tokenizer */
 };
+/* text_bound.c: the value of ln_tok.longest. */
+size_t tok_longest(const ln_tok *t);
 /* The text of an id that decoding starts from, borrowed, its length in *bytes; NULL when there is none.
  * *skip: decoding with skip_special leaves it out (the rule of the reference, added_tokens.c). */
 const char *tok_shown(const ln_tok *tok, int32_t id, size_t *bytes, bool *skip);

@@ -145,6 +145,7 @@ static ln_status finish(opening *o, ln_error *err) {
     t->n_flags = t->bpe.vocab.n_span;
     t->flags = ln_zalloc(t->n_flags + 1, 1);
     if (!t->flags) return LN_OOM(err, "a tokenizer");
+    t->longest = tok_longest(t);
     return added_flags(&t->added, t->flags, err);
 }
 
