@@ -207,6 +207,10 @@ typedef struct ln_options {
      * engine is opened. */
     int n_adapters, adapter_rank;
     bool embeddings; /* the memory of ln_embed is planned, and taken at the start, not at the first call */
+    /* The most bytes that are planned for texts: bodies, renderings and token ids while prompts are read. At
+     * least 1 MiB, 32 bytes a position of n_ctx and 8 KiB for each of n_queue are planned; more of text_bytes
+     * only within a quarter of what the limit leaves. 0: the least. */
+    uint64_t text_bytes;
 } ln_options;
 
 LN_DEFAULT(ln_options) /* all fields but `size` zero */
@@ -383,7 +387,7 @@ LN_API LN_MUST_CHECK ln_status ln_sampling_default(const ln_model *model, ln_sam
 
 typedef struct ln_plan {
     uint32_t size;       /* of the caller's struct: sizeof(ln_plan) */
-    uint64_t peak_bytes; /* sum of the four parts below: what the process will hold at its peak */
+    uint64_t peak_bytes; /* what the process will hold at its peak: the four parts below and text_bytes */
     uint64_t weights_bytes;
     uint64_t kv_bytes;
     uint64_t activation_bytes; /* temporaries of a step, and the buffer of ln_inspect_keys */
@@ -405,6 +409,7 @@ typedef struct ln_plan {
      * weights that are there already; device_available_bytes: what is free of it. `fits` says that both fit.
      * 0: the device uses the memory of the process. */
     uint64_t device_bytes, device_available_bytes;
+    uint64_t text_bytes; /* ln_options.text_bytes as planned: the share of texts */
 } ln_plan;
 
 /* Computes the memory that ln_model_open and ln_engine_open with the same options would take, and writes it
@@ -894,6 +899,7 @@ typedef struct ln_memory {
     uint64_t other_bytes;                    /* active_bytes beyond the classes; 0 where these are larger */
     uint64_t limit_bytes, cache_limit_bytes; /* of ln_memory_set_limit and ln_cache_set_limit */
     bool kernel_peak; /* peak_bytes is the kernel's record; false: the library's (ln_memory_reset_peak) */
+    uint64_t text_bytes; /* a class of its own: texts that are being read, rendered or tokenised */
 } ln_memory;
 /* Writes the figures to *out, whose `size` the caller has set. NULL and a size of 0, or of no struct, are
  * ignored. */

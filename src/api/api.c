@@ -4,6 +4,7 @@
  * A function that takes `err` begins with ARG: after it err is never NULL, because a caller's NULL is
  * replaced by the thread's error that ln_last_error returns. Every return path releases the handles that
  * ln_handle_use has referenced. */
+#include "../base/text_memory.h"
 #include "../engine/generate.h"
 #include "../engine/score.h"
 #include "../inspect/doctor.h"
@@ -172,7 +173,10 @@ ln_status ln_assistant_mask(const ln_model *model, const ln_prompt *conversation
     memset(out, 0, sizeof *out);
     LN_TRY(ln_api_prompt(conversation, &p, err));
     LN_TRY(use_model(model, &m, err));
+    ln_text_work work;
+    ln_text_begin(&work);
     ln_status st = ln_package_assistant_mask(m, &p, out, err);
+    st = ln_text_end(&work, st, err);
     if (st != LN_OK) ln_token_mask_free(out);
     return done(model, st);
 }
@@ -316,13 +320,15 @@ ln_status ln_tokenize(const ln_tokenizer *tok, const char *text, size_t bytes, b
     if (good < bytes)
         return ln_fail(err, LN_EINVALID, "%s: byte %zu of the text is not UTF-8", __func__, good);
     LN_TRY(ln_handle_use(LN_HANDLE_TOKENIZER, tok, &t, err));
+    ln_text_work work;
+    ln_text_begin(&work);
     ln_status st = ln_tok_encode(t, text ? text : "", bytes, add_special, &all, err);
     if (st == LN_OK) {
         *n_ids = all.n;
         if (all.n > 0 && cap > 0) memcpy(ids, all.data, LN_MIN(all.n, cap) * sizeof *ids);
     }
     ln_ids_free(&all);
-    return done(tok, st);
+    return done(tok, ln_text_end(&work, st, err));
 }
 
 ln_status ln_detokenize(const ln_tokenizer *tok, const int32_t *ids, size_t n_ids, bool skip_special,
@@ -332,13 +338,15 @@ ln_status ln_detokenize(const ln_tokenizer *tok, const int32_t *ids, size_t n_id
     ARG((ids || n_ids == 0) && bytes && (text || cap == 0), "ids and bytes must not be NULL, text not with a "
                                                             "capacity");
     LN_TRY(ln_handle_use(LN_HANDLE_TOKENIZER, tok, &t, err));
+    ln_text_work work;
+    ln_text_begin(&work);
     ln_status st = ln_tok_decode(t, ids, n_ids, skip_special, &s, err);
     if (st == LN_OK) {
         *bytes = s.len;
         if (s.len > 0 && cap > 0) memcpy(text, s.data, LN_MIN(s.len, cap));
     }
     ln_str_free(&s);
-    return done(tok, st);
+    return done(tok, ln_text_end(&work, st, err));
 }
 
 ln_status ln_token_bytes(const ln_tokenizer *tok, int32_t id, char *out, size_t cap, size_t *bytes,

@@ -1,5 +1,6 @@
 /* The public API of chat templates; the contracts are in linnet.h. */
 #include "../base/file.h"
+#include "../base/text_memory.h"
 #include "../io/directory.h"
 #include "../io/io.h"
 #include "../chat/chat_template.h"
@@ -88,6 +89,8 @@ ln_status ln_chat_template_render(const ln_chat_template *tmpl, const char *requ
     ARG(request && out, "request and out must not be NULL");
     memset(out, 0, sizeof *out);
     if (tmpl) LN_TRY(ln_handle_use(LN_HANDLE_TEMPLATE, tmpl, &t, err));
+    ln_text_work work;
+    ln_text_begin(&work);
     ln_status st = ln_model_template_request(t, request, bytes, &r, err);
     if (st == LN_OK) {
         out->text = ln_strndup(r.text.text, r.text.bytes);
@@ -99,7 +102,7 @@ ln_status ln_chat_template_render(const ln_chat_template *tmpl, const char *requ
     }
     ln_rendered_free(&r);
     if (tmpl) ln_handle_done(tmpl);
-    return st;
+    return ln_text_end(&work, st, err);
 }
 
 void ln_rendering_free(ln_rendering *r) {

@@ -1,6 +1,7 @@
 /* The public API of memory: of the process, and of keys and values in files. Checks arguments and forwards
  * the calls. */
 #include "../base/memory_use.h"
+#include "../base/text_memory.h"
 #include "../engine/kv_file.h"
 #include "../engine/memory_control.h"
 #include "check.h"

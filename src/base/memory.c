@@ -5,9 +5,12 @@
  * (jansson is given these functions). The count is one relaxed atomic: exact whenever no allocation is in
  * progress.
  *
+ * A thread that works on a text has an account (text_memory.h), which may refuse an allocation.
+ *
  * ln_mem_fail_at arms a countdown: the n-th allocation from then on returns NULL, once or persistently. It
  * costs one relaxed load when it is off. Because of it no other file may call malloc. */
 #include "memory_use.h"
+#include "text_memory.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -31,9 +34,23 @@ static bool must_fail(void) {
     return left == 0 || atomic_load(&persistent_failure);
 }
 
+/* Whether the account of this thread, if it has one, refuses `bytes` more. */
+static bool is_refused(size_t bytes) {
+    ln_account *a = ln_account_here;
+    return a && !ln_account_ask(a, bytes);
+}
+
 static void *count_in(void *p) {
-    if (p) atomic_fetch_add_explicit(&held, malloc_usable_size(p), memory_order_relaxed);
+    if (!p) return NULL;
+    const size_t bytes = malloc_usable_size(p);
+    atomic_fetch_add_explicit(&held, bytes, memory_order_relaxed);
+    if (ln_account_here) ln_account_took(ln_account_here, bytes);
     return p;
+}
+
+static void count_out(size_t bytes) {
+    atomic_fetch_sub_explicit(&held, bytes, memory_order_relaxed);
+    if (ln_account_here) ln_account_gave(ln_account_here, bytes);
 }
 
 int64_t ln_mem_fail_at(int64_t n, bool persistent) {
@@ -44,28 +61,32 @@ int64_t ln_mem_fail_at(int64_t n, bool persistent) {
 uint64_t ln_mem_bytes(void) { return atomic_load_explicit(&held, memory_order_relaxed); }
 
 void *ln_alloc(size_t bytes) {
-    if (must_fail()) return NULL;
+    if (must_fail() || is_refused(bytes)) return NULL;
     return count_in(malloc(bytes ? bytes : 1));
 }
 
 void *ln_zalloc(size_t count, size_t bytes) {
     size_t total;
-    if (!ln_mul_size(count, bytes, &total) || must_fail()) return NULL;
+    if (!ln_mul_size(count, bytes, &total) || must_fail() || is_refused(total)) return NULL;
     return count_in(calloc(1, total ? total : 1));
 }
 
 void *ln_realloc(void *p, size_t bytes) {
     if (must_fail()) return NULL;
     size_t before = p ? malloc_usable_size(p) : 0;
+    if (bytes > before && is_refused(bytes - before)) return NULL;
     void *q = realloc(p, bytes ? bytes : 1);
     if (!q) return NULL;
-    atomic_fetch_sub_explicit(&held, before, memory_order_relaxed);
-    return count_in(q);
+    if (!p) return count_in(q);
+    const size_t after = malloc_usable_size(q);
+    atomic_fetch_add_explicit(&held, after - before, memory_order_relaxed);
+    if (ln_account_here) ln_account_resized(ln_account_here, before, after);
+    return q;
 }
 
 void ln_free(void *p) {
     if (!p) return;
-    atomic_fetch_sub_explicit(&held, malloc_usable_size(p), memory_order_relaxed);
+    count_out(malloc_usable_size(p));
     free(p);
 }
 

@@ -25,6 +25,7 @@ void class_inputs_free(class_inputs *in) {
     ln_free(in->data);
     ln_free(in->v);
     ln_free(in->labels);
+    ln_account_close(&in->texts);
     *in = (class_inputs){0};
 }
 
@@ -203,7 +204,7 @@ static bool is_blank(const char *line, size_t n) {
     return true;
 }
 
-ln_status class_inputs_read(class_inputs *in, const args *a, ln_error *err) {
+static ln_status read_inputs(class_inputs *in, const args *a, ln_error *err) {
     size_t bytes, at = 0, n;
     const char *line;
     bool json = has(a, F_JSONL);
@@ -220,6 +221,25 @@ ln_status class_inputs_read(class_inputs *in, const args *a, ln_error *err) {
         LN_TRY(add_input(in, &one, err));
     }
     return LN_OK;
+}
+
+/* Runs a part of the reading inside the account of the inputs. */
+typedef ln_status part_fn(class_inputs *in, const args *a, const ln_model *model, ln_error *err);
+static ln_status in_account(part_fn *fn, class_inputs *in, const args *a, const ln_model *model,
+                            ln_error *err) {
+    ln_account *outer = ln_account_enter(&in->texts);
+    const ln_status st = fn(in, a, model, err);
+    ln_account_leave(outer);
+    return ln_account_error(&in->texts, st, err);
+}
+
+static ln_status read_part(class_inputs *in, const args *a, const ln_model *model, ln_error *err) {
+    (void)model;
+    return read_inputs(in, a, err);
+}
+
+ln_status class_inputs_read(class_inputs *in, const args *a, ln_error *err) {
+    return in_account(read_part, in, a, NULL, err);
 }
 
 /* ---- token ids ---- */
@@ -257,7 +277,8 @@ out:
     return st;
 }
 
-ln_status class_inputs_fill(class_inputs *in, const args *a, ln_error *err) {
+static ln_status fill(class_inputs *in, const args *a, const ln_model *model, ln_error *err) {
+    (void)model;
     for (size_t i = 0; has(a, F_PROMPT) && i < in->n; i++) {
         class_input *one = &in->v[i];
         ln_str filled = {0};
@@ -272,6 +293,10 @@ ln_status class_inputs_fill(class_inputs *in, const args *a, ln_error *err) {
     return LN_OK;
 }
 
+ln_status class_inputs_fill(class_inputs *in, const args *a, ln_error *err) {
+    return in_account(fill, in, a, NULL, err);
+}
+
 static ln_status measure_labels(class_inputs *in, const ln_model *model, ln_error *err) {
     for (size_t i = 0; i < in->n_labels; i++) {
         size_t n = 0;
@@ -282,7 +307,7 @@ static ln_status measure_labels(class_inputs *in, const ln_model *model, ln_erro
     return LN_OK;
 }
 
-ln_status class_inputs_encode(class_inputs *in, const args *a, const ln_model *model, ln_error *err) {
+static ln_status encode_all(class_inputs *in, const args *a, const ln_model *model, ln_error *err) {
     class_input probe = {.text = "a",
                          .bytes = 1}; /* flags that no input can follow are an error of the call */
     LN_TRY(encode(in, a, model, &probe, err));
@@ -296,6 +321,10 @@ ln_status class_inputs_encode(class_inputs *in, const args *a, const ln_model *m
         if (st != LN_OK) LN_TRY(keep(in, why.message, strlen(why.message), &one->error, err));
     }
     return LN_OK;
+}
+
+ln_status class_inputs_encode(class_inputs *in, const args *a, const ln_model *model, ln_error *err) {
+    return in_account(encode_all, in, a, model, err);
 }
 
 /* ---- memory ---- */

@@ -3,6 +3,7 @@
 #ifndef LN_CLASS_INPUTS_H
 #define LN_CLASS_INPUTS_H
 
+#include "../base/text_memory.h"
 #include "cli.h"
 
 /* One input. All pointers are into class_inputs.arena or .data. */
@@ -18,6 +19,7 @@ typedef struct class_input {
 
 /* Initialise with zeros; class_inputs_free releases it. */
 typedef struct class_inputs {
+    ln_account texts; /* all of this */
     ln_arena arena;
     char *data; /* the file */
     const char *name;

@@ -8,6 +8,7 @@
 #include "cli.h"
 
 #include "../base/json.h"
+#include "../base/text_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -239,7 +240,7 @@ out:
     return st;
 }
 
-ln_status input_read(input *in, const args *a, bool trim, ln_error *err) {
+static ln_status read_prompt(input *in, const args *a, bool trim, ln_error *err) {
     *in = (input){0};
     ln_status st = LN_OK;
     const char *source = has(a, F_FILE)                                 ? a->flag[F_FILE].text
@@ -271,6 +272,13 @@ ln_status input_read(input *in, const args *a, bool trim, ln_error *err) {
 out:
     input_free(in);
     return st;
+}
+
+ln_status input_read(input *in, const args *a, bool trim, ln_error *err) {
+    ln_text_work work;
+    ln_text_begin(&work);
+    const ln_status st = read_prompt(in, a, trim, err);
+    return ln_text_end(&work, st, err);
 }
 
 ln_status input_ids(const input *in, const ln_model *model, ln_template tmpl, int32_t **ids, size_t *n,

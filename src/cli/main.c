@@ -8,6 +8,7 @@
 #include "../base/c_locale.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -176,6 +177,7 @@ static ln_status dispatch(int argc, char **argv, const char **page, ln_error *er
         st = show_help(v, false, err);
     } else if (st == LN_OK) {
         if (has(&a, F_VERBOSE)) log_more();
+        if (has(&a, F_MEMORY)) (void)ln_memory_set_limit((uint64_t)a.flag[F_MEMORY].i); /* of texts too */
         st = commands[v](&a, err);
         st = explain_model(&a, st, err);
     }
@@ -183,10 +185,21 @@ static ln_status dispatch(int argc, char **argv, const char **page, ln_error *er
     return st;
 }
 
+/* A block of this size or more goes back to the system when it is freed, and grows without being copied. By
+ * default the C library keeps blocks of up to 32 MiB once one was freed. */
+static void return_large_blocks(void) {
+#ifdef __GLIBC__
+    enum { LARGE = 256 << 10 };
+    (void)mallopt(M_MMAP_THRESHOLD, LARGE);
+    (void)mallopt(M_TRIM_THRESHOLD, 4 * LARGE);
+#endif
+}
+
 int main(int argc, char **argv) {
     ln_error err = {0};
     const char *page = NULL;
     if (!reopen_closed()) return LN_EIO;
+    return_large_blocks();
     signals_install();
     log_to_stderr();
     ln_status st = ln_guard_files(&err);

@@ -35,6 +35,7 @@ static ln_status print_json(const ln_plan *p, ln_error *err) {
     put_uint(&s, "weights_bytes", p->weights_bytes);
     put_uint(&s, "kv_bytes", p->kv_bytes);
     put_uint(&s, "activation_bytes", p->activation_bytes);
+    put_uint(&s, "text_bytes", p->text_bytes);
     put_uint(&s, "other_bytes", p->other_bytes);
     put_uint(&s, "adapter_bytes", p->adapter_bytes);
     put_uint(&s, "available_bytes", p->available_bytes);
@@ -137,6 +138,7 @@ static ln_status print_text(const args *a, const ln_options *opt, const ln_plan 
     line(&s, "weights", p->weights_bytes);
     line(&s, "kv", p->kv_bytes);
     line(&s, "activations", p->activation_bytes);
+    line(&s, "texts", p->text_bytes);
     line(&s, "other", p->other_bytes);
     const bool gpu_memory = p->device_available_bytes > 0;
     if (p->adapter_bytes > 0 && !gpu_memory) line(&s, " adapters", p->adapter_bytes);
@@ -201,6 +203,7 @@ static ln_status size_options(const args *a, ln_options *opt, int64_t *n_prompt,
         if (plans_server(a)) {
             opt->n_queue = has(a, F_MAX_QUEUE) ? (int)a->flag[F_MAX_QUEUE].i : SERVE_MOST_QUEUE;
             opt->embeddings = true;
+            opt->text_bytes = SERVE_MOST_TEXTS;
         }
         return LN_OK;
     }

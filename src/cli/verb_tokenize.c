@@ -5,6 +5,7 @@
 #include "cli.h"
 
 #include "../base/json.h"
+#include "../base/text_memory.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@ enum { LINE_MOST = 16 << 20 };
 
 static ln_status text_to_ids(const args *a, const ln_tokenizer *tok, const char *text, size_t bytes,
                              ln_str *out, ln_error *err) {
-    size_t cap = bytes + 64, n = 0;
+    size_t cap = bytes / 2 + 64, n = 0; /* a token has three or four bytes on average */
     for (int tries = 0; tries < 2; tries++) {
         int32_t *ids = ln_alloc(cap * sizeof *ids);
         if (!ids) return LN_OOM(err, "token ids");
@@ -90,7 +91,7 @@ static ln_status each(void *user, const char *line, size_t bytes, ln_str *out, l
     return one_line(j->a, j->tok, line, bytes, out, err);
 }
 
-ln_status cmd_tokenize(const args *a, ln_error *err) {
+static ln_status tokenize(const args *a, ln_error *err) {
     input in = {0};
     ln_str out = {0};
     ln_tokenizer *tok = NULL;
@@ -107,4 +108,11 @@ out:
     ln_tokenizer_close(&tok);
     input_free(&in);
     return st;
+}
+
+ln_status cmd_tokenize(const args *a, ln_error *err) {
+    ln_text_work work;
+    ln_text_begin(&work);
+    const ln_status st = tokenize(a, err);
+    return ln_text_end(&work, st, err);
 }

@@ -240,7 +240,7 @@ static ln_status begin_input(classifier *c, run *r, ln_error *err) {
     in->next_path = in->n_running = 0;
     in->read = in->done = false;
     in->error.code = LN_OK;
-    ln_status st = ln_package_encode_prompt(c->e->model, &c->prompts[in->index], &in->ids, &why);
+    ln_status st = ln_eng_encode(c->e, &c->prompts[in->index], &in->ids, &why);
     in->n_prompt = in->ids.n;
     if (st == LN_OK && in->n_prompt == 0)
         st = ln_fail(&why, LN_EUSAGE,

@@ -5,6 +5,7 @@
  * has, and its name, so that only the expression {"token"} of a form matches it. */
 #include "constraint.h"
 
+#include "../base/text_memory.h"
 #include "engine.h"
 #include "memory_plan.h"
 
@@ -72,6 +73,7 @@ static ln_status find_vocabulary(ln_eng *e, ln_error *err) {
     const char *limit;
     char need[32], left[32];
     const uint64_t bytes = (uint64_t)e->run->spec->V * 24; /* ids, offsets, prefixes, about 8 bytes of text */
+    ln_account *outer = ln_account_enter(NULL); /* it belongs to the engine */
     pthread_mutex_lock(&vocabulary_lock);
     if (e->vocabulary) goto out;
     const uint64_t room = ln_memory_room(e->memory_bytes, &limit);
@@ -92,6 +94,7 @@ static ln_status find_vocabulary(ln_eng *e, ln_error *err) {
     }
 out:
     pthread_mutex_unlock(&vocabulary_lock);
+    ln_account_leave(outer);
     return st;
 }
 

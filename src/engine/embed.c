@@ -83,6 +83,7 @@ static ln_status encode_text(embedder *c, place *p, const ln_prompt *given, int6
 static ln_status encode(embedder *c, place *p, const ln_prompt *given, int64_t *n_prompt, ln_error *err) {
     *n_prompt = 0;
     p->ids.n = 0;
+    p->ids.most = 0; /* a text that is too long is cut */
     const bool raw = given->tmpl == LN_TEMPLATE_AUTO || given->tmpl == LN_TEMPLATE_RAW;
     const bool alone = !given->ids && !given->messages && !given->request && !given->system;
     if (given->text && raw && alone) {
@@ -94,7 +95,7 @@ static ln_status encode(embedder *c, place *p, const ln_prompt *given, int64_t *
                            "found "
                            "token ids or a conversation");
         c->n_unprompted += c->prompt_bytes > 0;
-        LN_TRY(ln_package_encode_prompt(c->e->model, given, &p->ids, err));
+        LN_TRY(ln_eng_encode(c->e, given, &p->ids, err));
     }
     if (p->ids.n == 0)
         return ln_fail(err, LN_EUSAGE,

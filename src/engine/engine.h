@@ -29,6 +29,7 @@ typedef struct ln_eng {
     uint64_t cache_limit, cache_clears; /* what ln_cache_apply has applied */
     bool counted;                       /* by ln_eng_count */
     uint64_t memory_bytes;              /* ln_options.memory_bytes, 0: no such limit */
+    uint64_t text_bytes;                /* planned for texts (ln_texts_plan) */
     double load_seconds;                /* time to open the package and this engine */
     _Atomic bool embeds;                /* the run has the program without the head */
     _Atomic bool embed_warned;          /* what of the files about embeddings is not applied was logged */
@@ -69,6 +70,9 @@ void ln_seqs_close(ln_eng *e);
 static inline bool ln_eng_cancelled(const ln_eng *e) {
     return e->stop && atomic_load_explicit(e->stop, memory_order_relaxed) == e->stop_at;
 }
+/* generate.c. Appends the ids of a prompt; a prompt that is too long for the context by its bytes alone is
+ * refused before it is rendered and encoded, with LN_EINVALID. Other errors: see ln_prompt_ids. */
+ln_status ln_eng_encode(const ln_eng *e, const ln_prompt *p, ln_ids *ids, ln_error *err);
 /* generate.c. LN_EINVALID unless all ids are in [0, V) and there are at most n_ctx. */
 ln_status ln_eng_check_ids(const ln_eng *e, const int32_t *ids, size_t n, ln_error *err);
 

@@ -25,6 +25,17 @@ ln_status ln_eng_check_ids(const ln_eng *e, const int32_t *ids, size_t n, ln_err
     return LN_OK;
 }
 
+ln_status ln_eng_encode(const ln_eng *e, const ln_prompt *p, ln_ids *ids, ln_error *err) {
+    const int64_t n_ctx = e->run->opt.n_ctx;
+    ids->most = (size_t)n_ctx;
+    ids->fewest = 0;
+    const ln_status st = ln_package_encode_prompt(e->model, p, ids, err);
+    if (st == LN_OK || ids->fewest == 0) return st;
+    return ln_fail(err, st, "the prompt has at least %zu tokens, the context holds %lld; use %sa shorter prompt",
+                   ids->fewest, (long long)n_ctx,
+                   n_ctx < e->model->spec.n_ctx ? "a larger ln_options.n_ctx or " : "");
+}
+
 ln_status ln_eng_request(ln_req **out, ln_eng *e, const ln_prompt *p, const ln_req_options *opt,
                          ln_error *err) {
     ln_status st = LN_OK;
@@ -35,7 +46,7 @@ ln_status ln_eng_request(ln_req **out, ln_eng *e, const ln_prompt *p, const ln_r
     const bool tmpl = ln_package_uses_template(e->model, p);
     *out = NULL;
     o.opened = ln_now();
-    LN_GO(ln_package_encode_prompt(e->model, p, &ids, err));
+    LN_GO(ln_eng_encode(e, p, &ids, err));
     if (ids.n == 0)
         LN_GO(ln_fail(err, LN_EUSAGE,
                       "the prompt is empty and this model adds no token of its own; give some text"));

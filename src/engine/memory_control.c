@@ -3,16 +3,14 @@
  * of a scheduler whose token is free. */
 #include "memory_control.h"
 #include "../base/memory_use.h"
+#include "../base/text_memory.h"
 #include "scheduler.h"
 
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-static _Atomic uint64_t limit, cache_limit = UINT64_MAX, n_clears, reserved;
-
-uint64_t ln_limit_get(void) { return atomic_load(&limit); }
-uint64_t ln_limit_set(uint64_t bytes) { return atomic_exchange(&limit, bytes); }
+static _Atomic uint64_t cache_limit = UINT64_MAX, n_clears, reserved;
 
 /* ---- what is kept for reuse ---- */
 
@@ -67,7 +65,7 @@ static void add_untouched(void *user, ln_sched *s) {
 }
 
 uint64_t ln_memory_to_come(void) {
-    uint64_t bytes = atomic_load(&reserved);
+    uint64_t bytes = atomic_load(&reserved) + ln_texts_unused();
     ln_driver_each(add_untouched, &bytes);
     return bytes;
 }
@@ -103,10 +101,12 @@ void ln_memory_figures(ln_memory *out) {
                        .kv_bytes = ln_memory_counted(LN_MEMORY_KV),
                        .activation_bytes = ln_memory_counted(LN_MEMORY_ACTIVATIONS),
                        .adapter_bytes = ln_memory_counted(LN_MEMORY_ADAPTERS),
-                       .limit_bytes = atomic_load(&limit),
+                       .text_bytes = ln_texts_used(),
+                       .limit_bytes = ln_limit_get(),
                        .cache_limit_bytes = atomic_load(&cache_limit),
                        .kernel_peak = ln_peak_is_kernels()};
     ln_driver_each(add_cached, &out->cache_bytes);
-    const uint64_t classes = out->weights_bytes + out->kv_bytes + out->activation_bytes + out->adapter_bytes;
+    const uint64_t classes = out->weights_bytes + out->kv_bytes + out->activation_bytes + out->adapter_bytes +
+                             out->text_bytes;
     out->other_bytes = out->active_bytes > classes ? out->active_bytes - classes : 0;
 }

@@ -5,10 +5,6 @@
 
 #include "engine.h"
 
-/* The limit of ln_memory_set_limit, 0 where there is none; _set returns the previous one. */
-uint64_t ln_limit_get(void);
-uint64_t ln_limit_set(uint64_t bytes);
-
 /* ln_cache_set_limit, ln_cache_clear: done at once in engines that run no step, and by the step that runs in
  * the others. */
 uint64_t ln_cache_limit_set(uint64_t bytes);
@@ -18,7 +14,8 @@ void ln_cache_clear_all(void);
 void ln_cache_apply(ln_eng *e);
 
 /* Bytes that open engines have planned and that are not resident: pages of their KV pools that no sequence
- * has used yet, and what engines that are being opened now will take. */
+ * has used yet, what engines have planned for texts and no text uses, and what engines that are being opened
+ * now will take. */
 uint64_t ln_memory_to_come(void);
 /* Adds to what engines that are being opened will take, unless it is not `seen` any more; false then. */
 bool ln_memory_reserve(uint64_t seen, uint64_t bytes);

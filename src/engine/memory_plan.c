@@ -1,11 +1,11 @@
 /* Plans the memory of an engine: fills in the options, sizes the KV pool, sums the parts, compares the sum
  * with the limit, and finds what would fit where it does not.
  *
- * The plan has four parts. Weights: the tensors in use, in the device's layout. KV: the pool of pages.
+ * The plan has five parts. Weights: the tensors in use, in the device's layout. KV: the pool of pages.
  * Activations: the buffer of temporaries, the threads' scratch, the keys that ln_inspect_keys gathers. Other:
  * what the process holds at the time of planning (code, tokenizer, tables), the engine's own arrays, the
  * pool of adapters, the records of requests, and an allowance for the process and for each thread
- * (base/memory_use.h).
+ * (base/memory_use.h). Texts: bodies, renderings and ids of prompts that are read (base/text_memory.h).
  *
  * A device with memory of its own holds the first three parts and the pool of adapters. Its free memory is a
  * second limit, which they must keep; the process holds the rest of the fourth part alone.
@@ -15,6 +15,7 @@
  * memory that is merely available, where the caller set no limit, an engine takes half. */
 #include "memory_plan.h"
 #include "../base/memory_use.h"
+#include "../base/text_memory.h"
 #include "memory_control.h"
 #include "scheduler.h"
 
@@ -24,6 +25,10 @@
 #define DEFAULT_CHUNK 512
 #define ROOM          ((uint64_t)1 << 20)
 #define FEW_ROWS      32
+/* The least that is planned for texts: of any engine, of a position of the context, of a waiting request. */
+#define TEXT_LEAST    ((uint64_t)1 << 20)
+#define TEXT_POSITION ((uint64_t)32)
+#define TEXT_WAITING  ((uint64_t)8 << 10)
 
 enum { ADAPTER_RANK = 16, RANK_MOST = 4096 }; /* ln_options.adapter_rank: default, the largest */
 
@@ -106,6 +111,7 @@ typedef struct layout {
     ln_run_options run;
     ln_run_sizes sizes;
     ln_plan plan;
+    uint64_t text_bytes;
     bool no_context; /* ln_options.kv_bytes is less than one context */
 } layout;
 
@@ -163,7 +169,9 @@ static void add_up(const ln_package *m, const ln_options *opt, const budget *b, 
     const uint64_t on_device =
         (open ? 0 : l->plan.weights_bytes) + l->plan.kv_bytes + z->temp_bytes + z->scratch_bytes;
     const uint64_t on_gpu = on_device + z->adapter_bytes;
-    l->plan.peak_bytes = l->plan.activation_bytes - z->temp_bytes - z->scratch_bytes + l->plan.other_bytes;
+    l->plan.text_bytes = l->text_bytes;
+    l->plan.peak_bytes = l->plan.activation_bytes - z->temp_bytes - z->scratch_bytes + l->plan.other_bytes +
+                         l->plan.text_bytes;
     if (z->device_total) l->plan.device_bytes = on_gpu, l->plan.device_available_bytes = z->device_free;
     else l->plan.peak_bytes += on_device;
     l->plan.fits = !l->no_context && l->plan.peak_bytes <= b->available &&
@@ -187,7 +195,13 @@ static void set_pages(layout *l, int64_t pages) {
     l->sizes.kv_bytes = (uint64_t)(pages * l->sizes.page_bytes);
 }
 
-/* Sizes the pool and adds up the parts. */
+/* Sizes the share of texts: a quarter of what is left beyond one context, at most what is asked for. */
+static void size_texts(const ln_options *opt, const budget *b, layout *l) {
+    const uint64_t peak = l->plan.peak_bytes + ROOM, left = b->available - LN_MIN(b->available, peak);
+    l->text_bytes = LN_MAX(l->text_bytes, LN_MIN(opt->text_bytes, left / 4));
+}
+
+/* Sizes the share of texts and the pool, and adds up the parts. */
 static void size_pool(const ln_package *m, const ln_options *opt, const budget *b, layout *l) {
     const bool open = ln_weight_cache_has(m->weight_cache, &m->weights, &l->run);
     const int64_t one = l->sizes.seq_pages, bytes = l->sizes.page_bytes;
@@ -196,7 +210,10 @@ static void size_pool(const ln_package *m, const ln_options *opt, const budget *
     l->no_context = pages < one;
     uint64_t arrays = array_bytes(&l->run, &l->sizes, &m->spec);
     const int64_t all = l->sizes.n_pages;
+    l->text_bytes = TEXT_LEAST + (uint64_t)l->run.n_ctx * TEXT_POSITION + (uint64_t)opt->n_queue * TEXT_WAITING;
     set_pages(l, one);
+    add_up(m, opt, b, open, l);
+    size_texts(opt, b, l);
     add_up(m, opt, b, open, l);
     if (pages > one) { /* the engine's arrays grow with the number of pages too */
         arrays -= array_bytes(&l->run, &l->sizes, &m->spec);
@@ -245,7 +262,8 @@ static const char *size_text(char buf[32], uint64_t bytes) {
 }
 
 ln_status ln_plan_check(const ln_plan *plan, const char *advice, ln_error *err) {
-    char need[32], weights[32], kv[32], act[32], other[32], left[32], lack[32], size[32], adapters[48] = "";
+    char need[32], weights[32], kv[32], act[32], text[32], other[32], left[32], lack[32], size[32],
+        adapters[48] = "";
     if (plan->adapter_bytes > 0)
         (void)snprintf(adapters, sizeof adapters, ", adapters %s", size_text(size, plan->adapter_bytes));
     if (plan->device_bytes > plan->device_available_bytes)
@@ -261,12 +279,13 @@ ln_status ln_plan_check(const ln_plan *plan, const char *advice, ln_error *err) 
     if (plan->peak_bytes <= plan->available_bytes) return LN_OK;
     const bool asked = strcmp(plan->limit, by_options) == 0 || strcmp(plan->limit, by_process) == 0;
     return ln_fail(err, LN_EMEMORY,
-                   "%s are needed (weights %s, KV %s, activations %s, other %s), %s are %s by %s: %s short; "
+                   "%s are needed (weights %s, KV %s, activations %s, texts %s, other %s), %s are %s by %s: %s "
+                   "short; "
                    "%s",
                    size_text(need, plan->peak_bytes), size_text(weights, plan->weights_bytes),
                    size_text(kv, plan->kv_bytes), size_text(act, plan->activation_bytes),
-                   size_text(other, plan->other_bytes), size_text(left, plan->available_bytes),
-                   asked ? "allowed" : "left", plan->limit,
+                   size_text(text, plan->text_bytes), size_text(other, plan->other_bytes),
+                   size_text(left, plan->available_bytes), asked ? "allowed" : "left", plan->limit,
                    size_text(lack, plan->peak_bytes - plan->available_bytes), advice);
 }
 
@@ -334,13 +353,14 @@ ln_status ln_eng_largest(const ln_package *m, const ln_options *opt, ln_plan *pl
 }
 
 ln_status ln_eng_fit(const ln_package *m, const ln_options *opt, ln_run_options *out, uint64_t *bytes,
-                     ln_error *err) {
+                     uint64_t *text_bytes, ln_error *err) {
     layout l;
     char advice[200];
     const budget b = budget_of(opt);
     LN_TRY(lay_out(m, opt, &b, &l, err));
     LN_TRY(check_context(m, opt, &b, &l, err));
     *out = l.run;
+    *text_bytes = l.plan.text_bytes;
     *bytes = l.plan.peak_bytes - LN_MIN(l.plan.peak_bytes, b.here);
     if (l.plan.fits) return LN_OK;
     LN_TRY(advise(m, opt, &b, &l, advice, sizeof advice, err));

@@ -6,10 +6,11 @@
 #include "engine.h"
 
 /* Plans an engine, checks the plan against the limit, and writes the options of its run, with the pages of
- * its pool, to *out, and the bytes that opening it takes to *bytes. LN_EMEMORY: the plan does not fit; the
+ * its pool, to *out, the bytes that opening it takes to *bytes, and those of them that are for texts to
+ * *text_bytes. LN_EMEMORY: the plan does not fit; the
  * message has both sizes, the name of the limit and what would fit. Other errors: those of ln_eng_options. */
 ln_status ln_eng_fit(const ln_package *m, const ln_options *opt, ln_run_options *out, uint64_t *bytes,
-                     ln_error *err);
+                     uint64_t *text_bytes, ln_error *err);
 
 /* Bytes that the plan has for the records of requests: those of n_seqs, whose prompts and answers have as
  * many tokens together as the pool holds positions, and n_queue prompts that fill a context. */

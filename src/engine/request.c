@@ -1,4 +1,5 @@
 /* Requests: creation, the reader's side, waiting, the end. record.c has what a request gathers. */
+#include "../base/text_memory.h"
 #include "engine.h"
 #include "../base/stop_count.h"
 #include "memory_plan.h"
@@ -196,6 +197,8 @@ ln_status ln_req_new(ln_req **out, ln_eng *e, const ln_req_options *opt, ln_erro
                        "sequence "
                        "it holds");
     if (opt->n_ids < 1) return ln_fail(err, LN_EUSAGE, "the prompt is empty; give at least one token");
+    ln_account *const texts = ln_account_here;
+    const uint64_t before = texts ? texts->bytes : 0;
     ln_req *r = ln_zalloc(1, sizeof *r);
     if (!r) return LN_OOM(err, "a request");
     r->e = e;
@@ -203,6 +206,7 @@ ln_status ln_req_new(ln_req **out, ln_eng *e, const ln_req_options *opt, ln_erro
     LN_GO(check_room(r, err));
     hold_adapter(r);
     LN_GO(count_memory(r, err));
+    if (texts) ln_account_subtract(texts, texts->bytes - LN_MIN(before, texts->bytes));
     if (!opt->defer) LN_GO(ln_req_start(r, err));
     *out = r;
     return LN_OK;

@@ -2,6 +2,7 @@
  * turns prompts into token ids.
  *
  * Opening reads nothing large: weights stay in the file mapping until an engine loads them. */
+#include "../base/text_memory.h"
 #include "../model/adapter_match.h"
 #include "package.h"
 #include "../chat/fixed_forms.h"
@@ -238,6 +239,22 @@ static ln_status check_messages(const ln_message *messages, size_t n, ln_error *
     return LN_OK;
 }
 
+/* Refuses messages that are too long for out->most, before they are rendered. Templates may leave reasoning
+ * out of what the assistant said: its messages count only once they are rendered. */
+static ln_status check_length(const ln_package *m, const ln_message *messages, size_t n, ln_ids *out,
+                              ln_error *err) {
+    ln_ids all = {.most = out->most};
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(messages[i].role, "assistant") == 0) continue;
+        const ln_status st =
+            ln_ids_check_length(&all, m->tok, messages[i].content, messages[i].content_bytes, err);
+        out->fewest = all.fewest;
+        if (st != LN_OK) return st;
+        all.n += ln_tok_fewest(m->tok, messages[i].content, messages[i].content_bytes);
+    }
+    return LN_OK;
+}
+
 bool ln_package_uses_template(const ln_package *m, const ln_prompt *p) {
     return !p->ids && (p->tmpl == LN_TEMPLATE_CHAT || (p->tmpl == LN_TEMPLATE_AUTO && m->has_template));
 }
@@ -270,7 +287,7 @@ static ln_status check_talk(const ln_package *m, const ln_prompt *p, ln_error *e
     return LN_OK;
 }
 
-ln_status ln_package_encode_prompt(const ln_package *m, const ln_prompt *p, ln_ids *out, ln_error *err) {
+static ln_status encode_prompt(const ln_package *m, const ln_prompt *p, ln_ids *out, ln_error *err) {
     int given = !!p->ids + !!p->text + !!p->messages + !!p->request;
     if (given != 1)
         return ln_fail(err, LN_EUSAGE, "prompt: expected one of text, ids and messages, found %s",
@@ -288,6 +305,7 @@ ln_status ln_package_encode_prompt(const ln_package *m, const ln_prompt *p, ln_i
     LN_TRY(check_talk(m, p, err));
     ln_conversation talk = talk_of(p);
     if (p->messages) LN_TRY(check_messages(p->messages, p->n_messages, err));
+    if (p->messages) LN_TRY(check_length(m, p->messages, p->n_messages, out, err));
     if (p->messages || p->request) return chat_prompt(m, &talk, out, err);
     LN_TRY(ln_package_check_text("the prompt", p->text, p->text_bytes, err));
     if (!ln_package_uses_template(m, p)) return ln_tok_encode(m->tok, p->text, p->text_bytes, true, out, err);
@@ -296,7 +314,15 @@ ln_status ln_package_encode_prompt(const ln_package *m, const ln_prompt *p, ln_i
     size_t skip = p->system ? 0 : 1;
     talk.messages = turns + skip;
     talk.n_messages = 2 - skip;
+    LN_TRY(check_length(m, talk.messages, talk.n_messages, out, err));
     return chat_prompt(m, &talk, out, err);
+}
+
+ln_status ln_package_encode_prompt(const ln_package *m, const ln_prompt *p, ln_ids *out, ln_error *err) {
+    ln_text_work work;
+    ln_text_begin(&work);
+    const ln_status st = encode_prompt(m, p, out, err);
+    return ln_text_end(&work, st, err);
 }
 
 ln_status ln_package_assistant_mask(const ln_package *m, const ln_prompt *p, ln_token_mask *out,

@@ -40,7 +40,8 @@ void ln_package_close(ln_package **m);
 void ln_package_info(const ln_package *m, ln_info *info);
 /* Whether a prompt is rendered by a chat template or fixed form before it is tokenised. */
 bool ln_package_uses_template(const ln_package *m, const ln_prompt *p);
-/* Appends the token ids of a prompt to *out. Errors: see ln_prompt_ids. */
+/* Appends the token ids of a prompt to *out. Errors: see ln_prompt_ids. LN_EINVALID with out->fewest > 0: the
+ * prompt needs more ids than out->most by its length alone; it was neither rendered nor encoded. */
 ln_status ln_package_encode_prompt(const ln_package *m, const ln_prompt *p, ln_ids *out, ln_error *err);
 /* Returns LN_EINVALID unless the text is UTF-8; `what` names it in the message. */
 ln_status ln_package_check_text(const char *what, const char *text, size_t bytes, ln_error *err);

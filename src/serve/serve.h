@@ -10,7 +10,7 @@
 /* Limits. docs/server.md lists them. */
 enum {
     SERVE_MOST_BODY = 32 << 20,     /* bytes of a request's body */
-    SERVE_MOST_BODIES = 256 << 20,  /* of all bodies that are held at once */
+    SERVE_MOST_TEXTS = 256 << 20,   /* of all bodies and what is made of them, where the plan has as many */
     SERVE_MOST_CONNECTIONS = 10240, /* open at once */
     SERVE_MOST_OF_ADDRESS = 1024,   /* of them from one address that is not loopback */
     SERVE_MOST_CHOICES = 128,       /* choices of one request */

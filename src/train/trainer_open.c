@@ -1,6 +1,7 @@
 /* Opening a run: options, data, the memory plan, the program, and the state before its first step. */
 #include "../base/c_locale.h"
 #include "../base/memory_use.h"
+#include "../base/text_memory.h"
 #include "trainer.h"
 
 #include <errno.h>
@@ -259,7 +260,10 @@ static ln_status begin(train_trainer **out, const ln_package *m, const ln_option
     LN_TRY(take_options(t, opt, how, err));
     LN_TRY(find_checkpoint(t, err));
     set_time(t);
-    LN_TRY(read_data(t, err));
+    ln_text_work work; /* until the plan counts what was read */
+    ln_text_begin(&work);
+    const ln_status st = read_data(t, err);
+    LN_TRY(ln_text_end(&work, st, err));
     fill_info(t);
     return plan(t, err);
 }

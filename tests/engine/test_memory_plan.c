@@ -21,7 +21,8 @@ static ln_package *opened(const char *path) {
 static ln_plan plan_of(const ln_package *m, const ln_options *o) {
     ln_plan p;
     OK(ln_eng_plan(m, o, &p, err));
-    assert_int_equal(p.peak_bytes, p.weights_bytes + p.kv_bytes + p.activation_bytes + p.other_bytes);
+    assert_int_equal(p.peak_bytes,
+                     p.weights_bytes + p.kv_bytes + p.activation_bytes + p.text_bytes + p.other_bytes);
     return p;
 }
 
