@@ -115,6 +115,7 @@ ln_status cmd_serve(const args *a, ln_error *err) {
     if (o.engine.n_parallel == 0) o.engine.n_parallel = BATCH_PARALLEL;
     o.engine.n_queue = o.max_queue;
     o.engine.embeddings = true;
+    o.engine.text_bytes = SERVE_MOST_TEXTS;
     LN_GO(read_keys(a, &keys, err));
     o.keys = keys.keys;
     o.n_keys = keys.n;

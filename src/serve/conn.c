@@ -6,7 +6,10 @@
  *
  * While an answer is being made, further requests wait unparsed in the input buffer. A client that has left
  * is noticed by a reset; one whose stream has merely ended may still read, so it is sent something that costs
- * it nothing (an interim 102, a comment of SSE), to which a socket that is gone answers with a reset. */
+ * it nothing (an interim 102, a comment of SSE), to which a socket that is gone answers with a reset.
+ *
+ * A large body waits in its socket, unread, while other large bodies of the same client fill a third of its
+ * share of memory: the rest of the share is for what workers make of them. */
 #include "server.h"
 
 #include <event2/buffer.h>
@@ -38,6 +41,7 @@ struct conn {
     bool ended;   /* the client sends nothing more */
     bool watched; /* counted in server.n_watched */
     bool advancing;
+    bool paused; /* its body waits until others of its client are done; counted in server.n_paused */
     double since;        /* READING: its last state's beginning; LINGERING: its end */
     double moved;        /* when output last left */
     double mark;         /* of a body: the beginning of a window of BODY_WINDOW seconds */
@@ -58,6 +62,16 @@ void conn_send(conn *c, const char *data, size_t n) {
         (void)shutdown(c->fd, SHUT_RDWR); /* out of memory: better no end than an answer with a gap */
 }
 
+void conn_give(conn *c, exchange *x, ln_str *text) {
+    struct evbuffer *out = bufferevent_get_output(c->bev);
+    if (evbuffer_add_reference(out, text->data, text->len, texts_free_sent, NULL) != 0) {
+        (void)shutdown(c->fd, SHUT_RDWR);
+        return;
+    }
+    texts_to_buffer(x, text);
+    *text = (ln_str){0};
+}
+
 static void watch(conn *c, bool on) {
     if (c->watched == on) return;
     c->watched = on;
@@ -71,6 +85,7 @@ void conn_close(conn *c) {
     exchange *x = c->x;
     c->x = NULL;
     watch(c, false);
+    s->n_paused -= c->paused;
     if (c->prev) c->prev->next = c->next;
     else s->conns = c->next;
     if (c->next) c->next->prev = c->prev;
@@ -130,6 +145,62 @@ static void refuse_bytes(conn *c, int status, const char *why) {
     exchange_refuse(c->x, status, codes[status == 408 ? 1 : status == 413 ? 2 : 0], "%s", why);
 }
 
+/* ---- large bodies ---- */
+
+/* Tells a client that waits for it that the body may come. */
+static void ask_for_body(conn *c) {
+    static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (c->in.head.expects_continue && c->in_body && c->in.body == 0) conn_send(c, text, sizeof text - 1);
+}
+
+/* Whether the client may send so many bytes more now. */
+static bool admits(const tenant *t, uint64_t bytes) {
+    return t->large_bytes == 0 || t->large_bytes + bytes <= t->texts.limit / 3;
+}
+
+static void admit(exchange *x, uint64_t bytes) {
+    x->large_bytes += bytes;
+    x->who->large_bytes += bytes;
+}
+
+/* Admits `bytes` of a body that is large, or stops reading it. */
+static void ask_for_large(conn *c, uint64_t bytes) {
+    if (admits(c->x->who, bytes)) {
+        admit(c->x, bytes);
+        return;
+    }
+    c->paused = true;
+    c->s->n_paused++;
+    (void)bufferevent_disable(c->bev, EV_READ);
+}
+
+/* The bytes for which a body that waits asks. */
+static uint64_t waits_for(const conn *c) {
+    return c->in.head.has_length ? c->in.head.length : LN_MAX(c->x->body.len, (size_t)CREW_SMALL);
+}
+
+void conn_large_done(exchange *x) {
+    server *s = x->s;
+    tenant *t = x->who;
+    if (x->large_bytes == 0) return;
+    t->large_bytes -= x->large_bytes;
+    x->large_bytes = 0;
+    while (s->n_paused > 0) {
+        conn *first = NULL;
+        for (conn *c = s->conns; c; c = c->next)
+            if (c->paused && c->x && c->x->who == t && (!first || c->since <= first->since)) first = c;
+        if (!first || !admits(t, waits_for(first))) return;
+        admit(first->x, waits_for(first));
+        first->paused = false;
+        s->n_paused--;
+        first->since = first->mark = ln_now();
+        first->mark_bytes = first->in.body;
+        ask_for_body(first);
+        (void)bufferevent_enable(first->bev, EV_READ);
+        bufferevent_trigger(first->bev, EV_READ, BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
+    }
+}
+
 static void begin_request(conn *c) {
     const http_head *h = &c->in.head;
     c->in_head = false;
@@ -144,36 +215,37 @@ static void begin_request(conn *c) {
         return;
     }
     if (!route_begin(c->x, h)) return;
-    if (h->expects_continue && c->in_body) {
-        static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
-        conn_send(c, text, sizeof text - 1);
+    if (c->x->who) c->x->texts.budget = &c->x->who->texts;
+    const bool is_body = h->method == HTTP_POST && c->x->who != NULL;
+    if (is_body && h->has_length && h->length > c->x->texts.budget->limit) {
+        (void)ln_account_fits(&c->x->texts, h->length);
+        texts_refuse(c->x);
+        return;
     }
+    if (is_body && h->has_length && h->length > CREW_SMALL) ask_for_large(c, h->length);
+    if (!c->paused) ask_for_body(c);
 }
 
 static void take_body(conn *c, const char *data, size_t n) {
     exchange *x = c->x;
     server *s = c->s;
     if (!x || !(x->route->methods & 1u << HTTP_POST)) return; /* nothing reads it */
-    if (s->held + n > SERVE_MOST_BODIES) {
-        exchange_refuse(x, 503, "overloaded", "the server holds too many bodies; try again");
-        return;
-    }
-    if (x->who && x->who->held + n > SERVE_MOST_BODIES / 2) { /* the rest is for the others */
-        exchange_refuse(x, 429, "overloaded", "the server holds too many bodies of this client; try again");
+    if (!texts_add_body(x, conn_head(c), data, n)) {
+        texts_refuse(x);
         return;
     }
     s->held += n;
     x->held += n;
-    if (x->who) x->who->held += n;
-    ln_str_add(&x->body, data, n);
-    if (x->body.failed) exchange_refuse(x, 503, "out_of_memory", "out of memory for a body");
+    if (conn_head(c)->has_length || x->body.len <= CREW_SMALL || !x->who) return;
+    if (x->large_bytes > 0) admit(x, n); /* a body of unknown length */
+    else ask_for_large(c, x->body.len);
 }
 
 /* Reads what has come, request by request. */
 static void advance(conn *c) {
     struct evbuffer *in = bufferevent_get_input(c->bev);
     c->advancing = true;
-    while (c->state == READING && conn_unsent(c) <= SERVE_MOST_OUTPUT) {
+    while (c->state == READING && !c->paused && conn_unsent(c) <= SERVE_MOST_OUTPUT) {
         const size_t n = evbuffer_get_contiguous_space(in);
         const char *data = n > 0 ? (const char *)evbuffer_pullup(in, (ev_ssize_t)n) : "";
         size_t used, at, piece;
@@ -317,6 +389,7 @@ void conn_accept(server *s, int fd, const char *address, bool loopback) {
 /* A body has its rate as a whole, and in each window: else a burst would pay for hours of silence. */
 static bool too_slow(conn *c, double now) {
     const double taken = now - c->since;
+    if (c->paused) return false;
     if (c->in_head) return taken > c->s->o->head_seconds;
     if (!c->in_body || taken <= SERVE_BODY_SECONDS) return false;
     if ((double)c->in.body < BODY_RATE * (taken - SERVE_BODY_SECONDS)) return true;

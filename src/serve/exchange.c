@@ -11,6 +11,7 @@ exchange *exchange_new(server *s, conn *c) {
     if (!x) return NULL;
     x->s = s;
     x->c = c;
+    x->texts.budget = &s->texts;
     x->minor = 1;
     x->began = x->last_sent = ln_now();
     x->created = (int64_t)time(NULL);
@@ -25,9 +26,11 @@ exchange *exchange_new(server *s, conn *c) {
 
 static void drop_body(exchange *x) {
     x->s->held -= x->held;
-    if (x->who) x->who->held -= x->held;
     x->held = 0;
+    conn_large_done(x);
+    ln_account *outer = ln_account_enter(&x->texts);
     ln_str_free(&x->body);
+    ln_account_leave(outer);
 }
 
 static void free_exchange(exchange *x) {
@@ -38,6 +41,7 @@ static void free_exchange(exchange *x) {
     ln_str_free(&x->asked);
     ln_str_free(&x->items);
     ln_str_free(&x->said);
+    ln_account_close(&x->texts);
     tenant_leave(s, x->who);
     roster_release(x->roster);
     lora_change_free(x->change);
@@ -122,6 +126,27 @@ void exchange_reply(exchange *x, int status, const char *type, const char *body,
     exchange_complete(x);
 }
 
+void exchange_give(exchange *x, ln_str *body) {
+    ln_str s = {0};
+    x->status = 200;
+    ln_str_addf(&s, "x-request-id: %s\r\n", x->id);
+    const bool keep = x->keep_alive && x->s->phase < PHASE_DRAINING && (!x->c || conn_is_read(x->c));
+    ln_str head = {0};
+    http_put_head(&head, &(http_reply){.status = 200,
+                                       .type = "application/json",
+                                       .length = (int64_t)body->len,
+                                       .keep_alive = keep,
+                                       .minor = x->minor,
+                                       .more = s.failed ? "" : s.data});
+    if (head.failed) x->keep_alive = false; /* out of memory: the connection is closed without an answer */
+    else if (x->c) conn_send(x->c, head.data, head.len);
+    if (!head.failed && x->c && x->method != HTTP_HEAD && body->len > 0) conn_give(x->c, x, body);
+    ln_str_free(&s);
+    ln_str_free(&head);
+    ln_str_free(body);
+    exchange_complete(x);
+}
+
 void exchange_reword(exchange *x) {
     ln_str s = {0};
     if (!x->s->o->reword || !strstr(x->why.error.message, "ln_")) return;
@@ -172,7 +197,8 @@ void exchange_refuse(exchange *x, int status, const char *code, const char *fmt,
 /* ---- workers ---- */
 
 void exchange_work(exchange *x, crew *c, void (*run)(work *w), void (*done)(work *w)) {
-    x->job = (work){.run = run, .done = done};
+    x->job = (work){.run = texts_run, .done = done, .who = x->who, .cost = x->body.len};
+    x->run = run;
     x->n_pins++;
     if (crew_submit(c, &x->job)) return;
     x->n_pins--;
@@ -186,6 +212,7 @@ exchange *exchange_of(work *w) {
     x->n_open = x->n_choices; /* that the worker opened */
     x->weight = (double)x->body.len / 4;
     drop_body(x);
+    texts_explain(x);
     if (x->c) return x;
     generation_cancel(x);
     exchange_release(x);
@@ -200,8 +227,9 @@ void exchange_answer(work *w) {
         return;
     }
     if (x->why.http == 0 && x->out.failed) (void)wire_fail(&x->why, LN_OOM(&x->why.error, "an answer"));
+    texts_explain(x);
     if (x->why.http) exchange_reply_error(x);
-    else exchange_reply(x, 200, "application/json", x->out.data, x->out.len, NULL);
+    else exchange_give(x, &x->out);
 }
 
 ln_status exchange_read_object(exchange *x, json_t **root) {

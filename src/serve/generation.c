@@ -183,13 +183,15 @@ static void count_result(exchange *x, const choice *c) {
 /* The answer to a request that does not stream. */
 static void reply(exchange *x) {
     ln_str s = {0};
+    ln_account *outer = ln_account_enter(&x->texts);
     ln_result *results = exchange_results(x);
     if (results && x->form) x->form->put_answer(&s, x);
     else if (results) wire_put_answer(&s, &x->q, &x->answer, results);
     ln_free(results);
-    if (!results || s.failed) exchange_refuse(x, 503, "out_of_memory", "out of memory for an answer");
-    else exchange_reply(x, 200, "application/json", s.data, s.len, NULL);
-    ln_str_free(&s);
+    if (s.failed) ln_str_free(&s);
+    ln_account_leave(outer);
+    if (!results || !s.data) exchange_refuse(x, 503, "out_of_memory", "out of memory for an answer");
+    else exchange_give(x, &s);
 }
 
 static void end_exchange(exchange *x) {

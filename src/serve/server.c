@@ -145,8 +145,9 @@ static void loaded(work *w) {
         return;
     }
     s->loaded = ln_now();
+    texts_open(s);
     if (!sandbox_files(NULL, 0)) s->o->say("this kernel has no rules for files (Landlock); none are set");
-    if (crew_open(&s->preparing, &s->box, MOST_WORK, &s->error) != LN_OK) {
+    if (crew_open(&s->preparing, CREW_PREPARING, CREW_WORKERS, &s->box, MOST_WORK, &s->error) != LN_OK) {
         (void)event_base_loopbreak(s->base);
         return;
     }
@@ -280,13 +281,13 @@ static ln_status open_all(server *s, ln_error *err) {
     s->keys = ln_zalloc(s->n_keys + 1, sizeof *s->keys);
     if (!s->keys) return LN_OOM(err, "the server");
     auth_open(s);
-    event_set_mem_functions(ln_alloc, ln_realloc, ln_free); /* all memory of the server is counted */
+    texts_count_buffers();
     s->base = event_base_new();
     if (!s->base) return LN_OOM(err, "the event loop");
     LN_TRY(mailbox_open(&s->box, err));
     LN_TRY(listener_open(s, err));
     LN_TRY(open_events(s, err));
-    LN_TRY(crew_open(&s->calling, &s->box, MOST_WORK, err));
+    LN_TRY(crew_open(&s->calling, CREW_CALLING, 1, &s->box, MOST_WORK, err));
     s->load = (work){.run = load, .done = loaded};
     return crew_submit(&s->calling, &s->load) ? LN_OK : LN_OOM(err, "the server");
 }
@@ -322,6 +323,7 @@ static void close_all(server *s) {
     conn_close_all(s);
     drop_exchanges(s);
     close_events(s);
+    texts_close(s);
     mailbox_close(&s->box);
     if (s->reserve_fd >= 0) (void)close(s->reserve_fd);
     if (s->notify_fd >= 0) (void)close(s->notify_fd);

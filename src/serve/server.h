@@ -3,6 +3,7 @@
 #ifndef LN_SERVER_H
 #define LN_SERVER_H
 
+#include "../base/text_memory.h"
 #include "../wire/wire.h"
 #include "http.h"
 #include "serve.h"
@@ -17,6 +18,7 @@ typedef struct server server;
 typedef struct conn conn;
 typedef struct exchange exchange;
 typedef struct choice choice;
+typedef struct tenant tenant;
 
 /* ---- workers (crew.c) ---- */
 
@@ -25,6 +27,8 @@ typedef struct work {
     struct work *next;
     void (*run)(struct work *w);
     void (*done)(struct work *w);
+    tenant *who;  /* NULL: the server itself */
+    uint64_t cost; /* bytes of the body */
 } work;
 
 /* What other threads hand to the I/O thread: finished work, under a lock, and choices that have events, on a
@@ -40,18 +44,29 @@ void mailbox_close(mailbox *m);
 void mailbox_wake(mailbox *m);
 work *mailbox_take(mailbox *m); /* all finished work, oldest first */
 
-/* One worker with its queue. */
+/* Workers with one queue. The next work is that of the client whose work has had the fewest bytes; large work
+ * of a client is done one after the other, and the first of several workers does small work only. */
+enum { CREW_WORKERS = 4, CREW_SMALL = 256 << 10 }; /* the most workers; bytes of the largest small work */
+typedef enum crew_id { CREW_PREPARING = 0, CREW_CALLING, N_CREWS } crew_id;
 typedef struct crew {
+    crew_id id;
     mailbox *box;
-    pthread_t thread;
-    bool started, stop;
+    pthread_t workers[CREW_WORKERS];
+    int n_workers, n_named; /* that were started; that know which one they are */
+    bool several, stop;
     pthread_mutex_t lock;
     pthread_cond_t cond;
     work *first, **last;
     size_t n, most;
+    uint64_t clock; /* crew_share.read of the client that was served last */
 } crew;
-ln_status crew_open(crew *c, mailbox *box, size_t most, ln_error *err);
-/* Ends the worker after the work that it is doing; what is queued is dropped. */
+/* What a crew knows of a client. Under the crew's lock. */
+typedef struct crew_share {
+    uint64_t read;      /* bytes, as virtual time */
+    int n_all, n_large; /* work that waits or runs; large work that runs */
+} crew_share;
+ln_status crew_open(crew *c, crew_id id, int n_workers, mailbox *box, size_t most, ln_error *err);
+/* Ends the workers after the work that they are doing; what is queued is dropped. */
 void crew_close(crew *c);
 /* Queues work. False: the queue is full. */
 bool crew_submit(crew *c, work *w);
@@ -60,15 +75,17 @@ bool crew_submit(crew *c, work *w);
 
 /* A client as far as fairness goes: an API key, or without keys an address. It is owed service in turn: the
  * next choice that starts is of the tenant whose `served` is least. */
-typedef struct tenant {
+struct tenant {
     struct tenant *next; /* in the list of all */
     char name[64];
     double served;           /* tokens, as virtual time */
     int n_queued, n_running; /* choices */
     int n_refs;              /* exchanges that hold it */
-    uint64_t held;           /* bytes of their bodies */
+    ln_budget texts;         /* of their bodies and answers */
+    uint64_t large_bytes;    /* of their large bodies that are read or worked on */
+    crew_share shares[N_CREWS];
     exchange *first, **last; /* exchanges with choices that wait */
-} tenant;
+};
 
 /* ---- requests and answers (exchange.c) ---- */
 
@@ -127,6 +144,8 @@ struct choice {
 /* One request and its answer. Freed when neither a connection, a worker nor a choice needs it. */
 struct exchange {
     work job;
+    void (*run)(work *w); /* what job.run calls inside the account */
+    ln_account texts;     /* the body, what is made of it, the answer until it is sent */
     exchange *next, *prev; /* in server.exchanges */
     exchange *next_queued; /* in tenant.first */
     server *s;
@@ -142,7 +161,8 @@ struct exchange {
     int status;                     /* of the answer, 0 before it */
     double began, first, last_sent; /* ln_now: head complete, first token, last byte of a stream */
     ln_str body, path;              /* path: what follows a route's prefix, decoded */
-    uint64_t held;                  /* bytes of server.held and of tenant.held */
+    uint64_t held;                  /* bytes of server.held */
+    uint64_t large_bytes;           /* of tenant.large_bytes */
     int retry_seconds;              /* Retry-After of a refusal; 0: 1 */
     int n_pins;                     /* workers that hold it */
     bool ended;                     /* its answer is complete, or there will be none */
@@ -186,6 +206,8 @@ void exchange_release(exchange *x);
 void exchange_sweep(server *s);
 /* The last byte of the answer was sent: counts it, and lets the connection go on. */
 void exchange_complete(exchange *x);
+/* Sends a whole answer, and takes the text of `body`. */
+void exchange_give(exchange *x, ln_str *body);
 /* Sends a whole answer. */
 void exchange_reply(exchange *x, int status, const char *type, const char *body, size_t bytes,
                     const char *more);
@@ -205,6 +227,26 @@ void exchange_work(exchange *x, crew *c, void (*run)(work *w), void (*done)(work
 /* The exchange of a finished work, unpinned; NULL: its client has left, and it was released. */
 exchange *exchange_of(work *w);
 
+/* ---- memory of texts (texts.c) ---- */
+
+/* Counts what libevent allocates; before its first use. */
+void texts_count_buffers(void);
+/* Sets the budgets from the plan. */
+void texts_open(server *s);
+void texts_close(server *s);
+void texts_of_client(server *s, tenant *t);
+/* On a worker: runs exchange.run inside the account. */
+void texts_run(work *w);
+/* Where x->why is a lack of memory that the account has caused: what it says to the client. */
+void texts_explain(exchange *x);
+/* Answers that the account has refused memory. */
+void texts_refuse(exchange *x);
+/* Appends to the body. False: the account refuses it. */
+bool texts_add_body(exchange *x, const http_head *h, const char *data, size_t n);
+/* The text is counted as a connection's from now on; texts_free_sent frees it. */
+void texts_to_buffer(exchange *x, ln_str *text);
+void texts_free_sent(const void *data, size_t bytes, void *user);
+
 /* ---- connections (conn.c) ---- */
 
 void conn_accept(server *s, int fd, const char *address, bool loopback);
@@ -212,10 +254,14 @@ void conn_close(conn *c);
 const char *conn_address(const conn *c);
 /* Sends bytes of an answer. conn_end: the answer is complete; the next request may be read. */
 void conn_send(conn *c, const char *data, size_t n);
+/* The same without a copy, for a text that `x` has counted; takes it. */
+void conn_give(conn *c, exchange *x, ln_str *text);
 void conn_end(conn *c, bool keep_alive);
 size_t conn_unsent(const conn *c);
 /* Whether the request was read to its end, so that the next one can follow on the same connection. */
 bool conn_is_read(const conn *c);
+/* The body was worked on: others of the client that wait are read. */
+void conn_large_done(exchange *x);
 /* Whether an answer is made or on its way on some connection. */
 bool conn_any_busy(const server *s);
 void conn_close_all(server *s);
@@ -400,11 +446,12 @@ struct server {
     int64_t created;     /* Unix time */
     char created_at[72]; /* the same as 2026-01-31T12:00:00Z */
     conn *conns;         /* all */
-    int n_conns, n_watched;
+    int n_conns, n_watched, n_paused;
     exchange *exchanges;
     exchange *garbage; /* ended, with choices that are still on the mailbox's stack */
     int n_exchanges;
-    uint64_t held; /* bytes of bodies */
+    ln_budget texts; /* ln_plan.text_bytes */
+    uint64_t held;   /* bytes of bodies */
     tenant *tenants;
     int n_queued, n_running; /* choices that wait here; that are with the engine */
     double clock;            /* virtual time of the queue */

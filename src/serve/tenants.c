@@ -25,6 +25,7 @@ tenant *tenant_of(server *s, const char *name) {
         s->tenants = t;
     }
     t->n_refs++;
+    texts_of_client(s, t);
     return t;
 }
 

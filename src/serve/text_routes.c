@@ -44,15 +44,39 @@ static void note_others(const json_t *root, const char *const *known, size_t n) 
 
 /* ---- /tokenize ---- */
 
+/* Tokenises into a buffer for the usual number of ids, and again if there are more. The caller frees *ids,
+ * after an error too. */
+static ln_status read_text(exchange *x, const char *text, size_t bytes, bool special, int32_t **ids,
+                           size_t *n) {
+    size_t cap = bytes / 2 + 64; /* a token has three or four bytes on average */
+    for (int tries = 0; tries < 2; tries++, cap = *n) {
+        ln_free(*ids);
+        *ids = ln_alloc(cap * sizeof **ids + 1);
+        if (!*ids) return LN_OOM(&x->why.error, "token ids");
+        LN_TRY(ln_tokenize(x->s->tok, text, bytes, special, *ids, cap, n, &x->why.error));
+        if (*n <= cap) break;
+    }
+    return LN_OK;
+}
+
+/* Appends a number that is not negative; printf would take longer than the tokenizer. */
+static void put_number(ln_str *out, int32_t v) {
+    char digits[12];
+    size_t at = sizeof digits;
+    do digits[--at] = (char)('0' + v % 10);
+    while ((v /= 10) > 0);
+    ln_str_add(out, digits + at, sizeof digits - at);
+}
+
 static ln_status put_ids(exchange *x, const char *text, size_t bytes, bool special) {
     size_t n = 0;
-    ln_status st = ln_tokenize(x->s->tok, text, bytes, special, NULL, 0, &n, &x->why.error);
-    if (st != LN_OK) return wire_fail(&x->why, st);
-    int32_t *ids = ln_alloc((n + 1) * sizeof *ids);
-    st = ids ? ln_tokenize(x->s->tok, text, bytes, special, ids, n, &n, &x->why.error)
-             : LN_OOM(&x->why.error, "token ids");
+    int32_t *ids = NULL;
+    const ln_status st = read_text(x, text, bytes, special, &ids, &n);
     ln_str_adds(&x->out, "{\"tokens\":[");
-    for (size_t i = 0; st == LN_OK && i < n; i++) ln_str_addf(&x->out, i ? ",%d" : "%d", ids[i]);
+    for (size_t i = 0; st == LN_OK && i < n; i++) {
+        if (i > 0) ln_str_add(&x->out, ",", 1);
+        put_number(&x->out, ids[i]);
+    }
     ln_str_addf(&x->out, "],\"count\":%zu,\"max_model_len\":%lld}", n, (long long)x->s->plan.n_ctx);
     ln_free(ids);
     return st == LN_OK ? LN_OK : wire_fail(&x->why, st);
