@@ -184,8 +184,11 @@ void ln_account_subtract(ln_account *a, uint64_t bytes) {
 
 void ln_account_move(ln_account *from, ln_account *to, uint64_t bytes) {
     ln_account_subtract(from, bytes);
-    (void)reserve(to, to->bytes + bytes);
     to->bytes += bytes;
+    const uint64_t want = in_steps(to->bytes), more = want - LN_MIN(want, to->reserved);
+    for (ln_budget *b = to->budget; b; b = b->parent) atomic_fetch_add(&b->used, more);
+    atomic_fetch_add(&used, more);
+    to->reserved += more;
 }
 
 void ln_account_close(ln_account *a) {

@@ -220,6 +220,10 @@ static ln_status read_inputs(class_inputs *in, const args *a, ln_error *err) {
         if (st != LN_OK) LN_TRY(keep(in, why.message, strlen(why.message), &one.error, err));
         LN_TRY(add_input(in, &one, err));
     }
+    if (json) { /* all of it was copied */
+        ln_free(in->data);
+        in->data = NULL;
+    }
     return LN_OK;
 }
 

@@ -186,12 +186,13 @@ static ln_status dispatch(int argc, char **argv, const char **page, ln_error *er
 }
 
 /* A block of this size or more goes back to the system when it is freed, and grows without being copied. By
- * default the C library keeps blocks of up to 32 MiB once one was freed. */
+ * default the C library keeps blocks of up to 32 MiB once one was freed, and a heap for every thread. */
 static void return_large_blocks(void) {
 #ifdef __GLIBC__
     enum { LARGE = 256 << 10 };
     (void)mallopt(M_MMAP_THRESHOLD, LARGE);
     (void)mallopt(M_TRIM_THRESHOLD, 4 * LARGE);
+    (void)mallopt(M_ARENA_MAX, 2);
 #endif
 }
 

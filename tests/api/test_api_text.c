@@ -154,7 +154,8 @@ static void test_plan(void **s) {
     o.n_ctx = 128;
     EXPECT(LN_OK, NULL, ln_plan_memory(MODEL, &o, &b, err));
     assert_true(b.kv_bytes > a.kv_bytes && a.weights_bytes == b.weights_bytes);
-    assert_int_equal(a.peak_bytes, a.weights_bytes + a.kv_bytes + a.activation_bytes + a.other_bytes);
+    assert_int_equal(a.peak_bytes,
+                     a.weights_bytes + a.kv_bytes + a.activation_bytes + a.text_bytes + a.other_bytes);
     assert_int_equal(b.numerics, LN_FAST); /* the default for a bf16 checkpoint */
     o.numerics = LN_EXACT;
     EXPECT(LN_OK, NULL, ln_plan_memory(MODEL, &o, &a, err));

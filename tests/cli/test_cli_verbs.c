@@ -269,7 +269,8 @@ static void plans_follow_the_flags(void **state) {
                 int_of(c, "activation_bytes") < int_of(b, "activation_bytes"));
     assert_string_equal(text_of(c, "numerics"), "fast");
     assert_int_equal(int_of(a, "peak_bytes"), int_of(a, "weights_bytes") + int_of(a, "kv_bytes") +
-                                                  int_of(a, "activation_bytes") + int_of(a, "other_bytes"));
+                                                  int_of(a, "activation_bytes") + int_of(a, "text_bytes") +
+                                                  int_of(a, "other_bytes"));
     json_decref(a);
     json_decref(b);
     json_decref(c);

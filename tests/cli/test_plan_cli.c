@@ -184,7 +184,7 @@ static void a_server_is_planned(void **state) {
     for (int n = 0; n < 6; n++) {
         json_t *o =
             json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), S("--for"), S("batch"), S("--json")));
-        batch = LN_MIN(batch, int_of(o, "peak_bytes")), kv = int_of(o, "kv_bytes");
+        batch = LN_MIN(batch, int_of(o, "peak_bytes") - int_of(o, "text_bytes")), kv = int_of(o, "kv_bytes");
         activations = int_of(o, "activation_bytes");
         json_decref(o);
         for (int i = 0; i < 3; i++) {
@@ -193,7 +193,9 @@ static void a_server_is_planned(void **state) {
             assert_int_equal(int_of(o, "parallel"), 8);
             assert_int_equal(int_of(o, "kv_bytes"), kv);
             embeddings = int_of(o, "activation_bytes") - activations;
-            peaks[i] = LN_MIN(peaks[i], int_of(o, "peak_bytes"));
+            peaks[i] = LN_MIN(peaks[i], int_of(o, "peak_bytes") - int_of(o, "text_bytes"));
+            assert_true(int_of(o, "text_bytes") >= (1 << 20) + 32 * 1024 + atoi(queues[i]) * 8192);
+            assert_true(int_of(o, "text_bytes") <= 256 << 20);
             json_decref(o);
         }
     }
