@@ -898,7 +898,7 @@ typedef struct ln_memory {
     uint64_t cache_bytes;                    /* the part of kv_bytes whose pages are kept for reuse only */
     uint64_t other_bytes;                    /* active_bytes beyond the classes; 0 where these are larger */
     uint64_t limit_bytes, cache_limit_bytes; /* of ln_memory_set_limit and ln_cache_set_limit */
-    bool kernel_peak; /* peak_bytes is the kernel's record; false: the library's (ln_memory_reset_peak) */
+    bool kernel_peak;    /* peak_bytes is the kernel's record; false: the library's (ln_memory_reset_peak) */
     uint64_t text_bytes; /* a class of its own: texts that are being read, rendered or tokenised */
 } ln_memory;
 /* Writes the figures to *out, whose `size` the caller has set. NULL and a size of 0, or of no struct, are

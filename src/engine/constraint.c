@@ -73,7 +73,7 @@ static ln_status find_vocabulary(ln_eng *e, ln_error *err) {
     const char *limit;
     char need[32], left[32];
     const uint64_t bytes = (uint64_t)e->run->spec->V * 24; /* ids, offsets, prefixes, about 8 bytes of text */
-    ln_account *outer = ln_account_enter(NULL); /* it belongs to the engine */
+    ln_account *outer = ln_account_enter(NULL);            /* it belongs to the engine */
     pthread_mutex_lock(&vocabulary_lock);
     if (e->vocabulary) goto out;
     const uint64_t room = ln_memory_room(e->memory_bytes, &limit);

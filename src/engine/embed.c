@@ -5,6 +5,7 @@
  * only embed run a program without the head, which the first call prepares. Two prompts for each sequence of
  * the engine are under way; results go to the callback in the order of the prompts. */
 #include "embed.h"
+#include "../base/text_memory.h"
 
 #include "embed_pool.h"
 
@@ -75,7 +76,10 @@ static ln_status encode_text(embedder *c, place *p, const ln_prompt *given, int6
                              ln_error *err) {
     const ln_embedded_text text = {given->text, c->prompt, given->text_bytes, c->prompt_bytes};
     int64_t n_cut;
-    LN_TRY(ln_package_encode_embedded(c->e->model, &text, &p->ids, n_prompt, &n_cut, err));
+    ln_text_work work;
+    ln_text_begin(&work);
+    const ln_status st = ln_package_encode_embedded(c->e->model, &text, &p->ids, n_prompt, &n_cut, err);
+    LN_TRY(ln_text_end(&work, st, err));
     c->n_long += n_cut > 0;
     return LN_OK;
 }

@@ -31,7 +31,8 @@ ln_status ln_eng_encode(const ln_eng *e, const ln_prompt *p, ln_ids *ids, ln_err
     ids->fewest = 0;
     const ln_status st = ln_package_encode_prompt(e->model, p, ids, err);
     if (st == LN_OK || ids->fewest == 0) return st;
-    return ln_fail(err, st, "the prompt has at least %zu tokens, the context holds %lld; use %sa shorter prompt",
+    return ln_fail(err, st,
+                   "the prompt has at least %zu tokens, the context holds %lld; use %sa shorter prompt",
                    ids->fewest, (long long)n_ctx,
                    n_ctx < e->model->spec.n_ctx ? "a larger ln_options.n_ctx or " : "");
 }

@@ -106,7 +106,7 @@ void ln_memory_figures(ln_memory *out) {
                        .cache_limit_bytes = atomic_load(&cache_limit),
                        .kernel_peak = ln_peak_is_kernels()};
     ln_driver_each(add_cached, &out->cache_bytes);
-    const uint64_t classes = out->weights_bytes + out->kv_bytes + out->activation_bytes + out->adapter_bytes +
-                             out->text_bytes;
+    const uint64_t classes =
+        out->weights_bytes + out->kv_bytes + out->activation_bytes + out->adapter_bytes + out->text_bytes;
     out->other_bytes = out->active_bytes > classes ? out->active_bytes - classes : 0;
 }

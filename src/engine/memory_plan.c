@@ -210,7 +210,8 @@ static void size_pool(const ln_package *m, const ln_options *opt, const budget *
     l->no_context = pages < one;
     uint64_t arrays = array_bytes(&l->run, &l->sizes, &m->spec);
     const int64_t all = l->sizes.n_pages;
-    l->text_bytes = TEXT_LEAST + (uint64_t)l->run.n_ctx * TEXT_POSITION + (uint64_t)opt->n_queue * TEXT_WAITING;
+    l->text_bytes =
+        TEXT_LEAST + (uint64_t)l->run.n_ctx * TEXT_POSITION + (uint64_t)opt->n_queue * TEXT_WAITING;
     set_pages(l, one);
     add_up(m, opt, b, open, l);
     size_texts(opt, b, l);
@@ -279,7 +280,8 @@ ln_status ln_plan_check(const ln_plan *plan, const char *advice, ln_error *err) 
     if (plan->peak_bytes <= plan->available_bytes) return LN_OK;
     const bool asked = strcmp(plan->limit, by_options) == 0 || strcmp(plan->limit, by_process) == 0;
     return ln_fail(err, LN_EMEMORY,
-                   "%s are needed (weights %s, KV %s, activations %s, texts %s, other %s), %s are %s by %s: %s "
+                   "%s are needed (weights %s, KV %s, activations %s, texts %s, other %s), %s are %s by %s: "
+                   "%s "
                    "short; "
                    "%s",
                    size_text(need, plan->peak_bytes), size_text(weights, plan->weights_bytes),

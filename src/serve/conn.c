@@ -41,7 +41,7 @@ struct conn {
     bool ended;   /* the client sends nothing more */
     bool watched; /* counted in server.n_watched */
     bool advancing;
-    bool paused; /* its body waits until others of its client are done; counted in server.n_paused */
+    bool paused;         /* its body waits until others of its client are done; counted in server.n_paused */
     double since;        /* READING: its last state's beginning; LINGERING: its end */
     double moved;        /* when output last left */
     double mark;         /* of a body: the beginning of a window of BODY_WINDOW seconds */

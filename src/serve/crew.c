@@ -5,7 +5,7 @@
  * for it, as in tenants.c: the next work is that of the client whose time is least. Large work of one client
  * is done one after the other, so that it takes one worker at most; each worker is a thread, which the system
  * runs in slices beside the others. One worker does small work only: it is never held up by a large body,
- * whoever sends such bodies. */
+ * whichever client sends it. */
 #include "server.h"
 
 #include <errno.h>
@@ -164,7 +164,8 @@ bool crew_submit(crew *c, work *w) {
     const bool fits = c->n < c->most;
     if (fits) {
         crew_share *share = share_of(c, w);
-        if (share && share->n_all++ == 0) share->read = LN_MAX(share->read, c->clock); /* no credit is saved */
+        if (share && share->n_all++ == 0)
+            share->read = LN_MAX(share->read, c->clock); /* no credit is saved */
         *c->last = w;
         c->last = &w->next;
         c->n++;

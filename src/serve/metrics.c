@@ -91,7 +91,8 @@ static void put_memory(ln_str *out, const server *s) {
     put_uint(out, "memory_kv_cached_bytes", "gauge", "The part of the pool that is kept for reuse.",
              m.cache_bytes);
     put_uint(out, "memory_bodies_bytes", "gauge", "Bodies of requests that are held.", s->held);
-    put_uint(out, "memory_text_bytes", "gauge", "Bodies, what is made of them, answers and buffers.", ln_texts_used());
+    put_uint(out, "memory_text_bytes", "gauge", "Bodies, what is made of them, answers and buffers.",
+             ln_texts_used());
     put_uint(out, "memory_planned_bytes", "gauge", "Memory that was planned at the start.",
              s->plan.peak_bytes);
 }

@@ -27,7 +27,7 @@ typedef struct work {
     struct work *next;
     void (*run)(struct work *w);
     void (*done)(struct work *w);
-    tenant *who;  /* NULL: the server itself */
+    tenant *who;   /* NULL: the server itself */
     uint64_t cost; /* bytes of the body */
 } work;
 
@@ -144,8 +144,8 @@ struct choice {
 /* One request and its answer. Freed when neither a connection, a worker nor a choice needs it. */
 struct exchange {
     work job;
-    void (*run)(work *w); /* what job.run calls inside the account */
-    ln_account texts;     /* the body, what is made of it, the answer until it is sent */
+    void (*run)(work *w);  /* what job.run calls inside the account */
+    ln_account texts;      /* the body, what is made of it, the answer until it is sent */
     exchange *next, *prev; /* in server.exchanges */
     exchange *next_queued; /* in tenant.first */
     server *s;

@@ -104,7 +104,8 @@ void handle_status(exchange *x) {
                 (unsigned long long)m.active_bytes, (unsigned long long)m.peak_bytes,
                 (unsigned long long)m.weights_bytes, (unsigned long long)m.kv_bytes,
                 (unsigned long long)s->plan.peak_bytes, (unsigned long long)s->plan.available_bytes);
-    ln_str_addf(&out, ",\"allocated_bytes\":%llu,\"heap_bytes\":%llu,\"bodies_bytes\":%llu,\"text_bytes\":%llu,"
+    ln_str_addf(&out,
+                ",\"allocated_bytes\":%llu,\"heap_bytes\":%llu,\"bodies_bytes\":%llu,\"text_bytes\":%llu,"
                 "\"text_limit_bytes\":%llu}}",
                 (unsigned long long)allocated, (unsigned long long)heap, (unsigned long long)s->held,
                 (unsigned long long)ln_texts_used(), (unsigned long long)s->texts.limit);

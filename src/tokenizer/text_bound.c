@@ -21,8 +21,8 @@ static double norm_shrink(const tok_norm_step *s) {
 }
 
 static bool pre_drops(const tok_pre_step *s) {
-    return s->behavior == SPLIT_REMOVED && (s->kind == PRE_SPLIT || s->kind == PRE_CHAR ||
-                                            s->kind == PRE_WORDS || s->kind == PRE_SPACE);
+    return s->behavior == SPLIT_REMOVED &&
+           (s->kind == PRE_SPLIT || s->kind == PRE_CHAR || s->kind == PRE_WORDS || s->kind == PRE_SPACE);
 }
 
 /* Whether every character becomes a token of its own at least. */
@@ -30,7 +30,8 @@ static bool keeps_all(const tok_bpe *b, bool byte_level) {
     bool bytes = b->byte_fallback && !byte_level;
     if (bytes || byte_level) {
         for (int i = 0; i < 0xf5; i++) /* the bytes of UTF-8 */
-            if (i != 0xc0 && i != 0xc1 && (bytes ? b->byte_id[i] : b->level_id[i]) < 0) bytes = byte_level = false;
+            if (i != 0xc0 && i != 0xc1 && (bytes ? b->byte_id[i] : b->level_id[i]) < 0)
+                bytes = byte_level = false;
         if (bytes || byte_level) return true;
     }
     return b->has_unk && b->unk_id >= 0 && !b->fuse_unk;

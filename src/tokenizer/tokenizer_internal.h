@@ -466,7 +466,7 @@ struct ln_tok {
     tok_dec dec;
     uint8_t *flags; /* TOK_FLAG_*, indexed by id, [n_flags] */
     size_t n_flags;
-    size_t longest; /* the most bytes of a text that one id can stand for; 0: there is no such bound */
+    size_t longest;  /* the most bytes of a text that one id can stand for; 0: there is no such bound */
     ln_error absent; /* of ln_tok_open_absent; code LN_OK: there is a tokenizer */
 };
 /* text_bound.c: the value of ln_tok.longest. */

@@ -63,7 +63,8 @@ static void refuses_with_both_numbers(void **state) {
     ln_account_leave(NULL);
     assert_true(ln_account_never_fits(&a));
     assert_int_equal(ln_account_error(&a, LN_EMEMORY, &err), LN_EMEMORY);
-    assert_string_equal(err.message, "reading this text takes 6.3 MB or more, and the share leaves 5.2 MB for texts");
+    assert_string_equal(err.message, "reading this text takes 6.3 MB or more, and the share leaves 5.2 MB "
+                                     "for texts");
     assert_int_equal(ln_account_error(&a, LN_EINVALID, &err), LN_EINVALID); /* another error stays */
     ln_account_enter(&b);
     assert_null(ln_alloc(5 * MIB));

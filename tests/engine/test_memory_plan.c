@@ -6,7 +6,7 @@
 #include "engine/scheduler.h"
 
 #define LONG LN_ROOT "/tests/golden/llama-long-bf16" /* 32,768 positions, no window */
-#define GEMMA                                                                                    \
+#define GEMMA \
     LN_ROOT "/tests/golden/gemma3-long-bf16" /* 32,768 positions, a window of 512 on some layers \
                                               */
 
@@ -109,7 +109,7 @@ static void test_what_the_limit_leaves(void **state) {
     assert_int_equal(p.n_contexts, 5);
     OK(ln_eng_largest(m, &o, &p, err));
     assert_int_equal(p.largest_ctx, CTX); /* the model's maximum: the pool holds fewer contexts then */
-    o.kv_bytes = one.kv_bytes; /* the least */
+    o.kv_bytes = one.kv_bytes;            /* the least */
     o.memory_bytes = 0;
     o.memory_bytes = plan_of(m, &o).peak_bytes - one.kv_bytes / 2;
     o.kv_bytes = 0;

@@ -417,7 +417,8 @@ static void large_bodies_of_one_client_wait(void **state) {
         assert_true(sent[i] < BODY);
     }
     for (int i = 0; i < 2; i++)
-        assert_int_equal(status_of("POST", "/tokenize", i ? JSON "x-api-key: two\r\n" : JSON "x-api-key: one\r\n",
+        assert_int_equal(status_of("POST", "/tokenize",
+                                   i ? JSON "x-api-key: two\r\n" : JSON "x-api-key: one\r\n",
                                    "{\"content\":\"a\"}"),
                          200);
     end_large(fd[0], block, sent[0]);
@@ -446,8 +447,8 @@ static void bodies_keep_the_share_of_texts(void **state) {
     assert_non_null(strstr(r.body.data, "takes 33.6 MB or more, and the share of one client leaves "));
     drop_reply(&r);
     (void)close(fd);
-    static const char head[] = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\n" JSON
-                               "Transfer-Encoding: chunked\r\n\r\n100000\r\n";
+    static const char head[] =
+        "POST /tokenize HTTP/1.1\r\nHost: localhost\r\n" JSON "Transfer-Encoding: chunked\r\n\r\n100000\r\n";
     char *block = ln_alloc(MIB + 10);
     memset(block, ' ', MIB);
     memcpy(block + MIB, "\r\n100000\r\n", 10);

@@ -23,10 +23,19 @@ static void no_text_has_fewer_ids(void **state) {
     (void)state;
     static const char *const models[] = {LN_ROOT "/models/tiny", LN_ROOT "/tests/golden/llama-long-bf16",
                                          LN_ROOT "/tests/golden/gemma3-long-bf16"};
-    static const char *const units[] = {
-        " ", "\n", "\t", "abc ", "Once upon a time ", "\xe2\x84\xaa", /* Kelvin's sign */
-        "e\xcc\x81",                                                  /* e and an acute accent */
-        "\xf0\x9d\x90\x80", "\xed\x95\x9c", "_", "========", "<|im_end|>", "\xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab"};
+    static const char *const units[] = {" ",
+                                        "\n",
+                                        "\t",
+                                        "abc ",
+                                        "Once upon a time ",
+                                        "\xe2\x84\xaa", /* Kelvin's sign */
+                                        "e\xcc\x81",    /* e and an acute accent */
+                                        "\xf0\x9d\x90\x80",
+                                        "\xed\x95\x9c",
+                                        "_",
+                                        "========",
+                                        "<|im_end|>",
+                                        "\xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab"};
     bool bounded = false;
     for (size_t m = 0; m < LN_COUNT(models); m++) {
         ln_tok *t = opened(models[m]);
@@ -38,7 +47,8 @@ static void no_text_has_fewer_ids(void **state) {
                 s.len = 0;
                 while (s.len < 20000) ln_str_adds(&s, unit && unit[0] ? unit : units[u]);
                 const size_t fewest = ln_tok_fewest(t, s.data, s.len), n = count(t, s.data, s.len);
-                if (fewest > n) fail_msg("%s: %.20s: %zu ids, the bound is %zu", models[m], s.data, n, fewest);
+                if (fewest > n)
+                    fail_msg("%s: %.20s: %zu ids, the bound is %zu", models[m], s.data, n, fewest);
                 bounded = bounded || fewest > 10;
             }
             ln_str_free(&s);
@@ -84,7 +94,8 @@ static void memory_grows_with_the_ids(void **state) {
         ln_account_enter(&a);
         OK(ln_tok_encode(t, s.data, s.len, false, &ids, err));
         ln_account_leave(NULL);
-        const uint64_t most = ids.n * sizeof *ids.data * 5 / 2 + (1 << 20); /* a list grows by half of itself */
+        const uint64_t most =
+            ids.n * sizeof *ids.data * 5 / 2 + (1 << 20); /* a list grows by half of itself */
         if (a.peak > most)
             fail_msg("%s: %zu ids took %llu bytes, at most %llu are expected", models[m], ids.n,
                      (unsigned long long)a.peak, (unsigned long long)most);
