@@ -1,5 +1,6 @@
 /* Accounts and budgets of text memory: what is counted, what is refused and with which words, and the limit
  * of the process. */
+/* run: quick asan tsan */
 #include "cm.h"
 #include "base/memory_use.h"
 #include "base/text_memory.h"

@@ -1,5 +1,6 @@
 /* Long texts: the bound of their ids from below, which no text may have fewer ids than; and the memory that
  * encoding takes, which grows with the ids. */
+/* run: slow */
 #include "../common.h"
 #include "base/text_memory.h"
 #include "tokenizer/tokenizer.h"
