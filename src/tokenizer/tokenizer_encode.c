@@ -52,7 +52,7 @@ static bool has_control(const encoding *e, size_t from) {
     return false;
 }
 
-/* Appends the ids of one piece. One that BPE merges into a control token is encoded character by character. */
+/* Appends the ids of one piece. One that BPE merges into a control token is encoded by characters. */
 static ln_status encode_piece(void *user, const char *text, size_t bytes, ln_error *err) {
     encoding *e = user;
     const ln_tok *t = e->t;

@@ -25,6 +25,8 @@ import time
 LINNET, MODEL, WHOLE = os.path.abspath(sys.argv[1]), sys.argv[2], "--whole" in sys.argv[3:]
 WORK = tempfile.mkdtemp(prefix="linnet-texts-")
 TWO_NUMBERS = re.compile(r"takes \d[\d.]* [kMG]?B or more.* leaves \d[\d.]* [kMG]?B")
+MEASURE = "import resource,subprocess,sys;c=subprocess.run(sys.argv[1:],stdout=subprocess.DEVNULL).returncode;" \
+          "print(c,resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss*1024)"
 failures = []
 
 
@@ -84,16 +86,17 @@ def run(what, limit, args, stdin=None, codes=(0, 3, 6)):
     """Runs a verb within a limit. Checks that it is not killed, says why it ended, and keeps the limit."""
     group = Group(limit)
     within = [] if group.dir else ["--memory", str(limit)]
-    p = subprocess.Popen([LINNET, *args, *within], stdin=stdin or subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                         stderr=subprocess.PIPE, preexec_fn=group.enter)
-    said = p.stderr.read().decode(errors="replace")
-    _, status, usage = os.wait4(p.pid, 0)
-    code = os.waitstatus_to_exitcode(status)
+    # a small process in between: the peak of a child begins with that of its parent
+    p = subprocess.Popen([sys.executable, "-c", MEASURE, LINNET, *args, *within], stdin=stdin or subprocess.DEVNULL,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=group.enter)
+    out, err = p.communicate()
+    said = err.decode(errors="replace")
+    code, peak = (int(x) for x in out.split()) if out else (-9, limit)
     group.close()
-    print(f"  {what}: exit {code}, {usage.ru_maxrss * 1024 / 1e6:.0f} of {limit / 1e6:.0f} MB"
+    print(f"  {what}: exit {code}, {peak / 1e6:.0f} of {limit / 1e6:.0f} MB"
           f"{' (cgroup)' if group.dir else ''}; {said.strip().splitlines()[-1][:150] if said.strip() else ''}")
     check(code in codes, f"{what}: exit {code}: {said[-300:]}")
-    check(usage.ru_maxrss * 1024 <= limit, f"{what}: {usage.ru_maxrss * 1024} bytes at the peak, {limit} are allowed")
+    check(peak <= limit, f"{what}: {peak} bytes at the peak, {limit} are allowed")
     if code == 6:
         check(TWO_NUMBERS.search(said) or "are needed" in said, f"{what}: a refusal without both numbers: {said[-300:]}")
     return code
