@@ -52,8 +52,9 @@ ln_status gpu_weight_size(const ln_dev *d, const ln_weight_desc *w, const ln_hos
     (void)d, (void)sample;
     if (w->n_dims > 2 || (bits_of(w) && w->enc.scale != w->enc.offset))
         return ln_fail(err, LN_EUNSUPPORTED,
-                       "weight %s: the CUDA device has no layout for %s; use --device cpu", w->name,
-                       w->n_dims > 2 ? "matrices of experts" : "scales and offsets of two types");
+                       "weight %s: the CUDA device has no layout for %s; use ln_options.device = "
+                       "LN_DEVICE_CPU",
+                       w->name, w->n_dims > 2 ? "matrices of experts" : "scales and offsets of two types");
     const size_t bytes = parts_of(w).bytes;
     *out = (ln_weight_size){.bound = bytes, .expected = bytes};
     return LN_OK;
