@@ -33,17 +33,22 @@ static void put(int i, const uint8_t *data, size_t bytes) {
 }
 
 static void check(const ln_spec *s) {
-    must(s->D > 0 && s->F > 0 && s->V > 0 && s->L > 0 && s->L <= LN_MAX_LAYERS && s->n_ctx > 0);
-    must(s->H > 0 && s->K > 0 && s->H % s->K == 0 && s->E > 0 && s->E % 2 == 0);
-    must(s->eps >= 0 && isfinite(s->attn_scale) && s->attn_scale > 0 && isfinite(s->embed_scale));
-    int n = 0;
-    for (int c = 0; c < s->n_window_groups; c++) n += s->window_groups[c].n_layers;
-    must(n == s->L && s->n_ropes > 0);
-    for (int l = 0; l < s->L; l++)
-        must(s->layers[l].window_group >= 0 && s->layers[l].window_group < s->n_window_groups &&
-             s->layers[l].rope >= 0 && s->layers[l].rope < s->n_ropes);
+    must(s->D > 0 && s->V > 0 && s->L > 0 && s->L <= LN_MAX_LAYERS && s->n_ctx > 0);
+    must(s->eps >= 0 && isfinite(s->embed_scale) && s->n_attn > 0 && s->n_ffn > 0 && s->n_ropes > 0);
+    for (int i = 0; i < s->n_attn; i++) {
+        const ln_attn_spec *a = &s->attn[i];
+        must(a->H > 0 && a->K > 0 && a->H % a->K == 0 && a->E > 0 && a->E % 2 == 0);
+        must(isfinite(a->scale) && a->scale > 0 && a->window >= 0);
+        must(a->rope >= 0 && a->rope < s->n_ropes && s->ropes[a->rope].n == a->E / 2);
+    }
+    for (int i = 0; i < s->n_ffn; i++) must(s->ffn[i].F > 0);
+    for (int l = 0; l < s->L; l++) {
+        const ln_layer *here = &s->layers[l];
+        must(here->attn >= 0 && here->attn < s->n_attn && here->ffn >= 0 && here->ffn < s->n_ffn);
+        must(here->state_from == l);
+    }
     for (int r = 0; r < s->n_ropes; r++)
-        for (int i = 0; i < s->E / 2; i++) must(isfinite(s->ropes[r].freqs[i]));
+        for (int i = 0; i < s->ropes[r].n; i++) must(isfinite(s->ropes[r].freqs[i]));
 }
 
 static int32_t token_id(void *user, const char *text, size_t bytes) {

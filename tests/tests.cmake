@@ -62,7 +62,7 @@ elseif(CMOCKA_FOUND)
   # A device that sees the headers of the device interface and no others, and links nothing of linnet.
   set(abi_headers include/linnet.h src/base/base.h src/base/elementary.h src/base/elementary_inline.h src/quant/affine.h src/quant/block_float.h src/quant/encodings.h src/quant/encodings.def
       src/quant/formats.h src/quant/formats.def src/graph/program.h src/graph/ops.def src/graph/step.h
-      src/graph/kv_pool.h src/device/device.h)
+      src/graph/state_pool.h src/device/device.h)
   foreach(header IN LISTS abi_headers)
     configure_file(${header} ${CMAKE_BINARY_DIR}/abi/${header} COPYONLY)
   endforeach()

@@ -11,7 +11,7 @@
 #ifndef LN_DEVICE_H
 #define LN_DEVICE_H
 
-#include "../graph/kv_pool.h"
+#include "../graph/state_pool.h"
 #include "../graph/program.h"
 #include "../graph/step.h"
 
@@ -54,7 +54,7 @@ typedef struct ln_dev_info {
 typedef struct ln_queue_options {
     uint32_t size;
     int n_slots, n_blocks;
-    const ln_kv_pool *kv;
+    const ln_state_pool *kv;
 } ln_queue_options;
 
 /* Directions of a copy: from host memory to the device, from the device, within the device. */
@@ -171,7 +171,7 @@ typedef struct ln_device_ops {
     /* Bytes of one layer's keys and values in a page of the job's sizes; its pool, offsets and arrays are not
      * read. -1: the size overflows. */
     int64_t (*kv_bytes)(const ln_dev *dev, const ln_page_job *job);
-    /* Does a job on KV pages (graph/kv_pool.h), ordered like a copy. LN_EDEVICE, LN_EMEMORY. */
+    /* Does a job on KV pages (graph/state_pool.h), ordered like a copy. LN_EDEVICE, LN_EMEMORY. */
     ln_status (*page)(ln_queue *queue, const ln_page_job *job, ln_error *err);
     /* What the device chooses for a node of a program: ln_lower_fn in graph/program.h. */
     bool (*lower)(const ln_dev *dev, const ln_lower_ask *ask, ln_lower_answer *answer);

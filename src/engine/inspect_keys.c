@@ -10,21 +10,21 @@
  * `page` is scratch of K x E x page_len floats. */
 static ln_status layer_keys(ln_eng *e, const ln_seq *q, int layer, int64_t T, float *page, float *keys,
                             ln_error *err) {
-    const ln_kv_pool *kv = &e->run->kv;
-    const ln_spec *s = e->run->spec;
-    const int group = s->layers[layer].window_group, len = kv->page_len;
+    const ln_state_pool *kv = &e->run->kv;
+    const int group = kv->group[layer], len = kv->page_len;
+    const ln_state_group *g = &kv->groups[group];
+    const int64_t K = g->n_kv_heads, E = g->head_dim;
     for (int64_t block = 0; block * len < T; block++) {
-        const int32_t number =
-            q->tables[group][block * kv->pages_per_block[group] + kv->page_in_block[layer]];
+        const int32_t number = q->tables[group][block * g->pages_per_block + kv->page_in_block[layer]];
         if (number < 0)
             return ln_fail(err, LN_EUSAGE,
                            "layer %d: positions below %lld were dropped; open the engine with keep_full_kv",
                            layer, (long long)(block + 1) * len);
         LN_TRY(ln_run_read_page(e->run, layer, number, page, NULL, err));
-        for (int64_t h = 0; h < s->K; h++)
+        for (int64_t h = 0; h < K; h++)
             for (int64_t t = block * len; t < LN_MIN(T, (block + 1) * len); t++)
-                for (int64_t i = 0; i < s->E; i++)
-                    keys[(h * T + t) * s->E + i] = page[(h * s->E + i) * len + (t - block * len)];
+                for (int64_t i = 0; i < E; i++)
+                    keys[(h * T + t) * E + i] = page[(h * E + i) * len + (t - block * len)];
     }
     return LN_OK;
 }
@@ -56,7 +56,7 @@ static ln_status one_layer(ln_eng *e, ln_req *r, int layer, int64_t T, float *pa
 
 ln_status ln_eng_inspect_keys(ln_eng *e, const int32_t *ids, size_t n, ln_keys_fn *fn, void *user,
                               ln_error *err) {
-    const ln_spec *s = e->run->spec;
+    const ln_state_pool *kv = &e->run->kv;
     ln_req *r = NULL;
     LN_TRY(ln_eng_check_ids(e, ids, n, err));
     if (n == 0) return ln_fail(err, LN_EUSAGE, "there are no tokens to look at");
@@ -64,16 +64,19 @@ ln_status ln_eng_inspect_keys(ln_eng *e, const int32_t *ids, size_t n, ln_keys_f
         return ln_fail(err, LN_EUSAGE,
                        "the engine drops positions below the window; open it with keep_full_kv");
     ln_status st = LN_OK;
-    const size_t head = (size_t)s->K * (size_t)s->E;
+    size_t head = 0; /* the most elements of a position's keys */
+    for (int c = 0; c < kv->n_groups; c++)
+        head = LN_MAX(head, (size_t)kv->groups[c].n_kv_heads * (size_t)kv->groups[c].head_dim);
     float *page = ln_zalloc(head * (size_t)e->run->kv.page_len, sizeof *page),
           *keys = ln_zalloc(head * n, sizeof *keys);
     if (!page || !keys) LN_GO(LN_OOM(err, "keys"));
     LN_GO(run_text(e, ids, n, &r, err));
-    for (int l = 0; l < s->L; l++) {
+    for (int l = 0; l < e->run->spec->L; l++) {
         LN_GO(one_layer(e, r, l, (int64_t)n, page, keys, err));
         ln_req_callback here;
         ln_req_callback_begin(&here, e);
-        ln_status said = LN_CALLBACK(fn(user, l, keys, s->K, (int64_t)n, s->E, err));
+        const ln_state_group *g = &kv->groups[kv->group[l]];
+        ln_status said = LN_CALLBACK(fn(user, l, keys, g->n_kv_heads, (int64_t)n, g->head_dim, err));
         ln_req_callback_end(&here);
         if (said == LN_ECANCELLED) break;
         LN_GO(said);

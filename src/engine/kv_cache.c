@@ -168,7 +168,7 @@ static void drop_block(ln_kv *kv, ln_seq *s, int c, int64_t block) {
 /* Releases the pages of all blocks from first_block on, the last block first (kv_tree.h says why). */
 static void drop_from(ln_kv *kv, ln_seq *s, int64_t first_block) {
     const int64_t blocks = blocks_of(kv, s->n_most);
-    int64_t end[LN_KV_GROUPS] = {0}, last = 0;
+    int64_t end[LN_STATE_GROUPS] = {0}, last = 0;
     for (int c = 0; c < kv->o.n_groups; c++) { /* resident blocks are contiguous */
         end[c] = LN_MAX(first_block, s->low[c]);
         while (end[c] < blocks && *entry(kv, s, c, end[c]) >= 0) end[c]++;
@@ -190,7 +190,7 @@ bool ln_kv_possible(const ln_kv *kv, int64_t n) {
 static void free_seq(ln_seq **s) {
     if (!*s) return;
     ln_free((*s)->tokens);
-    for (int c = 0; c < LN_KV_GROUPS; c++) ln_free((*s)->tables[c]);
+    for (int c = 0; c < LN_STATE_GROUPS; c++) ln_free((*s)->tables[c]);
     ln_free(*s);
     *s = NULL;
 }
@@ -202,7 +202,7 @@ static ln_status new_seq(const ln_kv *kv, const ln_seq_options *opt, ln_seq **ou
     s->n_prompt = opt->n_prompt;
     s->adapter_slot = opt->adapter_slot;
     s->no_cache = opt->no_cache;
-    s->tail = s->state = s->first_state = -1;
+    s->tail = -1;
     s->tokens = ln_zalloc((size_t)opt->n_most, sizeof *s->tokens);
     if (!s->tokens) return LN_OOM(err, "a sequence");
     for (int c = 0; c < kv->o.n_groups; c++) {
@@ -248,7 +248,7 @@ static ln_status own_page(ln_kv *kv, int c, int32_t *at, int64_t n, ln_error *er
     if (page >= 0) {
         hold(kv, c, page);
         *at = page;
-        const ln_status st = kv->ops.copy(kv->ops.user, page, source, n, err);
+        const ln_status st = kv->ops.copy(kv->ops.user, c, page, source, n, err);
         const int32_t node = kv->node_of[source];
         let_go(kv, c, source);
         ln_kv_relist(kv, node);
@@ -258,7 +258,7 @@ static ln_status own_page(ln_kv *kv, int c, int32_t *at, int64_t n, ln_error *er
         return ln_fail(err, LN_EINTERNAL, "the KV pool of %lld pages lacks one that was committed",
                        (long long)kv->o.n_pages);
     if (kv->node_of[source] >= 0) ln_kv_detach(kv, kv->node_of[source], c);
-    return kv->ops.copy(kv->ops.user, source, source, n, err);
+    return kv->ops.copy(kv->ops.user, c, source, source, n, err);
 }
 
 /* Gives the sequence its own pages for the block that a match ends in. The sources are held meanwhile, so
@@ -281,8 +281,6 @@ static ln_status copy_block(ln_kv *kv, ln_seq *s, const ln_kv_match *m, ln_error
 /* The sequence begins with what the tree holds of its prompt. */
 static ln_status begin(ln_kv *kv, ln_seq *s, int64_t rope, const ln_seq_options *opt, const ln_kv_match *m,
                        ln_error *err) {
-    const int32_t last = m->source >= 0 ? m->source : m->whole,
-                  state = last >= 0 ? kv->nodes[last].state : -1;
     s->tail = m->whole >= 0 ? m->whole : ln_kv_root(kv, opt->adapter, rope);
     ln_kv_pin(kv, s->tail);
     s->n_shareable = LN_MIN(rope ? rope : INT64_MAX, opt->n_share > 0 ? opt->n_share : INT64_MAX);
@@ -292,7 +290,6 @@ static ln_status begin(ln_kv *kv, ln_seq *s, int64_t rope, const ln_seq_options 
     for (int c = 0; c < kv->o.n_groups; c++) show(kv, s, c, s->low[c], blocks_of(kv, m->n));
     if (m->n > 0) memcpy(s->tokens, opt->ids, (size_t)m->n * sizeof *opt->ids);
     s->n = s->n_cached = m->n;
-    if (m->n > 0) s->first_state = state;
     s->n_registered = m->n / kv->o.page_len;
     return LN_OK;
 }
@@ -354,7 +351,6 @@ void ln_kv_release(ln_kv *kv, ln_seq **out) {
     drop_from(kv, s, blocks_of(kv, s->n));
     if (s->tail >= 0 && rest > 0 && rest < kv->o.page_len)
         (void)ln_kv_register(kv, s, s->n_registered, (int)rest);
-    if (s->state >= 0) kv->states[kv->n_free_states++] = s->state;
     drop_from(kv, s, 0);
     ln_kv_unpin(kv, s->tail);
     kv->promised -= s->to_take + s->window_pages;
@@ -402,7 +398,8 @@ void ln_kv_advance(ln_kv *kv, ln_seq *s, const int32_t *ids, int64_t add) {
 
 /* ---- pages that a file is written from ---- */
 
-ln_status ln_kv_hold(ln_kv *kv, int64_t n, int32_t *const pages[LN_KV_GROUPS], ln_seq **out, ln_error *err) {
+ln_status ln_kv_hold(ln_kv *kv, int64_t n, int32_t *const pages[LN_STATE_GROUPS], ln_seq **out,
+                     ln_error *err) {
     const ln_seq_options opt = {.n_prompt = n, .n_most = n};
     int64_t newly = 0, count[2] = {0};
     *out = NULL;
@@ -490,21 +487,4 @@ ln_status ln_kv_insert(ln_kv *kv, const ln_kv_blocks *in, ln_error *err) {
     }
     ln_kv_release(kv, &s);
     return st;
-}
-
-/* ---- fixed-size state ---- */
-
-int32_t ln_kv_snapshot(ln_kv *kv, ln_seq *s) {
-    if (s->tail < 0 || s->n == 0 || s->n > s->n_shareable) return -1;
-    const bool whole = s->n == s->n_registered * kv->o.page_len;
-    ln_kv_node *node = &kv->nodes[s->tail];
-    int32_t *state = whole ? &node->state : &s->state;
-    if (*state < 0 && kv->n_free_states > 0) *state = kv->states[--kv->n_free_states];
-    if (whole) node->state_n = node->n;
-    else s->state_n = s->n;
-    return *state;
-}
-
-int32_t ln_kv_first_state(const ln_kv *kv, const ln_seq *s) {
-    return kv->o.n_states > 0 && s->n > 0 && s->n == s->n_cached ? s->first_state : -1;
 }

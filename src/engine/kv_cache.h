@@ -1,10 +1,10 @@
 /* The KV cache: which page of the pool holds which block of which sequence, and which blocks are kept for
  * prompts that begin alike.
  *
- * All window groups share one pool. A block is page_len positions; a group takes pages_per_block pages for
- * each. For a sequence of n tokens, a group with window w keeps the blocks from the one of position n - w +
- * 1, the oldest that the next row attends to; a group without a window keeps all. Between a group's lowest
- * resident block and the sequence's last one all blocks are resident.
+ * All groups of layers (graph/state_pool.h) share one pool. A block is page_len positions; a group takes
+ * pages_per_block pages for each. For a sequence of n tokens, a group with window w keeps the blocks from
+ * the one of position n - w + 1, the oldest that the next row attends to; a group without a window keeps
+ * all. Between a group's lowest resident block and the sequence's last one all blocks are resident.
  *
  * Commitment. A sequence is admitted only when the pool has every page that it may ever need:
  *     pages held by groups without a window, each counted once
@@ -28,8 +28,7 @@
 #define LN_KV_CACHE_H
 
 #include "../base/base.h"
-
-#define LN_KV_GROUPS 2 /* window groups, at most */
+#include "../graph/step.h"
 
 typedef struct ln_kv ln_kv;
 
@@ -37,9 +36,9 @@ typedef struct ln_kv ln_kv;
 typedef struct ln_kv_ops {
     void *user;
     ln_status (*zero)(void *user, int64_t page, ln_error *err);
-    /* Copies the keys and values of the first n positions of a page, which may be the same one; the other
-     * positions become zero. */
-    ln_status (*copy)(void *user, int64_t to, int64_t from, int64_t n, ln_error *err);
+    /* Copies the keys and values of the first n positions of a page of a group, which may be the same one;
+     * the other positions become zero. */
+    ln_status (*copy)(void *user, int group, int64_t to, int64_t from, int64_t n, ln_error *err);
     /* Sets entries first .. first + n - 1 of a slot's page table of one group. */
     void (*set)(void *user, int slot, int group, int64_t first, const int32_t *pages, int64_t n);
 } ln_kv_ops;
@@ -47,9 +46,8 @@ typedef struct ln_kv_ops {
 typedef struct ln_kv_options {
     int64_t n_pages, n_ctx;
     int page_len, n_chunk, n_seqs, n_groups;
-    int n_states; /* snapshots of fixed-size state (ln_kv_snapshot); 0: sequences have no such state */
-    int64_t window[LN_KV_GROUPS]; /* 0: the group keeps all positions */
-    int pages_per_block[LN_KV_GROUPS];
+    int64_t window[LN_STATE_GROUPS]; /* 0: the group keeps all positions */
+    int pages_per_block[LN_STATE_GROUPS];
 } ln_kv_options;
 
 /* One timeline of tokens. */
@@ -63,17 +61,14 @@ typedef struct ln_seq {
     const char *cache_miss_reason; /* of ln_metrics; never NULL */
     int32_t *tokens;               /* [n_most] the n tokens */
     /* [c]: [blocks of n_most positions, pages_per_block[c]] page indices, -1 where none is resident */
-    int32_t *tables[LN_KV_GROUPS];
-    int64_t low[LN_KV_GROUPS]; /* lowest resident block of window group c */
+    int32_t *tables[LN_STATE_GROUPS];
+    int64_t low[LN_STATE_GROUPS]; /* lowest resident block of window group c */
     /* The cache's own. to_take: pages of groups without a window that are committed and not held;
      * window_pages: pages that are committed for groups with a window */
     int64_t to_take, window_pages;
     int64_t n_registered; /* blocks that the tree has registered, down to the node `tail` */
     int32_t tail;         /* -1: nothing is registered */
     int64_t n_shareable;  /* positions from here on are not registered */
-    int32_t first_state;  /* of ln_kv_first_state */
-    int32_t state;        /* a snapshot after state_n tokens, whose block is not registered yet; -1: none */
-    int64_t state_n;
     bool no_cache;
 } ln_seq;
 
@@ -113,10 +108,11 @@ void ln_kv_clear(ln_kv *kv);
  * its tokens, and in *rope which frequencies it has. pages[c], [blocks of n positions, pages_per_block[c]],
  * receives its pages; -1 in blocks that the window of group c has left. */
 int64_t ln_kv_lookup(const ln_kv *kv, uint64_t adapter, const int32_t *ids, int64_t n, int64_t *rope,
-                     int32_t *const pages[LN_KV_GROUPS]);
+                     int32_t *const pages[LN_STATE_GROUPS]);
 /* Holds the pages that ln_kv_lookup has found for n tokens, so that they are neither evicted nor written
  * until ln_kv_release of *out. *out is NULL with LN_OK where sequences that are open may need these pages. */
-ln_status ln_kv_hold(ln_kv *kv, int64_t n, int32_t *const pages[LN_KV_GROUPS], ln_seq **out, ln_error *err);
+ln_status ln_kv_hold(ln_kv *kv, int64_t n, int32_t *const pages[LN_STATE_GROUPS], ln_seq **out,
+                     ln_error *err);
 /* How many tokens of ids[0..n) can be reused with an adapter and rotary frequencies. */
 int64_t ln_kv_match_length(const ln_kv *kv, uint64_t adapter, int64_t rope, const int32_t *ids, int64_t n);
 /* Blocks that were computed elsewhere. */
@@ -136,16 +132,6 @@ typedef struct ln_kv_blocks {
  * was: the pool has not enough pages that no sequence holds. Where a later error ends the call, older pages
  * that are kept for reuse may have been evicted. */
 ln_status ln_kv_insert(ln_kv *kv, const ln_kv_blocks *blocks, ln_error *err);
-/* Where n_states > 0, a prefix can be reused only up to a token after which there is a snapshot of fixed-size
- * state. Returns the index of the snapshot to be written for the sequence's n tokens, or -1 where none is
- * left or the tree does not register them. It belongs to the block that they end in, which has one at most,
- * that after most of its tokens, and goes with it. A snapshot within a block becomes usable when the block is
- * full or the sequence is closed; until then the sequence has one at most, the last. */
-int32_t ln_kv_snapshot(ln_kv *kv, ln_seq *s);
-/* The index of the snapshot that a sequence was admitted with; -1: it begins without one. To be read before
- * the next ln_kv_snapshot of any sequence, which may reuse the index. */
-int32_t ln_kv_first_state(const ln_kv *kv, const ln_seq *s);
-
 /* The functions of sequence.h, which have the contracts. `slot` must be free. `rope` names the rotary
  * frequencies of the prompt: positions beyond it have others, and are not registered; 0: all have the same.
  */

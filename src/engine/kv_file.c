@@ -68,45 +68,58 @@ static ln_status own_meta(const ln_eng *e, meta_texts out, ln_error *err) {
     (void)snprintf(out[ADAPTER], META_TEXT, "%s", a ? a->digest : "none");
     (void)snprintf(out[NUMERICS], META_TEXT, "%s", e->run->opt.numerics == LN_FAST ? "fast" : "exact");
     (void)snprintf(out[QUANTIZE], META_TEXT, "%d", e->model->opt.quantize_bits);
-    (void)snprintf(out[KV_TYPE], META_TEXT, "%s", e->run->kv.dtype == LN_BF16 ? "bfloat16" : "float32");
+    (void)snprintf(out[KV_TYPE], META_TEXT, "%s",
+                   e->run->kv.groups[0].dtype == LN_BF16 ? "bfloat16" : "float32");
     return LN_OK;
 }
 
 /* ---- the tensors of a file ---- */
 
-/* The file of n tokens in the view of an engine. Tensors: tokens; keys and values of each layer; checksum. */
+/* The file of n tokens in the view of an engine. Tensors: tokens; keys and values of each layer that has some
+ * of its own; checksum. */
 typedef struct layout {
     ln_tensor_spec *specs; /* [n_specs] */
     size_t n_specs;
     char (*names)[24];
-    int64_t n, first[LN_KV_GROUPS]; /* tokens; the first position of window group c in the file */
+    size_t *tensor_of; /* [L] index of a layer's keys, which its values follow; 0: it reads another layer's */
+    int64_t n, first[LN_STATE_GROUPS]; /* tokens; the first position of window group c in the file */
 } layout;
 
 static void layout_free(layout *l) {
     ln_free(l->specs);
     ln_free(l->names);
+    ln_free(l->tensor_of);
 }
 
 /* The first position that a group with a window holds in pages for a text of n tokens. */
 static int64_t first_position(const ln_eng *e, int c, int64_t n) {
-    const int64_t w = e->run->opt.keep_full_kv ? 0 : e->run->spec->window_groups[c].window;
+    const int64_t w = e->run->opt.keep_full_kv ? 0 : e->run->kv.groups[c].window;
     return w == 0 || n < w ? 0 : (n - w + 1) / e->run->kv.page_len * e->run->kv.page_len;
 }
 
 static ln_status layout_of(const ln_eng *e, int64_t n, layout *l, ln_error *err) {
     const ln_spec *s = e->run->spec;
-    *l = (layout){.n = n, .n_specs = 2 * (size_t)s->L + 2};
+    const ln_state_pool *kv = &e->run->kv;
+    *l = (layout){.n = n, .n_specs = 2};
+    for (int i = 0; i < s->L; i++) l->n_specs += ln_owns_state(s, i) ? 2 : 0;
     l->specs = ln_zalloc(l->n_specs, sizeof *l->specs);
     l->names = ln_zalloc(l->n_specs, sizeof *l->names);
-    if (!l->specs || !l->names) return LN_OOM(err, "a file of keys and values");
-    for (int c = 0; c < s->n_window_groups; c++) l->first[c] = first_position(e, c, n);
+    l->tensor_of = ln_zalloc((size_t)s->L, sizeof *l->tensor_of);
+    if (!l->specs || !l->names || !l->tensor_of) return LN_OOM(err, "a file of keys and values");
+    for (int c = 0; c < kv->n_groups; c++) l->first[c] = first_position(e, c, n);
     l->specs[0] = (ln_tensor_spec){.name = "tokens", .dtype = LN_ST_I32, .n_dims = 1, .dims = {n}};
+    size_t at = 1;
     for (int i = 0; i < 2 * s->L; i++) {
-        (void)snprintf(l->names[i], sizeof l->names[i], "%s.%d", i % 2 ? "values" : "keys", i / 2);
-        l->specs[i + 1] = (ln_tensor_spec){.name = l->names[i],
-                                           .dtype = e->run->kv.dtype == LN_BF16 ? LN_ST_BF16 : LN_ST_F32,
-                                           .n_dims = 3,
-                                           .dims = {n - l->first[s->layers[i / 2].window_group], s->K, s->E}};
+        const int c = kv->group[i / 2];
+        if (!ln_owns_state(s, i / 2)) continue;
+        if (i % 2 == 0) l->tensor_of[i / 2] = at;
+        (void)snprintf(l->names[at], sizeof l->names[at], "%s.%d", i % 2 ? "values" : "keys", i / 2);
+        l->specs[at] =
+            (ln_tensor_spec){.name = l->names[at],
+                             .dtype = kv->groups[c].dtype == LN_BF16 ? LN_ST_BF16 : LN_ST_F32,
+                             .n_dims = 3,
+                             .dims = {n - l->first[c], kv->groups[c].n_kv_heads, kv->groups[c].head_dim}};
+        at++;
     }
     l->specs[l->n_specs - 1] =
         (ln_tensor_spec){.name = "checksum", .dtype = LN_ST_U64, .n_dims = 1, .dims = {1}};
@@ -115,37 +128,46 @@ static ln_status layout_of(const ln_eng *e, int64_t n, layout *l, ln_error *err)
 
 /* ---- one layer's part of a page ---- */
 
+static const ln_state_group *group_of(const ln_run *r, int layer) {
+    return &r->kv.groups[r->kv.group[layer]];
+}
+/* Elements of a position's keys, or values. */
+static size_t elements_of(const ln_run *r, int layer) {
+    const ln_state_group *g = group_of(r, layer);
+    return (size_t)g->n_kv_heads * (size_t)g->head_dim;
+}
+
 /* Where element e of head h at position t of a page is in what run/ downloads: keys [K, E, page_len], values
  * [K, page_len, E]. */
-static size_t in_page(const ln_run *r, bool values, int64_t h, int64_t t, int64_t e) {
-    const int64_t E = r->spec->E, len = r->kv.page_len;
+static size_t in_page(const ln_run *r, int layer, bool values, int64_t h, int64_t t, int64_t e) {
+    const int64_t E = group_of(r, layer)->head_dim, len = r->kv.page_len;
     return (size_t)(values ? (h * len + t) * E + e : (h * E + e) * len + t);
 }
 
-static size_t width_of(const ln_run *r) { return r->kv.dtype == LN_BF16 ? 2 : 4; }
+static size_t width_of(const ln_run *r) { return r->kv.groups[0].dtype == LN_BF16 ? 2 : 4; }
 
 /* Converts the first n positions of a downloaded part to [n, K, E] in the KV type, or back. */
-static void to_rows(const ln_run *r, bool values, int64_t n, const float *part, uint8_t *rows) {
+static void to_rows(const ln_run *r, int layer, bool values, int64_t n, const float *part, uint8_t *rows) {
     for (int64_t t = 0; t < n; t++)
-        for (int64_t h = 0; h < r->spec->K; h++)
-            for (int64_t e = 0; e < r->spec->E; e++, rows += width_of(r)) {
+        for (int64_t h = 0; h < group_of(r, layer)->n_kv_heads; h++)
+            for (int64_t e = 0; e < group_of(r, layer)->head_dim; e++, rows += width_of(r)) {
                 uint32_t bits;
-                memcpy(&bits, &part[in_page(r, values, h, t, e)], sizeof bits);
+                memcpy(&bits, &part[in_page(r, layer, values, h, t, e)], sizeof bits);
                 const uint16_t high = (uint16_t)(bits >> 16); /* bf16: the low bits are zero */
                 if (width_of(r) == 2) memcpy(rows, &high, 2);
                 else memcpy(rows, &bits, 4);
             }
 }
-static void from_rows(const ln_run *r, bool values, int64_t n, const uint8_t *rows, float *part) {
-    memset(part, 0, (size_t)(r->spec->K * r->spec->E * r->kv.page_len) * sizeof *part);
+static void from_rows(const ln_run *r, int layer, bool values, int64_t n, const uint8_t *rows, float *part) {
+    memset(part, 0, elements_of(r, layer) * (size_t)r->kv.page_len * sizeof *part);
     for (int64_t t = 0; t < n; t++)
-        for (int64_t h = 0; h < r->spec->K; h++)
-            for (int64_t e = 0; e < r->spec->E; e++, rows += width_of(r)) {
+        for (int64_t h = 0; h < group_of(r, layer)->n_kv_heads; h++)
+            for (int64_t e = 0; e < group_of(r, layer)->head_dim; e++, rows += width_of(r)) {
                 uint32_t bits;
                 uint16_t high;
                 if (width_of(r) == 2) memcpy(&high, rows, 2), bits = (uint32_t)high << 16;
                 else memcpy(&bits, rows, 4);
-                memcpy(&part[in_page(r, values, h, t, e)], &bits, sizeof bits);
+                memcpy(&part[in_page(r, layer, values, h, t, e)], &bits, sizeof bits);
             }
 }
 
@@ -159,10 +181,10 @@ typedef struct saver {
     ln_xxh64 sum;
     layout l;
     int64_t rope;
-    int32_t *pages[LN_KV_GROUPS]; /* of ln_kv_lookup */
-    ln_seq *held;                 /* holds them; NULL: this thread has the driver token until the end */
-    float *parts;                 /* [SLICE, K * E * page_len] */
-    uint8_t *rows;                /* one of them, in the KV type */
+    int32_t *pages[LN_STATE_GROUPS]; /* of ln_kv_lookup */
+    ln_seq *held;                    /* holds them; NULL: this thread has the driver token until the end */
+    float *parts;                    /* [SLICE, K * E * page_len] */
+    uint8_t *rows;                   /* one of them, in the KV type */
 } saver;
 
 static ln_status put(saver *s, const void *data, size_t bytes, ln_error *err) {
@@ -170,16 +192,22 @@ static ln_status put(saver *s, const void *data, size_t bytes, ln_error *err) {
     return ln_out_write(&s->out, data, bytes, err);
 }
 
-static size_t part_of(const ln_run *r) { return (size_t)(r->spec->K * r->spec->E * r->kv.page_len); }
+/* The most elements of a layer's part of a page. */
+static size_t part_of(const ln_run *r) {
+    size_t most = 0;
+    for (int l = 0; l < r->spec->L; l++) most = LN_MAX(most, elements_of(r, l));
+    return most * (size_t)r->kv.page_len;
+}
 
 /* Reads a layer's parts of n blocks from block b on. */
 static ln_status read_parts(saver *s, int layer, bool values, int64_t b, int64_t n, ln_error *err) {
     ln_run *r = s->e->run;
-    const int c = r->spec->layers[layer].window_group;
+    const int c = r->kv.group[layer];
     ln_status st = LN_OK;
     if (s->held) LN_TRY(ln_driver_pause(s->e->sched, err));
     for (int64_t i = 0; st == LN_OK && i < n; i++) {
-        const int64_t page = s->pages[c][(b + i) * r->kv.pages_per_block[c] + r->kv.page_in_block[layer]];
+        const int64_t page =
+            s->pages[c][(b + i) * r->kv.groups[c].pages_per_block + r->kv.page_in_block[layer]];
         float *to = s->parts + (size_t)i * part_of(r);
         st = ln_run_read_page(r, layer, page, values ? NULL : to, values ? to : NULL, err);
     }
@@ -189,15 +217,15 @@ static ln_status read_parts(saver *s, int layer, bool values, int64_t b, int64_t
 
 static ln_status put_layer(saver *s, int layer, bool values, ln_error *err) {
     const ln_run *r = s->e->run;
-    const int c = r->spec->layers[layer].window_group, len = r->kv.page_len;
+    const int c = r->kv.group[layer], len = r->kv.page_len;
     const int64_t blocks = (s->l.n + len - 1) / len;
     for (int64_t b = s->l.first[c] / len; b < blocks; b += SLICE) {
         const int64_t m = LN_MIN(blocks - b, (int64_t)SLICE);
         LN_TRY(read_parts(s, layer, values, b, m, err));
         for (int64_t i = 0; i < m; i++) {
             const int64_t n = LN_MIN(s->l.n - (b + i) * len, (int64_t)len);
-            to_rows(r, values, n, s->parts + (size_t)i * part_of(r), s->rows);
-            LN_TRY(put(s, s->rows, (size_t)(n * r->spec->K * r->spec->E) * width_of(r), err));
+            to_rows(r, layer, values, n, s->parts + (size_t)i * part_of(r), s->rows);
+            LN_TRY(put(s, s->rows, (size_t)n * elements_of(r, layer) * width_of(r), err));
         }
     }
     return LN_OK;
@@ -220,7 +248,8 @@ static ln_status put_file(saver *s, const char *path, meta_texts texts, const in
     LN_TRY(put_header(s, texts, err));
     ln_xxh64_open(&s->sum);
     LN_TRY(put(s, ids, (size_t)s->l.n * sizeof *ids, err));
-    for (int i = 0; i < 2 * s->e->run->spec->L; i++) LN_TRY(put_layer(s, i / 2, i % 2, err));
+    for (int i = 0; i < 2 * s->e->run->spec->L; i++)
+        if (s->l.tensor_of[i / 2]) LN_TRY(put_layer(s, i / 2, i % 2, err));
     const uint64_t sum = ln_xxh64_value(&s->sum);
     LN_TRY(ln_out_write(&s->out, &sum, sizeof sum, err));
     return ln_out_commit(&s->out, err);
@@ -231,8 +260,8 @@ static ln_status open_saver(saver *s, size_t n, ln_error *err) {
     const size_t blocks = n / (size_t)r->kv.page_len + 1;
     s->parts = ln_zalloc(SLICE * part_of(r), sizeof *s->parts);
     s->rows = ln_zalloc(part_of(r), sizeof(float));
-    for (int c = 0; c < r->spec->n_window_groups; c++) {
-        s->pages[c] = ln_zalloc(blocks * (size_t)r->kv.pages_per_block[c], sizeof(int32_t));
+    for (int c = 0; c < r->kv.n_groups; c++) {
+        s->pages[c] = ln_zalloc(blocks * (size_t)r->kv.groups[c].pages_per_block, sizeof(int32_t));
         if (!s->pages[c]) return LN_OOM(err, "a file of keys and values");
     }
     return s->parts && s->rows ? LN_OK : LN_OOM(err, "a file of keys and values");
@@ -247,7 +276,7 @@ static void close_saver(saver *s) {
     }
     ln_out_abort(&s->out);
     layout_free(&s->l);
-    for (int c = 0; c < LN_KV_GROUPS; c++) ln_free(s->pages[c]);
+    for (int c = 0; c < LN_STATE_GROUPS; c++) ln_free(s->pages[c]);
     ln_free(s->parts);
     ln_free(s->rows);
 }
@@ -418,7 +447,7 @@ static ln_status check_file(loader *d, ln_error *err) {
     LN_TRY(check_meta(d, err));
     LN_TRY(check_tokens(d, err));
     d->tensors = ln_zalloc(d->l.n_specs, sizeof(ln_tensor *));
-    d->part = ln_zalloc((size_t)(r->spec->K * r->spec->E * r->kv.page_len), sizeof *d->part);
+    d->part = ln_zalloc(part_of(r), sizeof *d->part);
     if (!d->tensors || !d->part) return LN_OOM(err, "a file of keys and values");
     for (size_t i = 0; i < d->l.n_specs; i++) LN_TRY(find(d, &d->l.specs[i], &d->tensors[i], err));
     return check_sum(d, err);
@@ -429,13 +458,13 @@ static ln_status fill(void *user, int c, int64_t b, int i, int64_t page, ln_erro
     loader *d = user;
     ln_run *r = d->e->run;
     const int64_t at = b * r->kv.page_len, n = LN_MIN(d->l.n - at, (int64_t)r->kv.page_len);
-    const size_t row = (size_t)(r->spec->K * r->spec->E) * width_of(r);
     for (int layer = 0; layer < r->spec->L; layer++) {
-        if (r->spec->layers[layer].window_group != c || r->kv.page_in_block[layer] != i) continue;
-        const size_t skip = (size_t)(at - d->l.first[c]) * row;
-        from_rows(r, false, n, d->tensors[1 + 2 * layer]->data + skip, d->part);
+        const size_t keys = d->l.tensor_of[layer];
+        if (!keys || r->kv.group[layer] != c || r->kv.page_in_block[layer] != i) continue;
+        const size_t skip = (size_t)(at - d->l.first[c]) * elements_of(r, layer) * width_of(r);
+        from_rows(r, layer, false, n, d->tensors[keys]->data + skip, d->part);
         LN_TRY(ln_run_write_page(r, layer, page, d->part, NULL, err));
-        from_rows(r, true, n, d->tensors[2 + 2 * layer]->data + skip, d->part);
+        from_rows(r, layer, true, n, d->tensors[keys + 1]->data + skip, d->part);
         LN_TRY(ln_run_write_page(r, layer, page, NULL, d->part, err));
     }
     return LN_OK;

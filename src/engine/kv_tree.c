@@ -21,7 +21,7 @@ static int64_t nodes_for(const ln_kv_options *o) {
 uint64_t ln_kv_tree_bytes(const ln_kv_options *o) {
     uint64_t node = sizeof(ln_kv_node) + (uint64_t)o->page_len * 4;
     for (int c = 0; c < o->n_groups; c++) node += (uint64_t)o->pages_per_block[c] * 4;
-    return (uint64_t)nodes_for(o) * node + (uint64_t)o->n_states * 4;
+    return (uint64_t)nodes_for(o) * node;
 }
 
 ln_status ln_kv_tree_open(ln_kv *kv, ln_error *err) {
@@ -30,25 +30,22 @@ ln_status ln_kv_tree_open(ln_kv *kv, ln_error *err) {
     bool ok = true;
     kv->nodes = ln_zalloc(n, sizeof *kv->nodes);
     kv->tokens = ln_zalloc(n * (size_t)o->page_len, sizeof *kv->tokens);
-    kv->states = ln_zalloc((size_t)o->n_states + 1, sizeof *kv->states);
     for (int c = 0; c < o->n_groups; c++) {
         kv->pages[c] = ln_zalloc(n * (size_t)o->pages_per_block[c], sizeof(int32_t));
         ok = ok && kv->pages[c];
         if (o->window[c] == 0) kv->full_pages += o->pages_per_block[c];
     }
-    if (!ok || !kv->nodes || !kv->tokens || !kv->states) return LN_OOM(err, "the prefix cache");
+    if (!ok || !kv->nodes || !kv->tokens) return LN_OOM(err, "the prefix cache");
     for (size_t i = 0; i < n; i++) kv->nodes[i].next = i + 1 < n ? (int32_t)i + 1 : -1;
     for (int l = 0; l < LN_KV_LISTS; l++) kv->oldest[l] = kv->newest[l] = -1;
     kv->roots = -1;
-    for (int i = 0; i < o->n_states; i++) kv->states[kv->n_free_states++] = o->n_states - 1 - i;
     return LN_OK;
 }
 
 void ln_kv_tree_close(ln_kv *kv) {
     ln_free(kv->nodes);
     ln_free(kv->tokens);
-    ln_free(kv->states);
-    for (int c = 0; c < LN_KV_GROUPS; c++) ln_free(kv->pages[c]);
+    for (int c = 0; c < LN_STATE_GROUPS; c++) ln_free(kv->pages[c]);
 }
 
 /* ---- LRU lists ---- */
@@ -127,7 +124,6 @@ static void remove_node(ln_kv *kv, int32_t node) {
     ln_kv_node *n = &kv->nodes[node];
     for (int l = 0; l < LN_KV_LISTS; l++) list_remove(kv, l, node);
     for (int c = 0; n->n > 0 && c < kv->o.n_groups; c++) give_pages(kv, node, c);
-    if (n->state >= 0) kv->states[kv->n_free_states++] = n->state;
     if (n->parent >= 0) ln_kv_remove_child(kv, node);
     else remove_root(kv, n);
     n->next = kv->free_nodes;
@@ -222,7 +218,7 @@ static int32_t new_node(ln_kv *kv) {
         if (kv->full_pages == 0 || !evict(kv)) return -1;
     const int32_t node = kv->free_nodes;
     kv->free_nodes = kv->nodes[node].next;
-    kv->nodes[node] = (ln_kv_node){.parent = -1, .prev = -1, .child = -1, .top = -1, .state = -1};
+    kv->nodes[node] = (ln_kv_node){.parent = -1, .prev = -1, .child = -1, .top = -1};
     for (int c = 0; c < kv->o.n_groups; c++)
         for (int i = 0; i < kv->o.pages_per_block[c]; i++) ln_kv_pages_of(kv, node, c)[i] = -1;
     return node;
@@ -262,10 +258,10 @@ int32_t ln_kv_root(ln_kv *kv, uint64_t adapter, int64_t rope) {
 /* A walk from a root along a prompt. */
 typedef struct walk {
     int64_t seen; /* tokens that some path has in common with the prompt, whether its pages are held or not */
-    bool diverged;             /* that path goes on with another token */
-    int32_t last;              /* the last node of it that is a whole block, or the root */
-    int64_t depth;             /* blocks down to `last` */
-    int64_t run[LN_KV_GROUPS]; /* blocks from here to `depth` have all their positions in group c */
+    bool diverged;                /* that path goes on with another token */
+    int32_t last;                 /* the last node of it that is a whole block, or the root */
+    int64_t depth;                /* blocks down to `last` */
+    int64_t run[LN_STATE_GROUPS]; /* blocks from here to `depth` have all their positions in group c */
     ln_kv_match best;
 } walk;
 
@@ -277,13 +273,11 @@ static bool within(const ln_kv *kv, const walk *w, int64_t k) {
     return true;
 }
 
-/* How many of the first k tokens of a node's block can be reused: its pages hold them and, where there is
- * fixed-size state, a snapshot was taken after them. */
+/* How many of the first k tokens of a node's block can be reused: its pages hold them. */
 static int64_t usable(const ln_kv *kv, int32_t node, int64_t k) {
     const ln_kv_node *n = &kv->nodes[node];
     for (int c = 0; c < kv->o.n_groups; c++) k = LN_MIN(k, (int64_t)n->held[c]);
-    if (kv->o.n_states == 0) return k;
-    return n->state >= 0 && n->state_n <= k ? n->state_n : 0;
+    return k;
 }
 
 /* Considers a child of w->last that has k > 0 tokens in common with the prompt, of which `left` may be
@@ -403,42 +397,21 @@ static void adopt(ln_kv *kv, ln_seq *s, int64_t b, int32_t node, int c) {
         kv->ops.set(kv->ops.user, s->slot, c, b * kv->o.pages_per_block[c], own, kv->o.pages_per_block[c]);
 }
 
-/* Gives a node a snapshot after k tokens of its block. It keeps the one that is after more of them. */
-static void set_state(ln_kv *kv, int32_t node, int32_t state, int32_t k) {
-    ln_kv_node *n = &kv->nodes[node];
-    if (n->state >= 0 && n->state_n > k) {
-        kv->states[kv->n_free_states++] = state;
-        return;
-    }
-    if (n->state >= 0) kv->states[kv->n_free_states++] = n->state;
-    n->state = state;
-    n->state_n = k;
-}
-
 /* Makes a node of m tokens, a child of `tail`; -1: none is free. A child that is a beginning of these tokens
- * comes right before them and is removed, but for its snapshot. Its pages are not shared: only whole blocks
+ * comes right before them and is removed. Its pages are not shared: only whole blocks
  * are. */
 static int32_t make_child(ln_kv *kv, int32_t tail, const int32_t *tokens, int m) {
-    int32_t prev, state = -1, state_n = 0;
+    int32_t prev;
     (void)ln_kv_child_at(kv, tail, tokens, m, &prev);
-    if (prev >= 0 && ln_kv_common(kv, prev, tokens, m) == kv->nodes[prev].n) {
-        state = kv->nodes[prev].state;
-        state_n = kv->nodes[prev].state_n;
-        kv->nodes[prev].state = -1;
-        remove_node(kv, prev);
-    }
+    if (prev >= 0 && ln_kv_common(kv, prev, tokens, m) == kv->nodes[prev].n) remove_node(kv, prev);
     const int32_t node = new_node(kv);
-    if (node < 0) {
-        if (state >= 0) kv->states[kv->n_free_states++] = state;
-        return -1;
-    }
+    if (node < 0) return -1;
     ln_kv_node *n = &kv->nodes[node];
     n->n = m;
     n->hash = kv->nodes[tail].hash;
     for (int i = 0; i < m; i++) n->hash = mix(n->hash, (uint64_t)tokens[i]);
     memcpy(ln_kv_tokens_of(kv, node), tokens, (size_t)m * sizeof *tokens);
     ln_kv_add_child(kv, tail, node);
-    if (state >= 0) set_state(kv, node, state, state_n);
     return node;
 }
 
@@ -461,7 +434,7 @@ int64_t ln_kv_match_length(const ln_kv *kv, uint64_t adapter, int64_t rope, cons
 }
 
 int64_t ln_kv_lookup(const ln_kv *kv, uint64_t adapter, const int32_t *ids, int64_t n, int64_t *rope,
-                     int32_t *const pages[LN_KV_GROUPS]) {
+                     int32_t *const pages[LN_STATE_GROUPS]) {
     ln_kv_match best = {.n = 0};
     for (int32_t r = kv->roots; r >= 0; r = kv->nodes[r].next) {
         const ln_kv_match m = walk_from(kv, r, ids, n).best;
@@ -491,11 +464,6 @@ int32_t ln_kv_register(ln_kv *kv, ln_seq *s, int64_t b, int m) {
         if (*entry(kv, s, c, b) < 0) continue; /* the window has left the block */
         if (kv->nodes[node].held[c] < m) donate(kv, s, b, node, c, m);
         else if (m == kv->o.page_len) adopt(kv, s, b, node, c);
-    }
-    const int64_t k = s->state_n - b * kv->o.page_len;
-    if (s->state >= 0 && k > 0 && k <= m) {
-        set_state(kv, node, s->state, (int32_t)k);
-        s->state = -1;
     }
     ln_kv_touch(kv, node);
     return kv->nodes[node].n > m ? -1 : node;

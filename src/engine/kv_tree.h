@@ -16,7 +16,7 @@
 #include "kv_cache.h"
 
 enum {
-    LN_KV_WHOLE = LN_KV_GROUPS, /* the LRU list of nodes by their pages of groups without a window */
+    LN_KV_WHOLE = LN_STATE_GROUPS, /* the LRU list of nodes by their pages of groups without a window */
     LN_KV_LISTS,
     LN_KV_TRACED = 4096 /* entries of ln_kv.traced */
 };
@@ -34,9 +34,7 @@ typedef struct ln_kv_node {
     int32_t n_pins;           /* open sequences whose blocks are registered down to this node */
     /* tokens of the block, from the first on, that its pages of each group hold; 0: it has no pages. Fewer
      * than n where a shorter text has left its pages of a window group in the place of those evicted */
-    int32_t held[LN_KV_GROUPS];
-    int32_t state,
-        state_n;      /* index of a snapshot of fixed-size state, -1: none; tokens of the block it is after */
+    int32_t held[LN_STATE_GROUPS];
     uint64_t hash;    /* of the path, for `traced` */
     uint64_t adapter; /* of a root */
     int64_t rope;     /* of a root */
@@ -59,12 +57,10 @@ struct ln_kv {
     int full_pages; /* sum of pages_per_block of the groups without a window */
     ln_kv_node *nodes;
     int64_t n_nodes;
-    int32_t free_nodes, roots;    /* first of the free nodes (by next), first of the roots; -1: none */
-    int32_t *tokens;              /* [n_nodes, page_len] */
-    int32_t *pages[LN_KV_GROUPS]; /* [n_nodes, pages_per_block[c]]; -1: not held */
+    int32_t free_nodes, roots;       /* first of the free nodes (by next), first of the roots; -1: none */
+    int32_t *tokens;                 /* [n_nodes, page_len] */
+    int32_t *pages[LN_STATE_GROUPS]; /* [n_nodes, pages_per_block[c]]; -1: not held */
     int32_t oldest[LN_KV_LISTS], newest[LN_KV_LISTS];
-    int32_t *states; /* [n_states], a stack of n_free_states indices */
-    int64_t n_free_states;
     uint64_t traced[LN_KV_TRACED]; /* hashes of paths that were evicted: for reasons, never for reuse */
 };
 
@@ -116,7 +112,7 @@ int32_t ln_kv_root(ln_kv *kv, uint64_t adapter, int64_t rope);
 /* Finds or makes the node of the m tokens of block b of a sequence, whose last registered node is s->tail.
  * The pages of a whole block become shared: where the node has such pages the sequence takes them instead of
  * its own, else the node takes the sequence's. A longer node takes pages of groups whose own hold fewer
- * tokens. The node takes the sequence's snapshot too. Returns -1 where no node is free, a longer one stands
+ * tokens. Returns -1 where no node is free, a longer one stands
  * for it, or windows have left the block. */
 int32_t ln_kv_register(ln_kv *kv, ln_seq *s, int64_t b, int m);
 /* Pins a node, and unpins it; a node that nothing needs any more is freed. -1 is fine. */

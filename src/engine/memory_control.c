@@ -61,7 +61,8 @@ static uint64_t not_resident(const void *block, size_t bytes) {
 
 static void add_untouched(void *user, ln_sched *s) {
     const ln_run *r = s->e->run;
-    if (r->sizes.ready_bytes < r->pool_bytes) *(uint64_t *)user += not_resident(r->pool, r->pool_bytes);
+    if (r->sizes.ready_bytes < r->pool_bytes)
+        *(uint64_t *)user += not_resident(r->states[LN_STATE_PAGES], r->pool_bytes);
 }
 
 uint64_t ln_memory_to_come(void) {

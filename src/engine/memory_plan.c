@@ -135,10 +135,18 @@ uint64_t ln_memory_room(uint64_t memory_bytes, const char **limit) {
  * and of the records of the requests that run. */
 static uint64_t array_bytes(const ln_run_options *o, const ln_run_sizes *z, const ln_spec *s) {
     uint64_t tables = 0;
-    for (int c = 0; c < s->n_window_groups; c++)
-        tables += (uint64_t)z->n_blocks * (uint64_t)z->pages_per_block[c] * 4;
-    return (uint64_t)z->step_bytes + tables * (uint64_t)o->n_seqs + ln_seqs_bytes(o, z, s) +
+    for (int c = 0; c < z->n_groups; c++)
+        tables += (uint64_t)z->n_blocks * (uint64_t)z->groups[c].pages_per_block * 4;
+    return (uint64_t)z->step_bytes + tables * (uint64_t)o->n_seqs + ln_seqs_bytes(o, z) +
            ln_sched_bytes(o, s->V) + ln_requests_bytes(o, z, 0);
+}
+
+/* The most elements of a position's keys in any layer. */
+static int64_t widest_keys(const ln_run_sizes *z) {
+    int64_t most = 0;
+    for (int c = 0; c < z->n_groups; c++)
+        most = LN_MAX(most, (int64_t)z->groups[c].n_kv_heads * z->groups[c].head_dim);
+    return most;
 }
 
 /* Sums the parts of a plan whose weights are `open` (resident already, and part of b->here) or not. */
@@ -164,8 +172,7 @@ static void add_up(const ln_package *m, const ln_options *opt, const budget *b, 
                           ln_source_work_bytes(m->weights.items, m->weights.n, o->n_threads) +
                           LN_MEMORY_ALLOWANCE + (uint64_t)o->n_threads * LN_MEMORY_THREAD_ALLOWANCE;
     /* ln_inspect_keys gathers one layer's keys of all positions: f32 [K, T, E] */
-    if (o->keep_full_kv)
-        l->plan.activation_bytes += (uint64_t)o->n_ctx * (uint64_t)m->spec.K * (uint64_t)m->spec.E * 4;
+    if (o->keep_full_kv) l->plan.activation_bytes += (uint64_t)o->n_ctx * (uint64_t)widest_keys(z) * 4;
     const uint64_t on_device =
         (open ? 0 : l->plan.weights_bytes) + l->plan.kv_bytes + z->temp_bytes + z->scratch_bytes;
     const uint64_t on_gpu = on_device + z->adapter_bytes;

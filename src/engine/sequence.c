@@ -1,30 +1,30 @@
 /* Sequences of an engine: slots, and the KV cache bound to the run's pages and page tables. */
 #include "engine.h"
 
-ln_kv_options ln_seq_cache_options(const ln_run_options *o, const ln_run_sizes *z, const ln_spec *s) {
+ln_kv_options ln_seq_cache_options(const ln_run_options *o, const ln_run_sizes *z) {
     ln_kv_options k = {.n_pages = z->n_pages,
                        .n_ctx = o->n_ctx,
                        .page_len = o->page_len,
                        .n_chunk = o->n_chunk,
                        .n_seqs = o->n_seqs,
-                       .n_groups = s->n_window_groups};
-    for (int c = 0; c < s->n_window_groups; c++) {
-        k.window[c] = o->keep_full_kv ? 0 : s->window_groups[c].window;
-        k.pages_per_block[c] = z->pages_per_block[c];
+                       .n_groups = z->n_groups};
+    for (int c = 0; c < z->n_groups; c++) {
+        k.window[c] = o->keep_full_kv ? 0 : z->groups[c].window;
+        k.pages_per_block[c] = z->groups[c].pages_per_block;
     }
     return k;
 }
 
-uint64_t ln_seqs_bytes(const ln_run_options *o, const ln_run_sizes *z, const ln_spec *s) {
-    const ln_kv_options k = ln_seq_cache_options(o, z, s);
+uint64_t ln_seqs_bytes(const ln_run_options *o, const ln_run_sizes *z) {
+    const ln_kv_options k = ln_seq_cache_options(o, z);
     return ln_kv_bytes(&k) + (uint64_t)o->n_seqs * ln_kv_seq_bytes(&k, o->n_ctx);
 }
 
 static ln_status zero_page(void *user, int64_t page, ln_error *err) {
     return ln_run_zero_page(((ln_eng *)user)->run, page, err);
 }
-static ln_status copy_page(void *user, int64_t to, int64_t from, int64_t n, ln_error *err) {
-    return ln_run_copy_page(((ln_eng *)user)->run, to, from, n, err);
+static ln_status copy_page(void *user, int group, int64_t to, int64_t from, int64_t n, ln_error *err) {
+    return ln_run_copy_page(((ln_eng *)user)->run, group, to, from, n, err);
 }
 static void set_pages(void *user, int slot, int group, int64_t first, const int32_t *pages, int64_t n) {
     ln_run_set_pages(((ln_eng *)user)->run, slot, group, first, pages, n);
@@ -32,7 +32,7 @@ static void set_pages(void *user, int slot, int group, int64_t first, const int3
 
 ln_status ln_seqs_open(ln_eng *e, ln_error *err) {
     const ln_run *r = e->run;
-    const ln_kv_options o = ln_seq_cache_options(&r->opt, &r->sizes, r->spec);
+    const ln_kv_options o = ln_seq_cache_options(&r->opt, &r->sizes);
     const ln_kv_ops ops = {.user = e, .zero = zero_page, .copy = copy_page, .set = set_pages};
     e->seqs = ln_zalloc((size_t)r->opt.n_seqs, sizeof(ln_seq *));
     if (!e->seqs) return LN_OOM(err, "sequences");

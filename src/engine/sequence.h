@@ -14,9 +14,9 @@
 struct ln_eng;
 
 /* The options of the cache that a run with these options and sizes needs. */
-ln_kv_options ln_seq_cache_options(const ln_run_options *o, const ln_run_sizes *z, const ln_spec *s);
+ln_kv_options ln_seq_cache_options(const ln_run_options *o, const ln_run_sizes *z);
 /* Bytes of the cache of such a run and of n_seqs sequences of n_ctx positions. */
-uint64_t ln_seqs_bytes(const ln_run_options *o, const ln_run_sizes *z, const ln_spec *s);
+uint64_t ln_seqs_bytes(const ln_run_options *o, const ln_run_sizes *z);
 /* Whether the pool could hold n positions of one sequence if nothing else used it. */
 bool ln_seq_possible(const struct ln_eng *e, int64_t n);
 /* Admits a sequence, with the engine's own adapter where the options name none: takes a slot, reuses the

@@ -9,6 +9,33 @@
 
 #include "graph.h"
 
+/* LoRA (Hu et al. 2021) as it is trained: y = x W^T + b + scale (dropout(x) A^T) B^T, with A[rank, n_in] and
+ * B[n_out, rank]. */
+typedef struct ln_lora_training {
+    int rank;
+    double scale;       /* alpha / rank, or alpha / sqrt(rank) for rsLoRA */
+    double dropout;     /* probability, 0 .. below 1 */
+    uint64_t seed;      /* of dropout */
+    ln_dtype dtype;     /* in which the program reads A and B: f32 or bf16 */
+    const bool *adapts; /* by the slot of a weight: whether products with it are adapted */
+} ln_lora_training;
+/* An adapted matrix: the slot of its weight; A and B are the trainables with slots 2 i and 2 i + 1 of module
+ * i. */
+typedef struct ln_lora_module {
+    int weight;
+    ln_v a, b;
+} ln_lora_module;
+typedef struct ln_lora_graph {
+    ln_lora_module *modules; /* [n_modules] in the order of the products; in the graph's arena */
+    int n_modules;
+    ln_v samples; /* input int32 [B,2]: the number of each sequence's sample, low word first, for dropout; -1:
+                     there is no dropout */
+} ln_lora_graph;
+/* Adds trained adapters to a built graph, before ln_graph_grad (passes/pass_lora.c). samples: slot of that
+ * input. LN_EMEMORY, LN_EINTERNAL. */
+ln_status ln_graph_adapt_training(ln_graph *g, const ln_lora_training *train, int samples, ln_lora_graph *out,
+                                  ln_error *err);
+
 /* Appends the nodes that compute the gradient of sum(dy * y) with respect to wrt[i], for i < n. dy: a value
  * of y's shape; -1: ones. Sets grads[i] to the gradient, of the shape of wrt[i]; -1: y does not depend on it.
  * LN_EUNSUPPORTED: an op on the way has no gradient (the message names it and the reason); LN_EMEMORY. */

@@ -144,10 +144,14 @@ ln_status ln_node_shape(const ln_graph *g, const ln_node *n, ln_value out[LN_NOD
 /* Appends a node whose outputs exist: for passes. */
 void ln_g_append(ln_graph *g, const ln_node *n);
 
+/* Slots of the states of a model's programs: KV pages, adapters. */
+enum { LN_STATE_PAGES, LN_STATE_ADAPTERS, LN_STATES };
+
 /* ---- passes, in this order ---- */
-/* Adds the nodes of adapters to a built graph (passes/pass_adapt.c): for each product with weight i (slot of
+/* Adds the nodes of adapters to a built graph (passes/pass_lora.c): for each product with weight i (slot of
  * the value) that has a place, places[i].slot_bytes > 0, a lora_down right after it and a lora_up before its
- * first reader. The pool becomes the state of slot 1. LN_EMEMORY, LN_EINTERNAL. */
+ * first reader. The pool becomes the state LN_STATE_ADAPTERS. LN_EMEMORY, LN_EINTERNAL. grad.h has the same
+ * for adapters that are trained. */
 ln_status ln_graph_adapt(ln_graph *g, const ln_p_lora *places, size_t n_places, ln_error *err);
 /* The numerics of a program: f32 alone; operands of products and of attention in few bits; the same in
  * training, where activations are never quantised. */

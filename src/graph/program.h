@@ -1,4 +1,4 @@
-/* The lowered program: what a device prepares and runs. This header, step.h, kv_pool.h and device/device.h
+/* The lowered program: what a device prepares and runs. This header, step.h, state_pool.h and device/device.h
  * are the device interface; a plug-in is compiled from them and from quant/ alone, and sees no graph.
  *
  * A program is flat: an array of values, an array of nodes in the order of execution, cut into stages, and
@@ -76,7 +76,7 @@ typedef struct ln_p_freqs {
 typedef struct ln_p_heads {
     int n_heads, head_dim;
 } ln_p_heads;
-/* Address of a layer's keys and values in the pool (kv_pool.h describes the pool). A page holds page_len
+/* Address of a layer's keys and values in the pool (state_pool.h describes the pool). A page holds page_len
  * positions of some layers; layer address = base + page * page_bytes + layer_in_page * layer_bytes, page
  * being an entry of the step's page table. The layout inside a layer's part of a page is the device's. */
 typedef struct ln_p_kv {

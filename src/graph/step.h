@@ -9,7 +9,7 @@
  *     | ln_step_block | ids pos seq adapter [T] | row0 [B + 1] | slot n_prompt [B] | out_rows [N] | changes |
  *
  * Page tables are state that a queue of the device holds between steps, one table for each slot; a step names
- * the slot of each of its sequences and carries the entries that have changed. For window group c, the pages
+ * the slot of each of its sequences and carries the entries that have changed. For group c, the pages
  * that hold block `blk` (positions blk * page_len ...) of the sequence in slot s are
  * pages[c][(s * n_blocks + blk) * pages_per_block[c] + k] for k = 0 .. pages_per_block[c] - 1, each for some
  * of the group's layers (ln_p_kv.page_in_block). Entries of blocks that no row of the step attends to may be
@@ -19,7 +19,8 @@
 
 #include <stdint.h>
 
-#define LN_MAX_WINDOW_GROUPS 4
+/* The most groups of layers with one kind of state that a model may have (state_pool.h). */
+enum { LN_STATE_GROUPS = 8 };
 
 struct ln_bounds;
 
@@ -76,8 +77,8 @@ typedef struct ln_step {
     const int32_t *n_prompt; /* [B] length of the prompt that each sequence began with, in tokens; NULL: 0 for
                                 all */
     const int32_t *slot;     /* [B] slot of each sequence; NULL: sequence b has slot b */
-    const int32_t *pages[LN_MAX_WINDOW_GROUPS]; /* the queue's page tables */
-    int32_t pages_per_block[LN_MAX_WINDOW_GROUPS];
+    const int32_t *pages[LN_STATE_GROUPS]; /* the queue's page tables */
+    int32_t pages_per_block[LN_STATE_GROUPS];
     int32_t n_blocks;
 } ln_step;
 

@@ -50,7 +50,8 @@ static bool match(const ln_adapter_file *a, const ln_spec *s, const ln_adapter_m
         (void)snprintf(why, cap, "no matrix of this name takes an adapter");
         return false;
     }
-    if (!ln_slot_wanted(s, *slot)) {
+    const bool in_layer = (ln_slot_rows[*slot].flags & LN_WF_LAYER) != 0;
+    if (!in_layer && !ln_slot_wanted(s, *slot, -1)) {
         (void)snprintf(why, cap, "the model's output head is its embedding table");
         return false;
     }
@@ -60,10 +61,15 @@ static bool match(const ln_adapter_file *a, const ln_spec *s, const ln_adapter_m
                        number >= s->L ? "" : ", and num_layers of the adapter excludes this one");
         return false;
     }
-    const int64_t rows = ln_slot_size(s, ln_slot_rows[*slot].shape[0]),
-                  cols = ln_slot_size(s, ln_slot_rows[*slot].shape[1]);
+    const int l = in_layer ? *layer : -1;
+    if (!ln_slot_wanted(s, *slot, l)) {
+        (void)snprintf(why, cap, "this layer attends to the keys and values of another one");
+        return false;
+    }
+    const int64_t rows = ln_slot_size(s, ln_slot_rows[*slot].shape[0], l),
+                  cols = ln_slot_size(s, ln_slot_rows[*slot].shape[1], l);
     const int bias = ln_adapter_bias_slot(*slot);
-    if (m->bias && (bias == LN_W_COUNT || !ln_slot_wanted(s, bias))) {
+    if (m->bias && (bias == LN_W_COUNT || !ln_slot_wanted(s, bias, l))) {
         (void)snprintf(why, cap, "the adapter has a bias in the place of the model's, which has none there");
         return false;
     }

@@ -24,14 +24,17 @@ typedef struct ln_sizes {
     int64_t vocab, hidden, ffn, layers, heads, kv_heads, head_dim, positions;
     bool null_kv_heads, null_head_dim;
 } ln_sizes;
-/* Fills V, D, F, L, H, K, E, n_ctx, eps and the attention scale E^-1/2. */
+/* The kinds of layers that a family has rows for in the tables of its spec. */
+enum { LN_KIND_FULL, LN_KIND_SLIDING, LN_KINDS };
+/* Fills V, D, L, n_ctx, eps; row 0 of `attn`: H, K, E and the scale E^-1/2; row 0 of `ffn`: F. */
 ln_status ln_read_sizes(ln_spec *s, const ln_config *c, const ln_sizes *dflt, ln_error *err);
-/* Fills s->act, the activation of the gate in the MLP. `field`: the name of the config field; its value must
- * be a name that the reference maps to SiLU or to the tanh approximation of GELU. */
+/* Fills s->ffn[0].act, the activation of the gate in the MLP. `field`: the name of the config field; its
+ * value must be a name that the reference maps to SiLU or to the tanh approximation of GELU. */
 ln_status ln_read_act(ln_spec *s, const ln_config *c, const char *field, const char *dflt, ln_error *err);
 
-/* Fills s->layers and s->window_groups. sliding[L]: which layers attend to the last `window` positions only;
- * NULL: none. window 0: no layer has a window. */
+/* Fills s->layers, and makes of row 0 of `attn` one row for each kind of layer that the model has, in the
+ * order of their first layers. sliding[L]: which layers attend to the last `window` positions only; NULL:
+ * none. window 0: no layer has a window. */
 ln_status ln_set_layers(ln_spec *s, const bool *sliding, int64_t window, ln_error *err);
 /* Reads `layer_types` into sliding[L]. *found = false: the file has no such field, sliding is unchanged. */
 ln_status ln_read_layer_types(const ln_spec *s, const ln_config *c, bool *sliding, bool *found,
@@ -71,9 +74,9 @@ void ln_rope_freqs(const ln_rope_rule *rule, int head_dim, float *freqs);
  * NULL: there is none. */
 ln_status ln_rope_read(const ln_spec *s, const ln_config *c, const json_t *params, const json_t *outer,
                        const char *where, ln_rope_rule *out, ln_error *err);
-/* Computes the frequencies of a rule in the spec's arena and appends them to s->ropes (at most 2).
- * LN_EMEMORY. */
-ln_status ln_rope_add(ln_spec *s, const ln_rope_rule *rule, ln_error *err);
+/* Computes the frequencies of a rule for heads of width E and appends them to s->ropes, which has room for
+ * one of each kind of layer. LN_EMEMORY. */
+ln_status ln_rope_add(ln_spec *s, const ln_rope_rule *rule, int E, ln_error *err);
 /* llama and qwen: reads `rope_scaling` if it is present and not empty, else `rope_parameters`; `rope_theta`
  * (default 10,000) completes an object that has none. Appends one table, or one per layer kind if the
  * parameters are given per kind. The layers must be set before. */

@@ -146,10 +146,10 @@ static ln_status read_yarn(const ln_spec *s, const ln_config *c, const json_t *p
 
 static ln_status read_dynamic(const ln_spec *s, const ln_config *c, const json_t *params, const char *where,
                               ln_rope_rule *r, ln_error *err) {
-    if (s->E <= 2)
+    if (s->attn[0].E <= 2)
         return ln_config_fail(c, json_object_get(c->text, "head_dim"), "head_dim",
                               "more than 2 for a dynamic rope", err);
-    if (s->E > 1024)
+    if (s->attn[0].E > 1024)
         return ln_config_fail(c, json_object_get(c->text, "head_dim"), "head_dim",
                               "at most 1024 for a dynamic rope", err);
     return real_at(c, params, where, "factor", 1, 1e6, &r->factor, err);
@@ -221,11 +221,11 @@ ln_status ln_rope_read(const ln_spec *s, const ln_config *c, const json_t *param
     return out->type == LN_ROPE_LLAMA3 ? read_llama3(s, c, params, where, out, err) : LN_OK;
 }
 
-ln_status ln_rope_add(ln_spec *s, const ln_rope_rule *rule, ln_error *err) {
-    float *freqs = ln_arena_alloc(&s->arena, (size_t)s->E / 2 * sizeof *freqs);
+ln_status ln_rope_add(ln_spec *s, const ln_rope_rule *rule, int E, ln_error *err) {
+    float *freqs = ln_arena_alloc(&s->arena, (size_t)E / 2 * sizeof *freqs);
     if (!freqs) return LN_OOM(err, "a rotary table");
-    ln_rope_freqs(rule, s->E, freqs);
-    ln_rope r = {.theta = rule->theta, .freqs = freqs, .scale = (float)rule->scale};
+    ln_rope_freqs(rule, E, freqs);
+    ln_rope r = {.theta = rule->theta, .n = E / 2, .freqs = freqs, .scale = (float)rule->scale};
     const double reach = rule->factor * (double)(rule->type == LN_ROPE_YARN ? rule->original : s->n_ctx);
     if (rule->type == LN_ROPE_DYNAMIC) r.ntk = (ln_ntk){rule->theta, rule->factor, s->n_ctx};
     if (rule->type == LN_ROPE_DYNAMIC || rule->type == LN_ROPE_YARN)
@@ -277,27 +277,22 @@ static ln_status add_flat(ln_spec *s, const ln_config *c, json_t *params, const 
         ok = json_object_set(params, "partial_rotary_factor", partial) == 0;
     if (!ok) return LN_OOM(err, "rope parameters");
     LN_TRY(ln_rope_read(s, c, params, outer, where, &rule, err));
-    return ln_rope_add(s, &rule, err);
+    return ln_rope_add(s, &rule, s->attn[0].E, err);
 }
 
-/* Parameters per layer kind: adds a table for each kind that the model has and sets the layers' rope
- * indices. */
+/* Parameters per layer kind: adds a table for each kind of attention that the model has. */
 static ln_status add_kinds(ln_spec *s, const ln_config *c, const json_t *params, double theta,
                            ln_error *err) {
     static const char *const kinds[] = {"full_attention", "sliding_attention"};
-    int table[2] = {-1, -1};
-    for (int l = 0; l < s->L; l++) {
-        int k = s->window_groups[s->layers[l].window_group].window > 0;
-        if (table[k] < 0) {
-            json_t *p = NULL;
-            LN_TRY(ln_rope_object(c, params, kinds[k], &p, err));
-            if (!p) return ln_config_fail(c, NULL, kinds[k], "rope parameters for this kind of layer", err);
-            table[k] = s->n_ropes;
-            ln_status st = add_flat(s, c, p, params, kinds[k], theta, err);
-            json_decref(p);
-            LN_TRY(st);
-        }
-        s->layers[l].rope = table[k];
+    for (int i = 0; i < s->n_attn; i++) {
+        const char *kind = kinds[s->attn[i].window > 0];
+        json_t *p = NULL;
+        LN_TRY(ln_rope_object(c, params, kind, &p, err));
+        if (!p) return ln_config_fail(c, NULL, kind, "rope parameters for this kind of layer", err);
+        s->attn[i].rope = s->n_ropes;
+        const ln_status st = add_flat(s, c, p, params, kind, theta, err);
+        json_decref(p);
+        LN_TRY(st);
     }
     return LN_OK;
 }

@@ -103,18 +103,22 @@ static ln_status read_heads(ln_spec *s, const ln_config *c, const ln_sizes *d, l
     }
     if (dim % 2 || dim > MAX_HEAD_DIM)
         return bad(c, err, "head_dim", dim, "expected an even number up to", MAX_HEAD_DIM);
-    s->H = (int)heads;
-    s->K = (int)kv;
-    s->E = (int)dim;
-    s->attn_scale = (float)(1.0 / sqrt((double)dim));
+    s->attn[0] = (ln_attn_spec){
+        .H = (int)heads, .K = (int)kv, .E = (int)dim, .scale = (float)(1.0 / sqrt((double)dim))};
     return LN_OK;
 }
 
 ln_status ln_read_sizes(ln_spec *s, const ln_config *c, const ln_sizes *d, ln_error *err) {
     int64_t layers;
+    s->attn = ln_arena_alloc(&s->arena, LN_KINDS * sizeof *s->attn);
+    s->ffn = ln_arena_alloc(&s->arena, sizeof *s->ffn);
+    s->ropes = ln_arena_alloc(&s->arena, LN_KINDS * sizeof *s->ropes);
+    if (!s->attn || !s->ffn || !s->ropes) return LN_OOM(err, "the layers");
+    s->n_attn = s->n_ffn = 1;
+    s->ffn[0] = (ln_ffn_spec){0};
     LN_TRY(ln_config_int(c, "vocab_size", d->vocab, 1, MAX_VOCAB, &s->V, err));
     LN_TRY(ln_config_int(c, "hidden_size", d->hidden, 1, MAX_WIDTH, &s->D, err));
-    LN_TRY(ln_config_int(c, "intermediate_size", d->ffn, 1, 4 * MAX_WIDTH, &s->F, err));
+    LN_TRY(ln_config_int(c, "intermediate_size", d->ffn, 1, 4 * MAX_WIDTH, &s->ffn[0].F, err));
     LN_TRY(ln_config_int(c, "num_hidden_layers", d->layers, 1, LN_MAX_LAYERS, &layers, err));
     LN_TRY(ln_config_int(c, "max_position_embeddings", d->positions, 1, INT32_MAX, &s->n_ctx, err));
     LN_TRY(ln_config_real(c, "rms_norm_eps", 1e-6, 0, 1, &s->eps, err));
@@ -142,7 +146,7 @@ ln_status ln_read_act(ln_spec *s, const ln_config *c, const char *field, const c
     const char *name = ln_config_text(c, field, dflt);
     for (size_t i = 0; i < LN_COUNT(known); i++)
         if (strcmp(name, known[i].name) == 0) {
-            s->act = known[i].act;
+            s->ffn[0].act = known[i].act;
             return LN_OK;
         }
     char shown[LN_PATH_TEXT], text[80];
@@ -154,18 +158,19 @@ ln_status ln_read_act(ln_spec *s, const ln_config *c, const char *field, const c
 /* ---- layers ---- */
 
 ln_status ln_set_layers(ln_spec *s, const bool *sliding, int64_t window, ln_error *err) {
+    const ln_attn_spec one = s->attn[0];
+    int row[LN_KINDS] = {-1, -1};
     s->layers = ln_arena_alloc(&s->arena, (size_t)s->L * sizeof *s->layers);
     if (!s->layers) return LN_OOM(err, "the layers");
-    int full = -1, narrow = -1;
+    s->n_attn = 0;
     for (int l = 0; l < s->L; l++) {
-        bool w = sliding && sliding[l] && window > 0;
-        int *window_group = w ? &narrow : &full;
-        if (*window_group < 0) {
-            *window_group = s->n_window_groups++;
-            s->window_groups[*window_group] = (ln_window_group){.window = w ? window : 0};
+        const int kind = sliding && sliding[l] ? LN_KIND_SLIDING : LN_KIND_FULL;
+        if (row[kind] < 0) {
+            row[kind] = s->n_attn++;
+            s->attn[row[kind]] = one;
+            if (kind == LN_KIND_SLIDING) s->attn[row[kind]].window = window;
         }
-        s->layers[l].window_group = *window_group;
-        s->window_groups[*window_group].n_layers++;
+        s->layers[l] = (ln_layer){.attn = row[kind], .state_from = l};
     }
     return LN_OK;
 }

@@ -8,51 +8,62 @@
 
 #include "../checkpoint/source.h"
 #include "../graph/graph.h"
-#include "../graph/kv_pool.h"
+#include "../graph/state_pool.h"
 
 /* One rotary position embedding: the inverse frequencies in f32, computed as the reference computes them. */
 typedef struct ln_rope {
     double theta;
-    float *freqs;  /* [E/2], allocated in the spec's arena */
+    int n;         /* frequencies: half the width of a head */
+    float *freqs;  /* [n], allocated in the spec's arena */
     int64_t n_ctx; /* positions to which YaRN or dynamic NTK scaling extends the context; 0: no extension */
     float scale;   /* factor of cos and sin: YaRN's attention factor, else 1 */
     ln_ntk ntk;    /* dynamic NTK: how the base grows with the length of the text */
 } ln_rope;
 
+/* A kind of attention that layers of the model have. */
+typedef struct ln_attn_spec {
+    int H, K, E;    /* query heads, key/value heads, width of a head */
+    int rope;       /* index into ln_spec.ropes */
+    int64_t window; /* positions that a query attends to; 0: all positions */
+    float scale;    /* factor of q k: E^-1/2 or query_pre_attn_scalar^-1/2 */
+    bool qk_norm;   /* RMS norm of each head of q and k, before RoPE */
+    bool q_bias, k_bias, v_bias, o_bias;
+} ln_attn_spec;
+
+/* A kind of feed-forward layer: down(act(gate x) * up x). */
+typedef struct ln_ffn_spec {
+    int64_t F; /* intermediate_size */
+    ln_act act;
+    bool bias; /* of gate, up and down alike */
+} ln_ffn_spec;
+
 #define LN_MAX_LAYERS 4096 /* the largest known model has 126 (Llama 3.1 405B) */
-/* Of one decoder layer. */
+/* One decoder layer: a mixer of positions and a feed-forward layer, each a row of a table of the spec. */
 typedef struct ln_layer {
-    int rope;         /* index into ln_spec.ropes */
-    int window_group; /* index into ln_spec.window_groups */
+    int attn, ffn; /* rows of ln_spec.attn and ln_spec.ffn */
+    /* The layer whose keys and values it attends to: itself, or an earlier one whose attention has the same K
+     * and E. A layer that reads another one's has no weights for keys and values, and no state. */
+    int state_from;
 } ln_layer;
 
-/* Layers that attend to the same number of positions. */
-typedef struct ln_window_group {
-    int64_t window; /* positions that a query attends to; 0: all positions */
-    int n_layers;
-} ln_window_group;
-
-/* The hyperparameters and features of a model. Letters as in docs/glossary.md. */
+/* The hyperparameters and features of a model. Letters as in docs/glossary.md. Every field is used by two
+ * models, or is a published feature under the name that its paper or configuration gives it. */
 typedef struct ln_spec {
     ln_arena arena;
     char model_type[64];
-    int64_t D, F, V; /* hidden_size, intermediate_size, vocab_size (rows of the embedding) */
-    int L, H, K, E;  /* layers, query heads, key/value heads, width of a head */
-    int64_t n_ctx;   /* context length: max_position_embeddings, or what YaRN or dynamic NTK extend it to */
-    double eps;      /* of the RMS norms */
-    ln_act act;
+    int64_t D, V;      /* hidden_size, vocab_size (rows of the embedding) */
+    int L;             /* layers */
+    int64_t n_ctx;     /* context length: max_position_embeddings, or what YaRN or dynamic NTK extend it to */
+    double eps;        /* of the RMS norms */
     float norm_offset; /* added to every norm weight; 1 where the checkpoint stores w - 1 */
     float embed_scale; /* factor of the embedding: 1, or sqrt(D) rounded to the checkpoint's dtype */
-    float attn_scale;  /* factor of q k: E^-1/2 or query_pre_attn_scalar^-1/2 */
-    bool q_bias, k_bias, v_bias, o_bias, mlp_bias;
-    bool qk_norm;     /* RMS norm of each head of q and k, before RoPE */
-    bool post_norms;  /* norms of the outputs of attention and of the MLP, before the residual additions */
-    bool tied;        /* the head is the embedding table; ln_weights_bind decides it by the tensors */
-    ln_layer *layers; /* [L] */
-    ln_rope ropes[2];
-    int n_ropes;
-    ln_window_group window_groups[2];
-    int n_window_groups;
+    bool post_norms;   /* norms of the outputs of attention and of the MLP, before the residual additions */
+    bool tied;         /* the head is the embedding table; ln_weights_bind decides it by the tensors */
+    ln_layer *layers;  /* [L]; this and the tables below are in the arena */
+    ln_attn_spec *attn; /* [n_attn] */
+    ln_ffn_spec *ffn;   /* [n_ffn] */
+    ln_rope *ropes;     /* [n_ropes] */
+    int n_attn, n_ffn, n_ropes;
     /* dtype of the checkpoint, to which embed_scale is rounded: dtype or torch_dtype of config.json, then
      * replaced by that of the tensors (ln_weights_bind) */
     ln_dtype dtype;
@@ -60,6 +71,11 @@ typedef struct ln_spec {
      * bound */
     ln_quant quant;
 } ln_spec;
+
+/* The attention and the feed-forward layer of layer l, and whether it has keys and values of its own. */
+static inline const ln_attn_spec *ln_attn_of(const ln_spec *s, int l) { return &s->attn[s->layers[l].attn]; }
+static inline const ln_ffn_spec *ln_ffn_of(const ln_spec *s, int l) { return &s->ffn[s->layers[l].ffn]; }
+static inline bool ln_owns_state(const ln_spec *s, int l) { return s->layers[l].state_from == l; }
 
 /* Fills *out from config.json with the reader of the family that model_type names. LN_EUNSUPPORTED: an
  * unknown model_type (the message lists the known ones) or a feature that linnet does not compute.
@@ -84,11 +100,14 @@ typedef struct ln_family {
 /* ---- weights: weights.def, weights.c ---- */
 
 typedef enum ln_slot {
-#define LN_WEIGHT(E, name, shape, flags, when) LN_W_##E,
+#define LN_WEIGHT(E, name, shape, flags, split, when) LN_W_##E,
 #include "weights.def"
 #undef LN_WEIGHT
     LN_W_COUNT
 } ln_slot;
+/* How a weight is split among devices that share a layer: not at all; by heads or other groups of its rows;
+ * by those of its columns. An operand that is split by columns follows one that is split by rows. */
+typedef enum ln_split { LN_SPLIT_NONE, LN_SPLIT_ROWS, LN_SPLIT_COLUMNS } ln_split;
 /* Flags of a slot: one weight per layer; norm; embedding table; LoRA applies; weight decay applies. */
 enum { LN_WF_LAYER = 1, LN_WF_NORM = 2, LN_WF_EMBED = 4, LN_WF_LORA = 8, LN_WF_DECAY = 16 };
 
@@ -102,9 +121,8 @@ typedef struct ln_weights {
     int index_fixed[LN_W_COUNT]; /* index into items of a weight outside the layers; -1: the model has none */
     int (*index_layer)[LN_W_COUNT]; /* [L]: the same for the weights of a layer */
     uint64_t bytes, n_parameters;
-    ln_groups
-        code; /* of quantised weights without an entry of their own in the quantization block, and of those
-                       that are quantised at load; bits 0: all weights are dense */
+    ln_groups code; /* of quantised weights without an entry of their own in the quantization block, and of
+                       those that are quantised at load; bits 0: all weights are dense */
     const ln_source *source; /* that their rows come from; in the arena */
     ln_arena arena;
 } ln_weights;
@@ -128,9 +146,9 @@ void ln_weight_name(char out[160], ln_slot slot, int layer);
 /* ---- decoder.c ---- */
 
 /* Builds the graph of the whole model in *g, which must be open. *logits becomes the value [N, V]. s, w and
- * kv are read during the call only, except for the frequencies s->ropes[].freqs, which the graph borrows.
+ * pool are read during the call only, except for the frequencies s->ropes[].freqs, which the graph borrows.
  * Returns the first error of the graph builders or of ln_graph_check. */
-ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, const ln_kv_pool *kv,
+ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, const ln_state_pool *pool,
                            ln_v *logits, ln_error *err);
 
 #endif

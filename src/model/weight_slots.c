@@ -2,15 +2,18 @@
 #include "weight_slots.h"
 
 const ln_slot_row ln_slot_rows[LN_W_COUNT] = {
-#define LN_WEIGHT(E, n, sh, f, when) [LN_W_##E] = {n, sh, f},
+#define LN_WEIGHT(E, n, sh, f, split, when) [LN_W_##E] = {n, sh, f, LN_SPLIT_##split},
 #include "weights.def"
 #undef LN_WEIGHT
 };
 
-bool ln_slot_wanted(const ln_spec *s, int slot) {
+bool ln_slot_wanted(const ln_spec *s, int slot, int l) {
+    const ln_attn_spec *a = l < 0 ? NULL : ln_attn_of(s, l);
+    const ln_ffn_spec *f = l < 0 ? NULL : ln_ffn_of(s, l);
+    if ((l >= 0) != ((ln_slot_rows[slot].flags & LN_WF_LAYER) != 0)) return false;
     switch (slot) {
-#define LN_WEIGHT(E, n, sh, f, when) \
-    case LN_W_##E:                   \
+#define LN_WEIGHT(E, n, sh, flags, split, when) \
+    case LN_W_##E:                              \
         return when;
 #include "weights.def"
 #undef LN_WEIGHT
@@ -18,14 +21,16 @@ bool ln_slot_wanted(const ln_spec *s, int slot) {
     }
 }
 
-int64_t ln_slot_size(const ln_spec *s, char letter) {
+int64_t ln_slot_size(const ln_spec *s, char letter, int l) {
+    if (letter == 'D') return s->D;
+    if (letter == 'V') return s->V;
+    if (l < 0) return 0;
+    const ln_attn_spec *a = ln_attn_of(s, l);
     switch (letter) {
-    case 'D': return s->D;
-    case 'F': return s->F;
-    case 'V': return s->V;
-    case 'E': return s->E;
-    case 'Q': return (int64_t)s->H * s->E;
-    case 'P': return (int64_t)s->K * s->E;
+    case 'F': return ln_ffn_of(s, l)->F;
+    case 'E': return a->E;
+    case 'Q': return (int64_t)a->H * a->E;
+    case 'P': return (int64_t)a->K * a->E;
     default: return 0;
     }
 }

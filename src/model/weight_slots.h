@@ -8,12 +8,13 @@
 typedef struct ln_slot_row {
     const char *name, *shape; /* weights.def describes both; "{}" in a name is the number of the layer */
     int flags;                /* LN_WF_* */
+    ln_split split;
 } ln_slot_row;
 extern const ln_slot_row ln_slot_rows[LN_W_COUNT];
 
-/* Whether a model has this slot: the column `when` of weights.def. */
-bool ln_slot_wanted(const ln_spec *s, int slot);
-/* The size of a dimension that a shape gives as a letter; 0: no such letter. */
-int64_t ln_slot_size(const ln_spec *s, char letter);
+/* Whether layer l has this slot: the column `when` of weights.def. l: -1 for slots outside the layers. */
+bool ln_slot_wanted(const ln_spec *s, int slot, int l);
+/* The size that a letter of a shape gives in layer l; 0: no such letter. */
+int64_t ln_slot_size(const ln_spec *s, char letter, int l);
 
 #endif

@@ -87,10 +87,10 @@ static ln_status find_weight(binder *b, ln_weight *w, bool *fits) {
  * returned as an error: bind_all refuses them together. */
 static ln_status bind(binder *b, int slot, int layer, int *index) {
     const char *shape = ln_slot_rows[slot].shape;
-    ln_weight w = {.slot = slot, .layer = layer, .d0 = ln_slot_size(b->s, shape[0])};
+    ln_weight w = {.slot = slot, .layer = layer, .d0 = ln_slot_size(b->s, shape[0], layer)};
     bool fits;
     *index = -1;
-    if (shape[1]) w.d1 = ln_slot_size(b->s, shape[1]), w.uses = uses_of(b, slot);
+    if (shape[1]) w.d1 = ln_slot_size(b->s, shape[1], layer), w.uses = uses_of(b, slot);
     LN_TRY(find_weight(b, &w, &fits));
     if (!w.tensor) {
         missing(b, slot, layer);
@@ -111,14 +111,12 @@ static ln_status bind(binder *b, int slot, int layer, int *index) {
 static ln_status bind_all(binder *b) {
     for (int k = 0; k < LN_W_COUNT; k++) {
         b->w->index_fixed[k] = -1;
-        if (!(ln_slot_rows[k].flags & LN_WF_LAYER) && ln_slot_wanted(b->s, k))
-            LN_TRY(bind(b, k, -1, &b->w->index_fixed[k]));
+        if (ln_slot_wanted(b->s, k, -1)) LN_TRY(bind(b, k, -1, &b->w->index_fixed[k]));
     }
     for (int l = 0; l < b->s->L; l++)
         for (int k = 0; k < LN_W_COUNT; k++) {
             b->w->index_layer[l][k] = -1;
-            if ((ln_slot_rows[k].flags & LN_WF_LAYER) && ln_slot_wanted(b->s, k))
-                LN_TRY(bind(b, k, l, &b->w->index_layer[l][k]));
+            if (ln_slot_wanted(b->s, k, l)) LN_TRY(bind(b, k, l, &b->w->index_layer[l][k]));
         }
     return LN_OK;
 }

@@ -7,24 +7,24 @@
 
 #ifdef LN_REAL_FLOAT
 
-ln_status ln_host_queue_open(ln_host_queue *q, const ln_kv_pool *kv, int n_slots, int n_blocks,
+ln_status ln_host_queue_open(ln_host_queue *q, const ln_state_pool *kv, int n_slots, int n_blocks,
                              ln_error *err) {
     *q = (ln_host_queue){.n_blocks = n_blocks};
     for (int c = 0; kv && c < kv->n_groups; c++) {
         const size_t blocks = (size_t)n_slots * (size_t)n_blocks;
         size_t n, bytes = 0;
-        if (ln_mul_size(blocks, (size_t)kv->pages_per_block[c], &n) &&
+        if (ln_mul_size(blocks, (size_t)kv->groups[c].pages_per_block, &n) &&
             ln_mul_size(n, sizeof(int32_t), &bytes))
             q->pages[c] = ln_alloc(bytes);
         if (!q->pages[c]) return LN_OOM(err, "page tables");
         memset(q->pages[c], 0xff, bytes);
-        q->pages_per_block[c] = kv->pages_per_block[c];
+        q->pages_per_block[c] = kv->groups[c].pages_per_block;
     }
     return LN_OK;
 }
 
 void ln_host_queue_close(ln_host_queue *q) {
-    for (int c = 0; c < LN_MAX_WINDOW_GROUPS; c++) ln_free(q->pages[c]);
+    for (int c = 0; c < LN_STATE_GROUPS; c++) ln_free(q->pages[c]);
     *q = (ln_host_queue){0};
 }
 
@@ -45,7 +45,7 @@ uint64_t ln_host_queue_submit(ln_host_queue *q, const ln_step_block *block, ln_s
                       .n_prompt = ln_step_n_prompt(block),
                       .slot = ln_step_slot(block),
                       .n_blocks = q->n_blocks};
-    for (int c = 0; c < LN_MAX_WINDOW_GROUPS; c++)
+    for (int c = 0; c < LN_STATE_GROUPS; c++)
         view->pages[c] = q->pages[c], view->pages_per_block[c] = q->pages_per_block[c];
     return ++q->n_submitted;
 }

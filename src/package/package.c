@@ -138,10 +138,11 @@ void ln_package_info(const ln_package *m, ln_info *info) {
     memcpy(info->path, m->path, sizeof info->path);
     memcpy(info->model_type, s->model_type, sizeof info->model_type);
     memcpy(info->dtype, names[s->dtype], strlen(names[s->dtype]));
-    info->n_layers = s->L, info->n_heads = s->H, info->n_kv_heads = s->K, info->head_dim = s->E;
-    info->width = s->D, info->ffn_width = s->F, info->vocab_size = s->V, info->n_ctx_max = s->n_ctx;
-    for (int c = 0; c < s->n_window_groups; c++)
-        info->window = LN_MAX(info->window, s->window_groups[c].window);
+    const ln_attn_spec *a = ln_attn_of(s, 0); /* of the first layer */
+    info->n_layers = s->L, info->n_heads = a->H, info->n_kv_heads = a->K, info->head_dim = a->E;
+    info->width = s->D, info->ffn_width = ln_ffn_of(s, 0)->F, info->vocab_size = s->V,
+    info->n_ctx_max = s->n_ctx;
+    for (int l = 0; l < s->L; l++) info->window = LN_MAX(info->window, ln_attn_of(s, l)->window);
     info->tied = s->tied;
     info->has_template = m->has_template;
     info->has_reasoning = m->delims != NULL;

@@ -42,7 +42,7 @@ bool ln_run_adapts(const ln_run *r, size_t weight) { return r->lora && r->lora[w
 
 static ln_status put(const ln_run *r, const ln_p_lora *p, int slot, int64_t offset, const void *from,
                      size_t bytes, ln_error *err) {
-    char *to = (char *)r->adapters + slot * p->slot_bytes + p->at + offset;
+    char *to = (char *)r->states[LN_STATE_ADAPTERS] + slot * p->slot_bytes + p->at + offset;
     return bytes ? r->ops->copy(r->queue, to, from, bytes, LN_COPY_IN, err) : LN_OK;
 }
 

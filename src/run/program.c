@@ -37,7 +37,7 @@ ln_status ln_run_open_device(const ln_run_options *opt, const ln_device_ops **op
  * long prefix for example. */
 static int64_t max_changes(const ln_run *r) {
     int64_t width = 0;
-    for (int c = 0; c < r->kv.n_groups; c++) width += r->kv.pages_per_block[c];
+    for (int c = 0; c < r->kv.n_groups; c++) width += r->kv.groups[c].pages_per_block;
     return width * (2 * (int64_t)r->opt.n_seqs + r->opt.n_chunk / r->opt.page_len);
 }
 static ln_bounds bounds_of(const ln_run_options *o) {
@@ -183,7 +183,7 @@ static ln_status bind(const ln_run *r, ln_program *p, void *temp, ln_exec **out,
     ln_device_weights_bind(r->resident, p);
     for (int i = 0; i < p->n_values; i++) {
         ln_pvalue *v = &p->values[i];
-        if (v->kind == LN_KIND_STATE) v->data = v->slot == 0 ? r->pool : r->adapters;
+        if (v->kind == LN_KIND_STATE) v->data = r->states[v->slot];
     }
     return r->ops->prepare(r->queue, p, temp, out, err);
 }
@@ -216,10 +216,11 @@ ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_we
     r->weight_cache = weight_cache;
     r->pool_bytes = r->sizes.kv_bytes;
     r->temp_bytes = r->sizes.temp_bytes;
-    LN_GO(r->ops->alloc(r->dev, r->pool_bytes, r->sizes.ready_bytes, &r->pool, err));
+    LN_GO(r->ops->alloc(r->dev, r->pool_bytes, r->sizes.ready_bytes, &r->states[LN_STATE_PAGES], err));
     LN_GO(r->ops->alloc(r->dev, r->temp_bytes, r->temp_bytes, &r->temp, err));
     if (r->lora)
-        LN_GO(r->ops->alloc(r->dev, r->sizes.adapter_bytes, r->sizes.adapter_bytes, &r->adapters, err));
+        LN_GO(r->ops->alloc(r->dev, r->sizes.adapter_bytes, r->sizes.adapter_bytes,
+                            &r->states[LN_STATE_ADAPTERS], err));
     LN_GO(ln_weight_cache_acquire(weight_cache, w, opt, &r->resident, err));
     const ln_bounds b = bounds_of(opt);
     LN_GO(new_step(r, &b, &r->whole.step, err));
@@ -253,8 +254,9 @@ void ln_run_close(ln_run **run) {
     if (!r) return;
     close_headless(r);
     if (r->whole.exec) r->ops->release(&r->whole.exec);
-    if (r->pool) r->ops->free(r->dev, r->pool, r->pool_bytes);
-    if (r->adapters) r->ops->free(r->dev, r->adapters, r->sizes.adapter_bytes);
+    if (r->states[LN_STATE_PAGES]) r->ops->free(r->dev, r->states[LN_STATE_PAGES], r->pool_bytes);
+    if (r->states[LN_STATE_ADAPTERS])
+        r->ops->free(r->dev, r->states[LN_STATE_ADAPTERS], r->sizes.adapter_bytes);
     if (r->temp) r->ops->free(r->dev, r->temp, r->temp_bytes);
     if (r->queue) r->ops->queue_close(&r->queue);
     ln_device_release(&r->dev);
@@ -385,7 +387,7 @@ static void apply_changes(ln_run *r) {
 }
 
 void ln_run_set_pages(ln_run *r, int slot, int c, int64_t first, const int32_t *pages, int64_t n) {
-    const int64_t at = (int64_t)slot * r->sizes.n_blocks * r->kv.pages_per_block[c] + first;
+    const int64_t at = (int64_t)slot * r->sizes.n_blocks * r->kv.groups[c].pages_per_block + first;
     ln_step_block *s = r->step;
     for (int64_t i = 0; i < n && r->lost.code == LN_OK; i++) {
         if (s->n_changes >= r->cap_changes) apply_changes(r);

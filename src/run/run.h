@@ -9,7 +9,7 @@
 
 #include "../base/thread_pool.h"
 #include "../device/registry.h"
-#include "../graph/kv_pool.h"
+#include "../graph/state_pool.h"
 #include "../model/spec.h"
 
 #include <pthread.h>
@@ -113,9 +113,10 @@ typedef struct ln_run_sizes {
     /* Of a device with memory of its own, in bytes: what it has, and what is free of it; 0: it is the host's.
      * Weights, KV pages, temporaries and scratch are in its memory then. */
     uint64_t device_total, device_free;
-    int n_blocks;  /* entries of a sequence's page table: ceil(n_ctx / page_len) */
-    int blocks[2]; /* maximum of a sequence's resident blocks, by window group */
-    int pages_per_block[2];
+    int n_blocks; /* entries of a sequence's page table: ceil(n_ctx / page_len) */
+    int n_groups; /* of layers with one kind of state: groups, and the most resident blocks of a sequence */
+    ln_state_group groups[LN_STATE_GROUPS];
+    int blocks[LN_STATE_GROUPS];
 } ln_run_sizes;
 
 /* A prepared program and the block of its steps, whose offsets depend on the program's bounds. */
@@ -142,10 +143,11 @@ typedef struct ln_run {
     ln_queue *queue;
     ln_dev_info info;
     ln_arena arena;
-    ln_kv_pool kv;
+    ln_state_pool kv;
     ln_weight_cache *weight_cache;
     const ln_device_weights *resident;
-    void *pool, *temp, *adapters;
+    void *temp,
+        *states[LN_STATES]; /* by LN_STATE_*, in the memory of the device; NULL: the programs have none */
     size_t pool_bytes, temp_bytes;
     ln_p_lora *lora;       /* [weights->n] place of a matrix in the pool of adapters; NULL: there is none */
     ln_run_part whole;     /* the program of the whole model */
@@ -211,18 +213,18 @@ ln_status ln_run_set_rows(ln_run *r, ln_v value, int64_t row, int64_t n, const f
 /* Returns the cost of a step, summed over its nodes: see ln_cost_fn. */
 ln_cost ln_run_cost(const ln_run *r, const ln_bounds *live, int64_t depth);
 
-/* Sets entries first .. first + n - 1 of the page table of window group c in a slot, counted in pages: entry
+/* Sets entries first .. first + n - 1 of the page table of group c in a slot, counted in pages: entry
  * block * pages_per_block[c] + k. The device has them before the next step's program runs. */
 void ln_run_set_pages(ln_run *r, int slot, int c, int64_t first, const int32_t *pages, int64_t n);
-/* ---- kv_pool.c ---- */
+/* ---- state_pool.c ---- */
 /* Sets r->kv and the sizes of the pool, with an open device. LN_EINVALID: a page is too large; LN_EUSAGE,
- * LN_EMEMORY: n_ctx is too large for any pool. */
+ * LN_EMEMORY: n_ctx is too large for any pool; LN_EUNSUPPORTED: too many groups. */
 ln_status ln_run_make_pool(ln_run *r, ln_error *err);
 /* Zeroes a KV page, which its index in the pool names. */
 ln_status ln_run_zero_page(ln_run *r, int64_t page, ln_error *err);
-/* Copies the keys and values of the first n positions of KV page `from` to page `to`, which may be the same;
- * the other positions become zero, so that nothing of another text stays in them. */
-ln_status ln_run_copy_page(ln_run *r, int64_t to, int64_t from, int64_t n, ln_error *err);
+/* Copies the keys and values of the first n positions of a group's page `from` to page `to`, which may be the
+ * same; the other positions become zero, so that nothing of another text stays in them. */
+ln_status ln_run_copy_page(ln_run *r, int group, int64_t to, int64_t from, int64_t n, ln_error *err);
 /* Downloads one layer's keys in a page as f32 [K, E, page_len], and its values as f32 [K, page_len, E]; NULL:
  * not these. */
 ln_status ln_run_read_page(ln_run *r, int layer, int64_t page, float *keys, float *values, ln_error *err);

@@ -12,6 +12,7 @@ enum { ALIGN = 64, MODES = 2, EVALUATE = 0, TRAIN = 1 };
 typedef struct mode {
     ln_graph graph;
     ln_train_graph built;
+    ln_lora_graph lora;
     ln_v *grads; /* [n_params] in the graph's arena */
     ln_lowering lowering;
     ln_program program;
@@ -49,14 +50,18 @@ static ln_status build_mode(ln_train_program *p, int which, int n_recompute, ln_
     ln_lora lora = p->opt.lora;
     if (which == EVALUATE) lora.dropout = 0;
     ln_graph_open(&m->graph);
-    LN_TRY(ln_decoder_build_train(&m->graph, p->spec, p->weights, &lora, &m->built, err));
+    ln_lora_training adapters;
+    LN_TRY(ln_lora_targets(&lora, p->weights, p->spec, &m->graph.arena, &adapters, err));
+    LN_TRY(ln_decoder_build_train(&m->graph, p->spec, p->weights, &m->built, err));
+    LN_TRY(ln_graph_adapt_training(&m->graph, &adapters, LN_TRAIN_SAMPLES, &m->lora, err));
+    LN_TRY(ln_graph_check(&m->graph, "adapt", err));
     ln_g_output(&m->graph, m->built.loss);
     if (which == EVALUATE) return LN_OK;
-    const size_t n = 2 * (size_t)m->built.n_modules;
+    const size_t n = 2 * (size_t)m->lora.n_modules;
     ln_v *wrt = ln_arena_alloc(&m->graph.arena, (n + 1) * sizeof *wrt);
     m->grads = ln_arena_alloc(&m->graph.arena, (n + 1) * sizeof *m->grads);
     if (!wrt || !m->grads) return LN_OOM(err, "gradients");
-    for (size_t i = 0; i < n; i++) wrt[i] = i % 2 ? m->built.modules[i / 2].b : m->built.modules[i / 2].a;
+    for (size_t i = 0; i < n; i++) wrt[i] = i % 2 ? m->lora.modules[i / 2].b : m->lora.modules[i / 2].a;
     const size_t n_forward = m->graph.n_nodes;
     const ln_v weights = ln_g_load(&m->graph, "loss.weights", m->built.weights);
     LN_TRY(ln_graph_grad(&m->graph, m->built.loss, weights, wrt, n, m->grads, err));
@@ -91,7 +96,7 @@ static size_t aligned(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN
 /* Describes parameter i of the list, whose offset in `bound` is *at, and moves that. */
 static void describe_param(ln_train_program *p, size_t i, size_t *at) {
     const ln_lora *lora = &p->opt.lora;
-    const ln_weight *w = &p->weights->items[p->modes[TRAIN].built.modules[i / 2].weight];
+    const ln_weight *w = &p->weights->items[p->modes[TRAIN].lora.modules[i / 2].weight];
     ln_train_param *x = &p->params[i];
     char name[160];
     ln_weight_name(name, w->slot, w->layer);
@@ -112,7 +117,7 @@ static ln_status take_sizes(ln_train_program *p, ln_error *err) {
     const ln_bounds *b = &p->bounds;
     size_t at = 0;
     uint64_t copies;
-    p->n_params = 2 * (size_t)p->modes[TRAIN].built.n_modules;
+    p->n_params = 2 * (size_t)p->modes[TRAIN].lora.n_modules;
     p->params = ln_zalloc(p->n_params, sizeof *p->params);
     p->offsets = ln_zalloc(p->n_params, sizeof *p->offsets);
     if (!p->params || !p->offsets) return LN_OOM(err, "the list of parameters");

@@ -226,7 +226,7 @@ static void fill_info(train_trainer *t) {
     for (size_t i = 0; i < t->n_train; i++) f->n_targets += t->data.samples[t->train_rows[i]].n_counted;
     f->samples_per_step = (int)t->per_step;
     f->n_steps = t->how.steps ? t->how.steps : (t->how.epochs * n + per_step - 1) / per_step;
-    f->n_matrices = ln_lora_count(&t->m->spec, &t->m->weights, &t->program_options.lora);
+    f->n_matrices = (int)ln_lora_count(&t->program_options.lora, &t->m->weights);
 }
 
 /* Finds the checkpoint of a run that is to be resumed. */

@@ -15,10 +15,11 @@ static void leaf_of(int slot, char out[32]) {
     (void)snprintf(out, 32, "%.*s", (int)(end - from), from);
 }
 
-/* Whether the matrices of a slot can be trained in this model: those of the layers. */
+/* Whether the matrices of a slot can be trained in this model: those of the layers, if any layer has one. */
 static bool trainable(const ln_spec *s, int slot) {
-    return (ln_slot_rows[slot].flags & LN_WF_LORA) && (ln_slot_rows[slot].flags & LN_WF_LAYER) &&
-           ln_slot_wanted(s, slot);
+    bool any = false;
+    for (int l = 0; l < s->L; l++) any = any || ln_slot_wanted(s, slot, l);
+    return any && (ln_slot_rows[slot].flags & LN_WF_LORA);
 }
 
 static ln_status add_target(const ln_spec *s, const char *name, size_t n, ln_lora *out, ln_error *err) {

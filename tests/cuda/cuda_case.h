@@ -8,7 +8,7 @@
 #include "../common.h"
 #include "device/registry.h"
 #include "graph/graph.h"
-#include "graph/kv_pool.h"
+#include "graph/state_pool.h"
 
 enum { CASE_WEIGHTS = 8, GUARD = 4096 };
 
@@ -91,7 +91,7 @@ typedef struct cuda_case {
     ln_bounds bounds;
     case_weight *weights;
     int n_weights;
-    const ln_kv_pool *kv; /* NULL: no pages */
+    const ln_state_pool *kv; /* NULL: no pages */
     int n_pages, n_slots, n_blocks;
     const void *state; /* [state_bytes] of the only state, where it is no pool of pages; NULL: none */
     size_t state_bytes;

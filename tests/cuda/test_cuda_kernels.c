@@ -227,7 +227,7 @@ static void normalised_products(void **state) {
 typedef struct attention_case {
     int H, K, E, page_len, window;
     ln_dtype dtype;
-    ln_kv_pool kv;
+    ln_state_pool kv;
     int32_t zero;
 } attention_case;
 
@@ -239,7 +239,7 @@ static void build_attention(ln_graph *g, const void *user) {
                         .page_len = c->page_len,
                         .dtype = c->dtype,
                         .page_bytes = c->kv.page_bytes,
-                        .layer_bytes = c->kv.layer_bytes};
+                        .layer_bytes = c->kv.groups[0].layer_bytes};
     const ln_p_attn p = {.kv = kv, .n_heads = c->H, .scale = 0.7f, .window = c->window};
     const ln_v q = ln_g_embed(g, "q", ln_g_weight(g, "tq", LN_F32, 0, V, c->H * c->E), 1),
                k = ln_g_embed(g, "k", ln_g_weight(g, "tk", LN_F32, 1, V, c->K * c->E), 1),
@@ -291,17 +291,21 @@ static void open_attention(attention_side *s, const ln_device_ops *ops, const si
     const int64_t bytes = (ops->kv_bytes(dev, &job) + 63) / 64 * 64;
     ops->close(&dev);
     s->c = *c;
-    s->c.kv = (ln_kv_pool){.size = sizeof s->c.kv,
-                           .page_len = c->page_len,
-                           .n_groups = 1,
-                           .layers_per_page = 1,
-                           .pages_per_block = {1},
-                           .dtype = c->dtype,
-                           .page_bytes = bytes,
-                           .layer_bytes = bytes,
-                           .window_group = &s->c.zero,
-                           .page_in_block = &s->c.zero,
-                           .layer_in_page = &s->c.zero};
+    const ln_state_group group = {.n_layers = 1,
+                                  .layers_per_page = 1,
+                                  .pages_per_block = 1,
+                                  .n_kv_heads = c->K,
+                                  .head_dim = c->E,
+                                  .dtype = c->dtype,
+                                  .layer_bytes = bytes};
+    s->c.kv = (ln_state_pool){.size = sizeof s->c.kv,
+                              .page_len = c->page_len,
+                              .n_groups = 1,
+                              .page_bytes = bytes,
+                              .groups = {group},
+                              .group = &s->c.zero,
+                              .page_in_block = &s->c.zero,
+                              .layer_in_page = &s->c.zero};
     const cuda_case k = {.build = build_attention,
                          .user = &s->c,
                          .policy = c->dtype == LN_BF16 ? LN_POLICY_FAST : LN_POLICY_EXACT,

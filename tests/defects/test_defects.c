@@ -141,7 +141,7 @@ static void b4_bf16_keys_under_f32_scores(void **s) {
     for (size_t i = 0; i < LN_COUNT(names); i++) {
         double dev;
         opened o = open_model(names[i], LN_FAST, 2, false);
-        assert_int_equal(o.e->run->kv.dtype, LN_BF16);
+        assert_int_equal(o.e->run->kv.groups[0].dtype, LN_BF16);
         double worst = worst_logit(&o, &dev);
         if (worst > 0.08 * dev) fail_msg("%s: logits off by %g of %g", names[i], worst, dev);
         close_model(&o);
@@ -249,7 +249,7 @@ static void b10_heads_that_the_file_omits(void **s) {
     ln_spec spec;
     OK(ln_config_open(&config, c.dir, err));
     OK(ln_spec_open(&spec, &config, err));
-    assert_true(spec.H == 8 && spec.K == 4 && spec.E == 256);
+    assert_true(spec.attn[0].H == 8 && spec.attn[0].K == 4 && spec.attn[0].E == 256);
     ln_spec_close(&spec);
     ln_config_close(&config);
     copy_gone(&c);

@@ -361,69 +361,6 @@ static void failures(void **state) {
     sim_end(&s);
 }
 
-/* Fixed-size state: a prefix ends where there is a snapshot, which goes with its block. */
-static void snapshots(void **state) {
-    (void)state;
-    ln_kv_options o = plain;
-    o.n_states = 2;
-    sim_open(&s, &o);
-    part_at(64);
-    ln_seq *q = sim_admit(&s, a, 30, 30, 0, 0);
-    assert_int_equal(ln_kv_first_state(s.kv, q), -1);
-    sim_step(&s, q, a, 6);
-    sim_step(&s, q, a + 6, 2);
-    assert_int_equal(ln_kv_snapshot(s.kv, q), 0);
-    sim_step(&s, q, a + 8, 8);
-    assert_int_equal(ln_kv_snapshot(s.kv, q), 1);
-    sim_step(&s, q, a + 16, 8);
-    assert_int_equal(ln_kv_snapshot(s.kv, q), -1); /* none is left */
-    sim_close(&s, q);
-    static const int64_t want[][2] = {{30, 16}, {17, 16}, {16, 8}, {9, 8}, {8, 0}};
-    for (size_t i = 0; i < LN_COUNT(want); i++) {
-        q = sim_admit(&s, a, want[i][0], 30, 0, 0);
-        assert_int_equal(q->n_cached, want[i][1]);
-        assert_int_equal(ln_kv_first_state(s.kv, q), want[i][1] / 8 - 1);
-        sim_close(&s, q);
-    }
-    ln_kv_clear(s.kv);
-    assert_int_equal(s.kv->n_free_states, 2);
-    sim_end(&s);
-}
-
-/* Snapshots within a block: of a block that is filled afterwards, and of the last one. A block keeps the one
- * that is after most of its tokens; a longer text takes it over. */
-static void snapshots_within_blocks(void **state) {
-    (void)state;
-    ln_kv_options o = plain;
-    o.n_states = 3;
-    sim_open(&s, &o);
-    part_at(10);
-    ln_seq *q = sim_admit(&s, a, 30, 30, 0, 0);
-    sim_step(&s, q, a, 6);
-    assert_int_equal(ln_kv_snapshot(s.kv, q), 0);
-    sim_step(&s, q, a + 6, 4);
-    assert_int_equal(ln_kv_snapshot(s.kv, q), 1);
-    sim_close(&s, q); /* the last block has two tokens */
-    static const int64_t want[][2] = {{30, 10}, {11, 10}, {10, 6}, {7, 6}, {6, 0}};
-    for (size_t i = 0; i < LN_COUNT(want); i++) {
-        q = sim_admit(&s, a, want[i][0], 30, 0, 0);
-        assert_int_equal(q->n_cached, want[i][1]);
-        assert_int_equal(ln_kv_first_state(s.kv, q), want[i][1] == 10 ? 1 : want[i][1] == 6 ? 0 : -1);
-        sim_close(&s, q);
-    }
-    q = sim_admit(&s, a, 11, 11, 0, 0); /* a longer text in the place of the last block */
-    sim_step(&s, q, a + 10, 1);
-    assert_int_equal(ln_kv_snapshot(s.kv, q), 2);
-    assert_int_equal(s.kv->n_free_states, 0);
-    sim_close(&s, q);
-    assert_int_equal(s.kv->n_free_states, 1); /* the block keeps one */
-    q = sim_admit(&s, a, 30, 30, 0, 0);
-    assert_int_equal(q->n_cached, 11);
-    assert_int_equal(ln_kv_first_state(s.kv, q), 2);
-    sim_close(&s, q);
-    sim_end(&s);
-}
-
 /* A text that ends within a block, of which a longer text has left all but the pages of its windows. */
 static void behind_a_longer_block(void **state) {
     (void)state;
@@ -448,8 +385,9 @@ static void behind_a_longer_block(void **state) {
 /* Pages that are held for a file stay as they are, whatever else runs, and their commitment is counted. */
 static void held_for_a_file(void **state) {
     (void)state;
-    static int32_t table[LN_KV_GROUPS][SIM_ENTRIES];
-    int32_t *const pages[] = {table[0], table[1]};
+    static int32_t table[LN_STATE_GROUPS][SIM_ENTRIES];
+    int32_t *pages[LN_STATE_GROUPS];
+    for (int c = 0; c < LN_STATE_GROUPS; c++) pages[c] = table[c];
     int64_t rope;
     ln_seq *held;
     sim_open(&s, &plain);
@@ -515,8 +453,6 @@ int main(void) {
                                        cmocka_unit_test(admission),
                                        cmocka_unit_test(taken_over),
                                        cmocka_unit_test(failures),
-                                       cmocka_unit_test(snapshots),
-                                       cmocka_unit_test(snapshots_within_blocks),
                                        cmocka_unit_test(behind_a_longer_block),
                                        cmocka_unit_test(held_for_a_file),
                                        cmocka_unit_test(cutting)};

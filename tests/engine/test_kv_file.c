@@ -157,7 +157,7 @@ static void parts_of_texts(void **state) {
         (void)snprintf(name, sizeof name, "keys.%d", l);
         const ln_tensor *k = ln_tensors_find(&t, name);
         assert_non_null(k);
-        const bool has_window = a.m->spec.window_groups[a.m->spec.layers[l].window_group].window > 0;
+        const bool has_window = ln_attn_of(&a.m->spec, l)->window > 0;
         assert_int_equal(k->dims[0],
                          has_window ? N_IDS - 128 : N_IDS); /* from block (150 - 16 + 1) / 64 on */
         windowed += has_window;

@@ -15,11 +15,9 @@ static int64_t pick(int64_t n) { return (int64_t)(test_random(&seed) % (uint64_t
 /* Texts that prompts are made from, so that they begin alike; the prompts of the open sequences. */
 static int32_t texts[TEXTS][LONGEST], prompts[SIM_SEQS][LONGEST];
 /* How often things happened that the schedules are about. */
-static int64_t n_shared, n_partial, n_taken_over, n_refused, n_windows, n_joined, n_less, n_states, n_held;
-/* The text that each snapshot is of. */
-static uint64_t snapshot_of[SIM_CTX];
+static int64_t n_shared, n_partial, n_taken_over, n_refused, n_windows, n_joined, n_less, n_held;
 static ln_seq *saved; /* pages that a file is written from */
-static uint64_t saved_pages[LN_KV_GROUPS][SIM_ENTRIES][SIM_LEN];
+static uint64_t saved_pages[LN_STATE_GROUPS][SIM_ENTRIES][SIM_LEN];
 
 /* ---- the naive model ---- */
 
@@ -77,10 +75,6 @@ static int64_t longest(const int32_t *ids, int64_t n, uint64_t adapter, int64_t 
                     if (w > 0 && end <= p - w + 1) continue; /* below the window of position p */
                     all = all && kv->nodes[t.nodes[b]].held[c] >= LN_MIN(end, p) - b * kv->o.page_len;
                 }
-            const ln_kv_node *last = &kv->nodes[t.nodes[(p - 1) / kv->o.page_len]];
-            if (kv->o.n_states > 0)
-                all =
-                    all && last->state >= 0 && last->state_n == p - (p - 1) / kv->o.page_len * kv->o.page_len;
             if (all) best = p;
         }
     }
@@ -252,16 +246,7 @@ static void open_one(void) {
     n_windows += strcmp(s.seqs[slot]->cache_miss_reason, "window") == 0;
     assert_int_equal(s.seqs[slot]->n, want);
     assert_int_equal(s.seqs[slot]->n_cached, want);
-    const int32_t state = ln_kv_first_state(s.kv, s.seqs[slot]);
-    assert_int_equal(state >= 0, o->n_states > 0 && want > 0);
-    if (state >= 0) assert_true(snapshot_of[state] == path_of(s.seqs[slot]));
     sim_check(&s, s.seqs[slot]);
-}
-
-static void take_snapshot(ln_seq *q) {
-    const int32_t state = ln_kv_snapshot(s.kv, q);
-    assert_true(state >= -1 && state < s.kv->o.n_states);
-    if (state >= 0) snapshot_of[state] = path_of(q), n_states++;
 }
 
 static void step_one(ln_seq *q) {
@@ -277,7 +262,6 @@ static void step_one(ln_seq *q) {
         return;
     }
     sim_step(&s, q, ids, n);
-    if (s.kv->o.n_states > 0 && pick(2)) take_snapshot(q);
     for (int64_t b = 0; b < q->n_registered; b++)
         n_joined += s.kv->refs[q->tables[0][b * s.kv->o.pages_per_block[0]] < 0
                                    ? 0
@@ -287,8 +271,9 @@ static void step_one(ln_seq *q) {
 /* Holds the pages of a text that is kept, as ln_seq_save does, or lets them go: nobody wrote to them. */
 static void save_or_not(void) {
     const ln_kv_options *o = &s.kv->o;
-    static int32_t table[LN_KV_GROUPS][SIM_ENTRIES];
-    int32_t *const pages[] = {table[0], table[1]};
+    static int32_t table[LN_STATE_GROUPS][SIM_ENTRIES];
+    int32_t *pages[LN_STATE_GROUPS];
+    for (int c = 0; c < LN_STATE_GROUPS; c++) pages[c] = table[c];
     if (saved) {
         for (int c = 0; c < o->n_groups; c++)
             for (int64_t i = saved->low[c] * o->pages_per_block[c];
@@ -396,10 +381,9 @@ static void random_schedules(void **state) {
          .page_len = 8,
          .n_chunk = 5,
          .n_seqs = 4,
-         .n_groups = 2,
-         .n_states = 12,
-         .window = {0, 9},
-         .pages_per_block = {1, 1}}}; /* fixed-size state too */
+         .n_groups = 4,
+         .window = {0, 9, 0, 17},
+         .pages_per_block = {1, 1, 2, 1}}};
     for (size_t i = 0; i < LN_COUNT(of); i++) {
         ln_kv_options o = of[i];
         o.n_ctx = LONGEST;
@@ -415,13 +399,12 @@ static void random_schedules(void **state) {
         n_taken_over += s.in_place;
     }
     assert_true(n_shared > 0 && n_partial > 0 && n_taken_over > 0 && n_refused > 0 && n_windows > 0 &&
-                n_joined > 0 && n_less > 0 && n_states > 0 && n_held > 0);
+                n_joined > 0 && n_less > 0 && n_held > 0);
     print_message("  shared %lld, partial %lld, taken over %lld, refused %lld, windows %lld, joined %lld, "
                   "fewer "
-                  "positions held %lld, snapshots %lld, saved %lld\n",
+                  "positions held %lld, saved %lld\n",
                   (long long)n_shared, (long long)n_partial, (long long)n_taken_over, (long long)n_refused,
-                  (long long)n_windows, (long long)n_joined, (long long)n_less, (long long)n_states,
-                  (long long)n_held);
+                  (long long)n_windows, (long long)n_joined, (long long)n_less, (long long)n_held);
 }
 
 int main(int argc, char **argv) {

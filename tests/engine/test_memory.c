@@ -102,10 +102,9 @@ static void test_pages(void **s) {
     ln_run_options r = test_options(m, LN_DEVICE_REF, 1, 8, 2);
     r.page_len = 32;
     OK(ln_eng_open_with(&e, m, &r, err));
-    const ln_spec *sp = &m->spec;
-    int windowed = sp->window_groups[0].window ? 0 : 1;
-    assert_int_equal(sp->n_window_groups, 2);
-    assert_int_equal(sp->window_groups[windowed].window, 16);
+    int windowed = e->run->kv.groups[0].window ? 0 : 1;
+    assert_int_equal(e->run->kv.n_groups, 2);
+    assert_int_equal(e->run->kv.groups[windowed].window, 16);
     int32_t ids[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     int64_t most = LN_MIN(r.n_ctx, 200) / 8;
     ln_seq *seqs[2];
@@ -117,7 +116,7 @@ static void test_pages(void **s) {
             int resident[2] = {0, 0};
             for (int c = 0; c < 2; c++)
                 for (int b = 0; b < (most * 8 + 31) / 32; b++)
-                    resident[c] += seqs[q]->tables[c][b * e->run->kv.pages_per_block[c]] >= 0;
+                    resident[c] += seqs[q]->tables[c][b * e->run->kv.groups[c].pages_per_block] >= 0;
             assert_int_equal(resident[1 - windowed], (seqs[q]->n + 31) / 32);
             assert_true(resident[windowed] <= e->run->sizes.blocks[windowed]);
             assert_true(resident[windowed] <= 2); /* 16 + 8 positions touch two pages of 32 positions at
@@ -152,9 +151,10 @@ static void test_what_is_faulted_in(void **s) {
         assert_int_equal(e->run->opt.n_prefault, of[i].n_prefault ? of[i].n_prefault : e->run->opt.n_ctx);
         if (of[i].n_prefault)
             assert_int_equal(z->ready_bytes,
-                             e->run->kv.page_bytes * e->run->kv.pages_per_block[0]); /* one KV block */
+                             e->run->kv.page_bytes * e->run->kv.groups[0].pages_per_block); /* one KV block */
         else assert_int_equal(z->ready_bytes, z->kv_bytes);
-        assert_true(z->kv_bytes > (uint64_t)e->run->kv.page_bytes * (uint64_t)e->run->kv.pages_per_block[0]);
+        assert_true(z->kv_bytes >
+                    (uint64_t)e->run->kv.page_bytes * (uint64_t)e->run->kv.groups[0].pages_per_block);
         int32_t ids[200];
         for (int t = 0; t < 200; t++) ids[t] = 1 + t;
         OK(ln_eng_prefill(e, test_seq(e, 200, 200), ids, 200, true, err));

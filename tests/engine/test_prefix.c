@@ -147,7 +147,7 @@ static void same_bits(const char *name, ln_numerics numerics) {
     OK(ln_package_open(&model, name, &(ln_options){0}, err));
     V = model->spec.V;
     assert_true(V <= MOST_VOCAB);
-    assert_int_equal(model->spec.window_groups[0].window == 0, model->spec.window_groups[1].window != 0);
+    assert_int_equal(model->spec.attn[0].window == 0, model->spec.attn[1].window != 0);
     for (size_t k = 0; k < LN_COUNT(windows); k++) {
         seed = 5 + k;
         for (int t = 0; t < TEXTS; t++) {
@@ -155,7 +155,7 @@ static void same_bits(const char *name, ln_numerics numerics) {
             for (int64_t i = 0; i < CTX; i++) texts[t][i] = i < same ? texts[t - 1][i] : (int32_t)pick(V);
         }
         for (int c = 0; c < 2; c++)
-            if (model->spec.window_groups[c].window) model->spec.window_groups[c].window = windows[k];
+            if (model->spec.attn[c].window) model->spec.attn[c].window = windows[k];
         schedule(LN_DEVICE_AUTO, numerics, fewer(250, 40));
         schedule(LN_DEVICE_REF, numerics, fewer(40, 10));
     }
@@ -173,7 +173,7 @@ static float number(int64_t h, int64_t e, int64_t t, bool value) {
 }
 /* Writes keys or values of n positions to x, in the order of a page; behind them NaN, or zeros. */
 static void numbers(const ln_run *r, int64_t n, bool value, float behind, float *x) {
-    const int64_t K = r->spec->K, E = r->spec->E, len = r->kv.page_len;
+    const int64_t K = r->kv.groups[0].n_kv_heads, E = r->kv.groups[0].head_dim, len = r->kv.page_len;
     for (int64_t h = 0; h < K; h++)
         for (int64_t e = 0; e < E; e++)
             for (int64_t t = 0; t < len; t++)
@@ -186,7 +186,8 @@ static void check_copies(ln_eng *e) {
     enum { MOST = 4096 };
     static float in[2][MOST], want[2][MOST], got[2][MOST];
     ln_run *r = e->run;
-    const size_t bytes = (size_t)(r->spec->K * r->spec->E * r->kv.page_len) * sizeof(float);
+    const size_t bytes =
+        (size_t)(r->kv.groups[0].n_kv_heads * r->kv.groups[0].head_dim * r->kv.page_len) * sizeof(float);
     assert_true(bytes <= sizeof in[0]);
     for (int64_t n = 0; n <= r->kv.page_len; n++)
         for (int64_t to = 0; to < 2; to++) { /* to itself, to another page */
@@ -196,7 +197,7 @@ static void check_copies(ln_eng *e) {
             }
             for (int layer = 0; layer < r->spec->L; layer++)
                 OK(ln_run_write_page(r, layer, 0, in[0], in[1], err));
-            OK(ln_run_copy_page(r, to, 0, n, err));
+            OK(ln_run_copy_page(r, 0, to, 0, n, err));
             for (int layer = 0; layer < r->spec->L; layer++) {
                 OK(ln_run_read_page(r, layer, to, got[0], got[1], err));
                 for (int value = 0; value < 2; value++)

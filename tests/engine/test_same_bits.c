@@ -263,7 +263,7 @@ static void test_prefix(void **state) {
  * position keep their values. */
 static void poison_pages(ln_eng *e) {
     ln_run *r = e->run;
-    const size_t n = (size_t)(r->spec->K * r->spec->E * r->kv.page_len);
+    const size_t n = (size_t)(r->kv.groups[0].n_kv_heads * r->kv.groups[0].head_dim * r->kv.page_len);
     float *nans = malloc(n * sizeof *nans);
     for (size_t i = 0; i < n; i++) nans[i] = NAN;
     for (int64_t page = 0; page < r->sizes.n_pages; page++)

@@ -311,7 +311,7 @@ static void resize_pool(schedule *s) {
 /* Whether what a prompt may reuse depends on more than its tokens. */
 static bool is_special(const world *w) {
     const ln_spec *spec = &w->m->spec;
-    return ln_spec_rope_length(spec, 100) || spec->window_groups[0].window || spec->window_groups[1].window;
+    return ln_spec_rope_length(spec, 100) || spec->attn[0].window || spec->attn[spec->n_attn - 1].window;
 }
 
 static void open_schedule(schedule *s, uint64_t number) {

@@ -52,13 +52,15 @@ static void layout(void **state) {
 static void changes(void **state) {
     (void)state;
     enum { SLOTS = 3, BLOCKS = 5 };
-    const ln_kv_pool kv = {.size = sizeof kv, .n_groups = 2, .pages_per_block = {1, 4}};
+    const ln_state_pool kv = {
+        .size = sizeof kv, .n_groups = 2, .groups = {{.pages_per_block = 1}, {.pages_per_block = 4}}};
     const ln_bounds b = {4, 1, SLOTS};
     ln_host_queue q;
     ln_step view = {.n_rows = 77};
     OK(ln_host_queue_open(&q, &kv, SLOTS, BLOCKS, err));
     for (int c = 0; c < 2; c++)
-        for (int i = 0; i < SLOTS * BLOCKS * kv.pages_per_block[c]; i++) assert_int_equal(q.pages[c][i], -1);
+        for (int i = 0; i < SLOTS * BLOCKS * kv.groups[c].pages_per_block; i++)
+            assert_int_equal(q.pages[c][i], -1);
     ln_step_block *s = calloc(1, (size_t)ln_step_bytes(&b, 3));
     ln_step_init(s, &b, 3);
     ln_step_changes(s)[0] = (ln_page_change){1, 8, SLOTS * BLOCKS * 4 - 1};

@@ -40,7 +40,7 @@ static void spoil(void *user, int i, double seconds) {
             const ln_p_kv *kv = &n->p.kv;
             const int64_t block = ln_step_pos(now)[0] / kv->page_len;
             const int32_t *pages = wrong_engine->seqs[ln_step_slot(now)[0]]->tables[kv->window_group];
-            at = (char *)wrong_run->pool +
+            at = (char *)wrong_run->states[LN_STATE_PAGES] +
                  kv->page_bytes * pages[block * kv->pages_per_block + kv->page_in_block] +
                  kv->layer_bytes * kv->layer_in_page;
         }
@@ -276,14 +276,15 @@ static void costs_are_those_of_the_shapes(void **state) {
         int64_t T = prefill ? 64 : 1, depth = prefill ? 0 : 100;
         sums s = {0};
         OK(ln_eng_explain(e, prefill ? 0 : 1, depth, 2, on_cost, &s, &out, err));
-        double layer = 2.0 *
-                       ((double)p->D * p->E * (2 * p->H + 2 * p->K) + 3.0 * (double)p->D * (double)p->F) *
-                       (double)T;
+        const ln_attn_spec *a = ln_attn_of(p, 0);
+        const double F = (double)ln_ffn_of(p, 0)->F;
+        double layer =
+            2.0 * ((double)p->D * a->E * (2 * a->H + 2 * a->K) + 3.0 * (double)p->D * F) * (double)T;
         double pairs = (double)T * (double)depth + 0.5 * (double)(T * (T + 1));
-        double left_out = 2.0 * ((double)p->D * p->E * p->H + 3.0 * (double)p->D * (double)p->F) *
+        double left_out = 2.0 * ((double)p->D * a->E * a->H + 3.0 * (double)p->D * F) *
                           (double)(T - 1); /* ops after the last layer's attention run on one row only */
         double want =
-            p->L * (layer + 4.0 * p->H * p->E * pairs) - left_out + 2.0 * (double)p->D * (double)p->V;
+            p->L * (layer + 4.0 * a->H * a->E * pairs) - left_out + 2.0 * (double)p->D * (double)p->V;
         assert_true(s.flops == want);
         assert_true(s.n == out.n_nodes && out.n_rows == T && out.depth == depth && out.seconds > 0 &&
                     s.seconds > 0 && out.n_stages > 8);
@@ -292,7 +293,7 @@ static void costs_are_those_of_the_shapes(void **state) {
         ln_run_cost(e->run, &(ln_bounds){1, 1, 1}, 99); /* all weights once; the embedding table is the head,
                                                            and one row of it is read in addition */
     assert_true(c.weight_bytes == (double)models[0]->weights.bytes + 2.0 * (double)p->D);
-    assert_true(c.kv_bytes == 2.0 * p->L * p->K * p->E * 4 * 100);
+    assert_true(c.kv_bytes == 2.0 * p->L * p->attn[0].K * p->attn[0].E * 4 * 100);
     FAILS(LN_EUSAGE, "context", ln_eng_explain(e, 1, r.n_ctx, 1, on_cost, &(sums){0}, &out, err));
     FAILS(LN_EUSAGE, "ln_options.n_chunk", ln_eng_explain(e, 65, 0, 1, on_cost, &(sums){0}, &out, err));
     sums s = {.stop_at = 3};
@@ -311,8 +312,8 @@ static void windows_bound_the_cost(void **state) {
     OK(ln_eng_open_with(&e, models[1], &r, err));
     double want = 0;
     for (int l = 0; l < p->L; l++) {
-        int64_t w = p->window_groups[p->layers[l].window_group].window;
-        want += 2.0 * p->K * p->E * 2 * (double)(w ? LN_MIN(w, 300) : 300);
+        int64_t w = ln_attn_of(p, l)->window;
+        want += 2.0 * p->attn[0].K * p->attn[0].E * 2 * (double)(w ? LN_MIN(w, 300) : 300);
     }
     assert_true(ln_run_cost(e->run, &(ln_bounds){1, 1, 1}, 299).kv_bytes == want);
     ln_eng_close(&e);

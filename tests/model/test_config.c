@@ -26,9 +26,9 @@ static void add_rope(char *out, size_t cap, const ln_spec *s, const char *name, 
         (void)snprintf(out + n, cap - n, " %s=-", name);
         return;
     }
-    const ln_rope *r = &s->ropes[l->rope];
-    (void)snprintf(out + n, cap - n, " %s=%.4g/%.4g/%.4g", name, r->theta, (double)r->freqs[s->E / 4],
-                   (double)r->freqs[s->E / 2 - 1]);
+    const ln_rope *r = &s->ropes[s->attn[l->attn].rope];
+    (void)snprintf(out + n, cap - n, " %s=%.4g/%.4g/%.4g", name, r->theta, (double)r->freqs[r->n / 2],
+                   (double)r->freqs[r->n - 1]);
 }
 
 /* Writes the facts of a spec in the format of strips.h. */
@@ -37,7 +37,7 @@ static void describe(char *out, size_t cap, const ln_spec *s) {
     int sliding = 0, first = -1;
     int64_t window = 0;
     for (int l = s->L - 1; l >= 0; l--) {
-        int64_t w = s->window_groups[s->layers[l].window_group].window;
+        int64_t w = ln_attn_of(s, l)->window;
         if (w) window = w, sliding++, first = l, local = &s->layers[l];
         else full = &s->layers[l];
     }
@@ -45,11 +45,11 @@ static void describe(char *out, size_t cap, const ln_spec *s) {
                    "V=%lld D=%lld F=%lld L=%d H=%d K=%d E=%d ctx=%lld eps=%.4g act=%s scale=%.4g "
                    "bias=%d%d%d%d mlp=%d qk=%d post=%d off=%d es=%.4g "
                    "tied=%d window=%lld sliding=%d first=%d",
-                   (long long)s->V, (long long)s->D, (long long)s->F, s->L, s->H, s->K, s->E,
-                   (long long)s->n_ctx, s->eps, s->act == LN_ACT_SILU ? "silu" : "gelu",
-                   (double)s->attn_scale, s->q_bias, s->k_bias, s->v_bias, s->o_bias, s->mlp_bias, s->qk_norm,
-                   s->post_norms, (int)s->norm_offset, (double)s->embed_scale, s->tied, (long long)window,
-                   sliding, first);
+                   (long long)s->V, (long long)s->D, (long long)s->ffn[0].F, s->L, s->attn[0].H, s->attn[0].K,
+                   s->attn[0].E, (long long)s->n_ctx, s->eps, s->ffn[0].act == LN_ACT_SILU ? "silu" : "gelu",
+                   (double)s->attn[0].scale, s->attn[0].q_bias, s->attn[0].k_bias, s->attn[0].v_bias,
+                   s->attn[0].o_bias, s->ffn[0].bias, s->attn[0].qk_norm, s->post_norms, (int)s->norm_offset,
+                   (double)s->embed_scale, s->tied, (long long)window, sliding, first);
     add_rope(out, cap, s, "full", full);
     add_rope(out, cap, s, "local", local);
 }
@@ -368,7 +368,7 @@ static void ropes_of(const char *json, char *out, size_t cap) {
     for (int i = 0; i < s.n_ropes; i++) {
         size_t n = strlen(out);
         (void)snprintf(out + n, cap - n, "%s%.4g/%.4g", n ? " " : "", s.ropes[i].theta,
-                       (double)s.ropes[i].freqs[s.E / 4]);
+                       (double)s.ropes[i].freqs[s.ropes[i].n / 2]);
     }
     ln_spec_close(&s);
 }

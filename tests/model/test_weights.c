@@ -52,7 +52,8 @@ static void rename_to(draft *d, const char *name, const char *other) {
 
 /* Adds every tensor that the spec requires, under this prefix, without a head. */
 static void fill(draft *d, const ln_spec *s, const char *prefix) {
-    int64_t Q = (int64_t)s->H * s->E, P = (int64_t)s->K * s->E;
+    const ln_attn_spec *a = &s->attn[0];
+    const int64_t Q = (int64_t)a->H * a->E, P = (int64_t)a->K * a->E, F = s->ffn[0].F;
     char p[96];
     d->n = 0;
     add(d, prefix, "embed_tokens.weight", s->V, s->D);
@@ -65,18 +66,18 @@ static void fill(draft *d, const ln_spec *s, const char *prefix) {
         add(d, p, "self_attn.k_proj.weight", P, s->D);
         add(d, p, "self_attn.v_proj.weight", P, s->D);
         add(d, p, "self_attn.o_proj.weight", s->D, Q);
-        add(d, p, "mlp.gate_proj.weight", s->F, s->D);
-        add(d, p, "mlp.up_proj.weight", s->F, s->D);
-        add(d, p, "mlp.down_proj.weight", s->D, s->F);
-        if (s->q_bias)
+        add(d, p, "mlp.gate_proj.weight", F, s->D);
+        add(d, p, "mlp.up_proj.weight", F, s->D);
+        add(d, p, "mlp.down_proj.weight", s->D, F);
+        if (s->attn[0].q_bias)
             add(d, p, "self_attn.q_proj.bias", Q, 0), add(d, p, "self_attn.k_proj.bias", P, 0),
                 add(d, p, "self_attn.v_proj.bias", P, 0);
-        if (s->o_bias) add(d, p, "self_attn.o_proj.bias", s->D, 0);
-        if (s->mlp_bias)
-            add(d, p, "mlp.gate_proj.bias", s->F, 0), add(d, p, "mlp.up_proj.bias", s->F, 0),
+        if (a->o_bias) add(d, p, "self_attn.o_proj.bias", s->D, 0);
+        if (s->ffn[0].bias)
+            add(d, p, "mlp.gate_proj.bias", F, 0), add(d, p, "mlp.up_proj.bias", F, 0),
                 add(d, p, "mlp.down_proj.bias", s->D, 0);
-        if (s->qk_norm)
-            add(d, p, "self_attn.q_norm.weight", s->E, 0), add(d, p, "self_attn.k_norm.weight", s->E, 0);
+        if (s->attn[0].qk_norm)
+            add(d, p, "self_attn.q_norm.weight", a->E, 0), add(d, p, "self_attn.k_norm.weight", a->E, 0);
         if (s->post_norms)
             add(d, p, "pre_feedforward_layernorm.weight", s->D, 0),
                 add(d, p, "post_feedforward_layernorm.weight", s->D, 0);

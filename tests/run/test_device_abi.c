@@ -4,14 +4,14 @@
 #include "../common.h"
 #include "device/registry.h"
 #include "graph/graph.h"
-#include "graph/kv_pool.h"
+#include "graph/state_pool.h"
 #include "ops/ops.h"
 
 static const ln_device_ops *ops; /* the device under test */
 static ln_dev *dev;
 static ln_dev_info info;
 
-static ln_queue *new_queue(const ln_kv_pool *kv, int n_slots, int n_blocks) {
+static ln_queue *new_queue(const ln_state_pool *kv, int n_slots, int n_blocks) {
     ln_queue *q;
     const ln_queue_options o = {.size = sizeof o, .n_slots = n_slots, .n_blocks = n_blocks, .kv = kv};
     OK(ops->queue_open(dev, &o, &q, err));

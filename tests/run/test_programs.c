@@ -138,7 +138,7 @@ static void add_kernels(ln_str *record, const ln_run *r) {
             else if (n->op == LN_OP_CONVERT)
                 ln_str_addf(&line, " %s", format_name(ln_program_value(p, n->out[0])));
             else if (n->op == LN_OP_ATTN_PAGED)
-                ln_str_addf(&line, " %s", r->kv.dtype == LN_BF16 ? "bf16" : "f32");
+                ln_str_addf(&line, " %s", r->kv.groups[0].dtype == LN_BF16 ? "bf16" : "f32");
             ln_str_addf(&line, ": %s\n", ln_cpu_kernel_isa(isa, n->op, ln_node_variant(p, n)));
             add_once(record, &line);
             ln_str_free(&line);

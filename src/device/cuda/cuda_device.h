@@ -7,7 +7,7 @@
 #ifndef LN_CUDA_DEVICE_H
 #define LN_CUDA_DEVICE_H
 
-#include "../../graph/kv_pool.h"
+#include "../../graph/state_pool.h"
 #include "../../graph/program.h"
 #include "../../graph/step.h"
 #include "../device.h"
@@ -46,8 +46,8 @@ struct ln_dev {
 struct ln_queue {
     ln_dev *dev;
     cudaStream_t stream;
-    int32_t *pages[LN_MAX_WINDOW_GROUPS]; /* page tables, in device memory */
-    int32_t pages_per_block[LN_MAX_WINDOW_GROUPS];
+    int32_t *pages[LN_STATE_GROUPS]; /* page tables, in device memory */
+    int32_t pages_per_block[LN_STATE_GROUPS];
     int32_t n_blocks;
     uint64_t n_submitted, n_done; /* fences: of the last step, and of the last that was waited for */
 };

@@ -68,7 +68,7 @@ int gpu_pack_rows(void *stream, const gpu_packing *p);
 typedef struct gpu_step {
     const ln_step_block *head;
     const int32_t *ids, *pos, *seq, *adapter, *row0, *slot, *n_prompt, *out_rows;
-    int32_t *pages[LN_MAX_WINDOW_GROUPS];
+    int32_t *pages[LN_STATE_GROUPS];
     int32_t n_blocks;
 } gpu_step;
 

@@ -222,7 +222,7 @@ static void set_step(ln_exec *e) {
                          .n_prompt = (int32_t *)(void *)(at + s->n_prompt),
                          .out_rows = (int32_t *)(void *)(at + s->out_rows),
                          .n_blocks = q->n_blocks};
-    for (int c = 0; c < LN_MAX_WINDOW_GROUPS; c++) e->step.pages[c] = q->pages[c];
+    for (int c = 0; c < LN_STATE_GROUPS; c++) e->step.pages[c] = q->pages[c];
 }
 
 static ln_status take_memory(ln_exec *e, ln_error *err) {

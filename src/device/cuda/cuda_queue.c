@@ -14,20 +14,21 @@ void gpu_queue_close(ln_queue **queue) {
     *queue = NULL;
     (void)gpu_use(q->dev, NULL);
     if (q->stream) (void)cudaStreamSynchronize(q->stream);
-    for (int c = 0; c < LN_MAX_WINDOW_GROUPS; c++) (void)cudaFree(q->pages[c]);
+    for (int c = 0; c < LN_STATE_GROUPS; c++) (void)cudaFree(q->pages[c]);
     if (q->stream) (void)cudaStreamDestroy(q->stream);
     ln_free(q);
 }
 
 /* Allocates the page table of window group c, in which no entry has a page. */
-static ln_status open_table(ln_queue *q, int c, const ln_kv_pool *kv, int n_slots, ln_error *err) {
+static ln_status open_table(ln_queue *q, int c, const ln_state_pool *kv, int n_slots, ln_error *err) {
     size_t n = (size_t)n_slots * (size_t)q->n_blocks, bytes = 0;
     void *table = NULL;
-    if (!ln_mul_size(n, (size_t)kv->pages_per_block[c], &n) || !ln_mul_size(n, sizeof(int32_t), &bytes))
+    if (!ln_mul_size(n, (size_t)kv->groups[c].pages_per_block, &n) ||
+        !ln_mul_size(n, sizeof(int32_t), &bytes))
         return LN_OOM(err, "page tables");
     GPU_TRY(cudaMalloc(&table, LN_MAX(bytes, (size_t)1)), "allocating page tables");
     q->pages[c] = table;
-    q->pages_per_block[c] = kv->pages_per_block[c];
+    q->pages_per_block[c] = kv->groups[c].pages_per_block;
     GPU_TRY(cudaMemsetAsync(table, 0xff, bytes, q->stream), "allocating page tables");
     return LN_OK;
 }

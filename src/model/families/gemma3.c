@@ -73,7 +73,7 @@ static ln_status add_kind(ln_spec *s, const ln_config *c, const json_t *params, 
     LN_TRY(kind_params(c, params, scaling, kind, theta, &p, err));
     ln_status st = ln_rope_read(s, c, p, params, kind, &rule, err);
     json_decref(p);
-    return st == LN_OK ? ln_rope_add(s, &rule, err) : st;
+    return st == LN_OK ? ln_rope_add(s, &rule, s->attn[0].E, err) : st;
 }
 
 /* Warns of parameters directly in rope_parameters: besides the objects of the two layer kinds the reference
@@ -108,7 +108,7 @@ static ln_status read_ropes(ln_spec *s, const ln_config *c, const bool *sliding,
     if (st == LN_OK && some_sliding) st = add_kind(s, c, params, NULL, "sliding_attention", local, err);
     json_decref(params);
     json_decref(scaling);
-    for (int l = 0; l < s->L; l++) s->layers[l].rope = some_full && sliding[l];
+    for (int l = 0; l < s->L; l++) s->attn[s->layers[l].attn].rope = some_full && sliding[l];
     ln_rope_settle_context(s);
     return st;
 }
@@ -134,10 +134,11 @@ ln_status ln_family_gemma3(ln_spec *s, const ln_config *c, ln_error *err) {
     LN_TRY(ln_read_sizes(s, c, &sizes, err));
     LN_TRY(ln_read_act(s, c, "hidden_activation", "gelu_pytorch_tanh", err));
     LN_TRY(ln_config_int(c, "query_pre_attn_scalar", 256, 1, INT32_MAX, &scalar, err));
-    s->attn_scale = (float)(1.0 / sqrt((double)scalar));
+    ln_attn_spec *a = &s->attn[0];
+    a->scale = (float)(1.0 / sqrt((double)scalar));
     LN_TRY(ln_config_bool(c, "attention_bias", false, &bias, err));
-    s->q_bias = s->k_bias = s->v_bias = s->o_bias = bias;
-    s->qk_norm = s->post_norms = true;
+    a->q_bias = a->k_bias = a->v_bias = a->o_bias = bias;
+    a->qk_norm = s->post_norms = true;
     s->norm_offset = 1;
     s->embed_scale = (float)sqrt((double)s->D);
     ln_config top = *c;

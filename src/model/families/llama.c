@@ -62,8 +62,9 @@ ln_status ln_family_llama(ln_spec *s, const ln_config *c, ln_error *err) {
     LN_TRY(ln_read_sizes(s, c, &sizes, err));
     LN_TRY(ln_read_act(s, c, "hidden_act", "silu", err));
     LN_TRY(ln_config_bool(c, "attention_bias", false, &bias, err));
-    s->q_bias = s->k_bias = s->v_bias = s->o_bias = bias;
-    LN_TRY(ln_config_bool(c, "mlp_bias", false, &s->mlp_bias, err));
+    ln_attn_spec *a = &s->attn[0];
+    a->q_bias = a->k_bias = a->v_bias = a->o_bias = bias;
+    LN_TRY(ln_config_bool(c, "mlp_bias", false, &s->ffn[0].bias, err));
     LN_TRY(ln_config_bool(c, "tie_word_embeddings", false, &s->tied, err));
     LN_TRY(refuse_windows(s, c, err));
     LN_TRY(ln_set_layers(s, NULL, 0, err));

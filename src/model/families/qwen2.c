@@ -32,7 +32,7 @@ ln_status ln_family_qwen2(ln_spec *s, const ln_config *c, ln_error *err) {
                                    .null_head_dim = true};
     LN_TRY(ln_read_sizes(s, c, &sizes, err));
     LN_TRY(ln_read_act(s, c, "hidden_act", "silu", err));
-    s->q_bias = s->k_bias = s->v_bias = true;
+    s->attn[0].q_bias = s->attn[0].k_bias = s->attn[0].v_bias = true;
     LN_TRY(ln_config_bool(c, "tie_word_embeddings", false, &s->tied, err));
     LN_TRY(ln_read_qwen_layers(s, c, err));
     return ln_read_rope(s, c, err);

@@ -35,8 +35,9 @@ ln_status ln_family_qwen3(ln_spec *s, const ln_config *c, ln_error *err) {
     LN_TRY(ln_read_sizes(s, c, &sizes, err));
     LN_TRY(ln_read_act(s, c, "hidden_act", "silu", err));
     LN_TRY(ln_config_bool(c, "attention_bias", false, &bias, err));
-    s->q_bias = s->k_bias = s->v_bias = s->o_bias = bias;
-    s->qk_norm = true;
+    ln_attn_spec *a = &s->attn[0];
+    a->q_bias = a->k_bias = a->v_bias = a->o_bias = bias;
+    a->qk_norm = true;
     LN_TRY(ln_config_bool(c, "tie_word_embeddings", false, &s->tied, err));
     LN_TRY(ln_read_qwen_layers(s, c, err));
     return ln_read_rope(s, c, err);

@@ -1,0 +1,161 @@
+/* lora: adds to a built graph what the adapters of its matrices compute in addition. A model's description
+ * knows nothing of adapters, and a program without any never passes through here.
+ *
+ * In inference A, B and the scale are in a pool that the rows of a step choose from (ln_p_lora):
+ *
+ *     y = linear(x, w)            y = linear(x, w)
+ *     ...                   ->    t = lora_down(x, pool)
+ *     z = op(y)                   ...
+ *                                 y' = lora_up(y, t, pool)
+ *                                 z = op(y')
+ *
+ * lora_down follows the product and lora_up precedes the first reader, so that both fall into the stages of
+ * the nodes next to them and threads meet no additional barrier: the q, k and v projections stay one stage.
+ *
+ * In training A and B are trainables, and the ops are those that have gradients, directly after the product:
+ *
+ *     y = linear(x, w)      ->    y = linear(x, w)
+ *     z = op(y)                   t = matmul(dropout(x), A^T) * scale
+ *                                 y' = y + matmul(t, B^T)
+ *                                 z = op(y')
+ *
+ * In both cases all readers of y read y'. */
+#include "../grad.h"
+
+#include <stdio.h>
+
+typedef struct adapting {
+    ln_graph *g;
+    size_t n_values; /* of the graph as it was */
+    ln_v *up;        /* [n_values] the value that replaces an adapted output; -1: none yet */
+    /* inference */
+    const ln_p_lora *places; /* [n_places] */
+    size_t n_places;
+    ln_v pool;
+    ln_v *down;     /* [n_values] the lora_down of a product's output; -1: none */
+    ln_p_lora *how; /* [n_values] parameters of both */
+    /* training */
+    const ln_lora_training *train; /* NULL: inference */
+    ln_lora_graph *out;
+} adapting;
+
+/* The name of a new value without the prefix that builders add; the pass sets none. */
+static const char *name_of(const ln_graph *g, ln_v v, const char *end, char out[80]) {
+    (void)snprintf(out, 80, "%.60s.%s", g->values[v].name, end);
+    return out;
+}
+
+static bool is_product(const adapting *a, const ln_node *n) {
+    const ln_value *w = &a->g->values[n->in[1]];
+    return n->op == LN_OP_LINEAR && w->kind == LN_KIND_WEIGHT && w->slot >= 0;
+}
+
+/* Adds the lora_down of a product that has a place in the pool. */
+static void add_down(adapting *a, const ln_node *n) {
+    char name[80];
+    const ln_value *w = &a->g->values[n->in[1]];
+    if (!is_product(a, n) || (size_t)w->slot >= a->n_places || a->places[w->slot].slot_bytes == 0) return;
+    const ln_v y = n->out[0];
+    a->how[y] = a->places[w->slot];
+    a->how[y].rounds = ln_encoding_is_dense(w->enc);
+    a->how[y].of_outputs = a->g->values[y].dims[0] == LN_DIM_N;
+    a->down[y] = ln_g_lora_down(a->g, name_of(a->g, y, "lora_down", name), n->in[0], a->pool, &a->how[y]);
+}
+
+/* Adds what a trained adapter makes of the operand of a product, and the sum of both. */
+static void add_trained(adapting *a, const ln_node *n) {
+    ln_graph *g = a->g;
+    const ln_lora_training *t = a->train;
+    char name[80];
+    if (!is_product(a, n) || !t->adapts[g->values[n->in[1]].slot]) return;
+    const ln_v y = n->out[0];
+    const ln_value w = g->values[n->in[1]];
+    const int i = a->out->n_modules++;
+    const int64_t down[2] = {t->rank, w.dims[1]}, up[2] = {w.dims[0], t->rank};
+    ln_lora_module *m = &a->out->modules[i];
+#define NAME(end) name_of(g, y, end, name)
+    m->weight = w.slot;
+    m->a = ln_g_trainable(g, NAME("lora_a"), 2 * i, t->dtype, 2, down);
+    m->b = ln_g_trainable(g, NAME("lora_b"), 2 * i + 1, t->dtype, 2, up);
+    ln_v x = n->in[0];
+    const ln_p_dropout p = {.p = (float)t->dropout,
+                            .site = (uint32_t)i,
+                            .seed = t->seed,
+                            .of_outputs = g->values[x].dims[0] == LN_DIM_N};
+    if (a->out->samples >= 0) x = ln_g_dropout(g, NAME("dropped"), x, a->out->samples, &p);
+    ln_v h = ln_g_matmul(g, NAME("down"), x, ln_g_load(g, NAME("a"), m->a), LN_MATMUL_NT);
+    h = ln_g_scale(g, NAME("scaled"), h, (float)t->scale);
+    h = ln_g_matmul(g, NAME("delta"), h, ln_g_load(g, NAME("b"), m->b), LN_MATMUL_NT);
+    a->up[y] = ln_g_add(g, NAME("adapted"), y, h);
+#undef NAME
+}
+
+/* The value that stands for v from now on: v itself, or the output of its lora_up, which is added here. */
+static ln_v adapted(adapting *a, ln_v v) {
+    char name[80];
+    if (v < 0 || (size_t)v >= a->n_values) return v;
+    if (a->up[v] < 0 && a->down[v] >= 0)
+        a->up[v] = ln_g_lora_up(a->g, name_of(a->g, v, "lora", name), v, a->down[v], a->pool, &a->how[v]);
+    return a->up[v] < 0 ? v : a->up[v];
+}
+
+static void adapt_all(adapting *a, const ln_node *old, size_t n) {
+    ln_graph *g = a->g;
+    for (size_t i = 0; i < n && g->error.code == LN_OK; i++) {
+        ln_node node = old[i];
+        ln_g_layer(g, node.layer, "");
+        for (int k = 0; k < node.n_in; k++) node.in[k] = adapted(a, node.in[k]);
+        ln_g_append(g, &node);
+        if (a->train) add_trained(a, &node);
+        else add_down(a, &node);
+    }
+    for (size_t i = 0; i < g->n_outputs && g->error.code == LN_OK; i++)
+        g->outputs[i] = adapted(a, g->outputs[i]);
+}
+
+static ln_status adapt(adapting *a, ln_error *err) {
+    ln_graph *g = a->g;
+    ln_node *old = g->nodes;
+    const size_t n = g->n_nodes;
+    a->n_values = g->n_values;
+    a->down = ln_alloc((a->n_values + 1) * sizeof *a->down);
+    a->up = ln_alloc((a->n_values + 1) * sizeof *a->up);
+    a->how = ln_zalloc(a->n_values + 1, sizeof *a->how);
+    ln_status st = a->down && a->up && a->how ? LN_OK : LN_OOM(err, "a graph");
+    if (st == LN_OK) {
+        for (size_t i = 0; i < a->n_values; i++) a->down[i] = a->up[i] = -1;
+        g->nodes = NULL; /* the list is rebuilt, in the same order */
+        g->n_nodes = g->cap_nodes = 0;
+        adapt_all(a, old, n);
+        ln_free(old);
+        ln_g_layer(g, -1, "");
+        if (err) *err = g->error;
+        st = g->error.code;
+    }
+    ln_free(a->down);
+    ln_free(a->up);
+    ln_free(a->how);
+    return st;
+}
+
+ln_status ln_graph_adapt(ln_graph *g, const ln_p_lora *places, size_t n_places, ln_error *err) {
+    adapting a = {.g = g, .places = places, .n_places = n_places};
+    const int64_t one = 1; /* ln_p_lora describes what is in it */
+    ln_g_layer(g, -1, "");
+    a.pool = ln_g_state(g, "adapters", LN_STATE_ADAPTERS, LN_F32, 0, 1, &one);
+    return adapt(&a, err);
+}
+
+ln_status ln_graph_adapt_training(ln_graph *g, const ln_lora_training *train, int samples, ln_lora_graph *out,
+                                  ln_error *err) {
+    static const int64_t pair[2] = {LN_DIM_B, 2};
+    adapting a = {.g = g, .train = train, .out = out};
+    size_t most = 0;
+    *out = (ln_lora_graph){.samples = -1};
+    for (size_t i = 0; i < g->n_nodes; i++) most += g->nodes[i].op == LN_OP_LINEAR;
+    out->modules = ln_arena_alloc(&g->arena, (most + 1) * sizeof *out->modules);
+    if (!out->modules) return LN_OOM(err, "the adapted matrices");
+    ln_g_layer(g, -1, "");
+    if (train->dropout > 0) out->samples = ln_g_input(g, "samples", samples, LN_I32, 2, pair);
+    return adapt(&a, err);
+}

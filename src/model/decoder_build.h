@@ -1,0 +1,39 @@
+/* What the files of the decoder share: the builder of one graph. Private to src/model.
+ *
+ * A layer is built by the rows that it names: its mixer of positions (mixers.c) and its feed-forward layer
+ * (ffn.c), each a function of normed rows. decoder.c puts them together. */
+#ifndef LN_DECODER_BUILD_H
+#define LN_DECODER_BUILD_H
+
+#include "decoder_train.h"
+
+typedef struct ln_builder {
+    ln_graph *g;
+    const ln_spec *s;
+    const ln_weights *w;
+    const ln_state_pool *pool; /* of paged rows; NULL: the rows of a step are whole sequences (training) */
+    ln_v embed;                /* embedding table [V, D]; a tied head uses the same value */
+    ln_v *tables;              /* [n_ropes] cos and sin */
+    ln_v state;                /* the latest version of the pages; every ln_g_kv_write returns a new one */
+    ln_v *keys, *values;       /* [L] of whole sequences: what later layers may read; else NULL */
+} ln_builder;
+
+/* The value of a weight, or -1 if the model has no such weight (biases are optional). `layer` is -1 for
+ * weights outside the layers. */
+ln_v ln_build_weight(const ln_builder *b, const char *name, ln_slot slot, int layer);
+/* RMS norm of x[R,D] or, with a weight of length E, of each head. */
+ln_v ln_build_norm(const ln_builder *b, const char *name, ln_v x, ln_slot slot, int layer);
+/* Matrix product with bias: x[R,C] -> y[R,O] = x W^T + b, with W[O,C] in `slot`. */
+ln_v ln_build_linear(const ln_builder *b, const char *name, ln_v x, ln_slot slot, ln_slot bias_slot,
+                     int layer);
+/* After the keys and values of the last layer are written, only the rows whose logits are wanted are needed:
+ * the last row of a prompt, or all rows when the prompt is scored. Reduces x[T,C] to [N,C] in the last layer
+ * l; returns x unchanged in every other layer. */
+ln_v ln_build_wanted_rows(const ln_builder *b, const char *name, ln_v x, int l);
+
+/* mixers.c: normed x[T,D] -> y[T,D], or [N,D] in the last layer. */
+ln_v ln_mix_attention(ln_builder *b, ln_v x, int l);
+/* ffn.c: normed x[R,D] -> y[R,D]. */
+ln_v ln_ffn_gated(ln_builder *b, ln_v x, int l);
+
+#endif

@@ -1,0 +1,50 @@
+/* Which matrices of a model adapters are trained for. */
+#include "decoder_train.h"
+
+/* Whether any layer has a matrix in this slot. */
+static bool has_matrix(const ln_spec *s, const ln_weights *w, int slot) {
+    for (int l = 0; l < s->L; l++)
+        if (w->index_layer[l][slot] >= 0 && w->items[w->index_layer[l][slot]].d1) return true;
+    return false;
+}
+
+static ln_status check(const ln_lora *lora, const ln_spec *s, const ln_weights *w, ln_error *err) {
+    for (int slot = 0; slot < LN_W_COUNT; slot++) {
+        char name[160];
+        ln_weight_name(name, (ln_slot)slot, 0);
+        if (lora->targets[slot] && !has_matrix(s, w, slot))
+            return ln_fail(err, LN_EUNSUPPORTED,
+                           "%s: expected a matrix of the layers to adapt; choose among q_proj, k_proj, "
+                           "v_proj, "
+                           "o_proj, gate_proj, up_proj and down_proj",
+                           name);
+    }
+    if (lora->rank < 1 || !(lora->dropout >= 0 && lora->dropout < 1))
+        return ln_fail(err, LN_EINVALID,
+                       "LoRA: expected a rank of at least 1 and a dropout from 0 to below 1, found %d and %g",
+                       lora->rank, lora->dropout);
+    return LN_OK;
+}
+
+static bool is_adapted(const ln_lora *lora, const ln_weight *w) {
+    return w->layer >= 0 && lora->targets[w->slot];
+}
+
+size_t ln_lora_count(const ln_lora *lora, const ln_weights *w) {
+    size_t n = 0;
+    for (size_t i = 0; i < w->n; i++) n += is_adapted(lora, &w->items[i]);
+    return n;
+}
+
+ln_status ln_lora_targets(const ln_lora *lora, const ln_weights *w, const ln_spec *s, ln_arena *arena,
+                          ln_lora_training *out, ln_error *err) {
+    bool *adapts = ln_arena_alloc(arena, w->n + 1);
+    if (!adapts) return LN_OOM(err, "the adapted matrices");
+    LN_TRY(check(lora, s, w, err));
+    for (size_t i = 0; i < w->n; i++) adapts[i] = is_adapted(lora, &w->items[i]);
+    if (ln_lora_count(lora, w) == 0)
+        return ln_fail(err, LN_EINVALID,
+                       "LoRA: no matrix is to be adapted; name at least one, such as q_proj");
+    *out = (ln_lora_training){lora->rank, lora->scale, lora->dropout, lora->seed, lora->dtype, adapts};
+    return LN_OK;
+}

@@ -1,0 +1,58 @@
+/* Mixers: what lets a row of a layer see earlier rows. Shapes use the letters of docs/glossary.md; the
+ * references are the classes *Attention of modeling_llama.py, modeling_qwen2.py, modeling_qwen3.py and
+ * modeling_gemma3.py in Hugging Face transformers. */
+#include "decoder_build.h"
+
+/* Where the pool stores the keys and values that layer l attends to. */
+static ln_p_kv kv_place(const ln_builder *b, int l) {
+    const ln_state_pool *pool = b->pool;
+    const int owner = b->s->layers[l].state_from, group = pool->group[owner];
+    const ln_state_group *c = &pool->groups[group];
+    return (ln_p_kv){.layer = owner,
+                     .window_group = group,
+                     .pages_per_block = c->pages_per_block,
+                     .page_in_block = pool->page_in_block[owner],
+                     .layer_in_page = pool->layer_in_page[owner],
+                     .n_kv_heads = c->n_kv_heads,
+                     .head_dim = c->head_dim,
+                     .page_len = pool->page_len,
+                     .dtype = c->dtype,
+                     .page_bytes = pool->page_bytes,
+                     .layer_bytes = c->layer_bytes};
+}
+
+/* Attention of the queries q[T,H*E]. In inference the keys and values of this step go to the KV pages first;
+ * each query then attends to the cached positions and to those of this step. In training the sequences of a
+ * step are whole, and a query attends to rows of the step. A layer that attends to an earlier layer's keys
+ * and values has none of its own: k and v are -1. */
+static ln_v attend(ln_builder *b, ln_v q, ln_v k, ln_v v, int l) {
+    const ln_attn_spec *a = ln_attn_of(b->s, l);
+    if (!b->pool) {
+        const int owner = b->s->layers[l].state_from;
+        const ln_p_packed p = {a->H, a->K, a->E, a->scale, a->window};
+        if (owner == l) b->keys[l] = k, b->values[l] = v;
+        return ln_g_attn(b->g, "attn.y", q, b->keys[owner], b->values[owner], &p, NULL);
+    }
+    const ln_p_kv place = kv_place(b, l);
+    if (k >= 0) b->state = ln_g_kv_write(b->g, "attn.kv", b->state, k, v, &place);
+    const ln_p_attn p = {.kv = place, .n_heads = a->H, .scale = a->scale, .window = a->window};
+    return ln_g_attn_paged(b->g, "attn.y", q, b->state, &p);
+}
+
+ln_v ln_mix_attention(ln_builder *b, ln_v x, int l) {
+    ln_graph *g = b->g;
+    const ln_attn_spec *a = ln_attn_of(b->s, l);
+    const bool own = ln_owns_state(b->s, l);
+    const ln_v rope = b->tables[a->rope];
+    ln_v q = ln_build_linear(b, "attn.q", x, LN_W_Q, LN_W_Q_BIAS, l);
+    ln_v k = own ? ln_build_linear(b, "attn.k", x, LN_W_K, LN_W_K_BIAS, l) : -1;
+    const ln_v v = own ? ln_build_linear(b, "attn.v", x, LN_W_V, LN_W_V_BIAS, l) : -1;
+    if (a->qk_norm) {
+        q = ln_build_norm(b, "attn.q_norm", q, LN_W_Q_NORM, l);
+        if (own) k = ln_build_norm(b, "attn.k_norm", k, LN_W_K_NORM, l);
+    }
+    q = ln_g_rope(g, "attn.q_rope", q, rope, a->H, a->E);
+    if (own) k = ln_g_rope(g, "attn.k_rope", k, rope, a->K, a->E);
+    const ln_v y = ln_build_wanted_rows(b, "attn.y_rows", attend(b, q, k, v, l), l);
+    return ln_build_linear(b, "attn.o", y, LN_W_O, LN_W_O_BIAS, l);
+}

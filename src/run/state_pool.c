@@ -1,0 +1,218 @@
+/* The pool of pages of a run: its groups, its layout, its size, and its pages.
+ *
+ * Layers that have the same window, heads and widths form a group, in the order of their first layers. A page
+ * holds page_len positions of layers_per_page layers of one group, and all groups use pages of one size from
+ * one pool. If a layer takes as many bytes in every group, layers_per_page is the greatest common divisor of
+ * the groups' layer counts, and no byte is wasted. Else the size is chosen in bytes: the largest page of
+ * which at most WASTE is left over in blocks, so that tables are short. A sequence holds for a group with a
+ * window at most the positions of the window and of one chunk. The layout inside a page is the device's. */
+#include "run.h"
+
+#define WASTE 0.05
+
+static int gcd(int a, int b) {
+    while (b) {
+        int t = a % b;
+        a = b, b = t;
+    }
+    return a;
+}
+
+/* A job on the part of a page that stores a layer of a group: LN_PAGE_PACK, _UNPACK or _COPY. */
+static ln_page_job page_job(const ln_state_pool *pool, int group, int op) {
+    const ln_state_group *c = &pool->groups[group];
+    return (ln_page_job){.size = sizeof(ln_page_job),
+                         .op = op,
+                         .n_layers = 1,
+                         .n_kv_heads = c->n_kv_heads,
+                         .head_dim = c->head_dim,
+                         .page_len = pool->page_len,
+                         .dtype = c->dtype,
+                         .layer_bytes = c->layer_bytes};
+}
+
+/* The group of a layer's state, which is added where the pool has none like it; -1: there are too many. */
+static int group_of(ln_state_pool *pool, const ln_attn_spec *a, ln_dtype dtype) {
+    int i = 0;
+    while (i < pool->n_groups && (pool->groups[i].window != a->window || pool->groups[i].n_kv_heads != a->K ||
+                                  pool->groups[i].head_dim != a->E))
+        i++;
+    if (i == LN_STATE_GROUPS) return -1;
+    if (i == pool->n_groups)
+        pool->groups[pool->n_groups++] =
+            (ln_state_group){.n_kv_heads = a->K, .head_dim = a->E, .dtype = dtype, .window = a->window};
+    return i;
+}
+
+static int pages_for(const ln_state_group *c, int64_t page_bytes) {
+    const int64_t fit = LN_MIN(page_bytes / c->layer_bytes, (int64_t)c->n_layers);
+    return (int)((c->n_layers + fit - 1) / fit);
+}
+
+/* The share of a block's bytes that pages of this size leave over; more than 1: a layer does not fit. */
+static double waste_of(const ln_state_pool *pool, int64_t page_bytes) {
+    double taken = 0, used = 0;
+    for (int c = 0; c < pool->n_groups; c++) {
+        const ln_state_group *g = &pool->groups[c];
+        if (g->layer_bytes > page_bytes) return 2;
+        taken += (double)pages_for(g, page_bytes) * (double)page_bytes;
+        used += (double)g->n_layers * (double)g->layer_bytes;
+    }
+    return 1 - used / taken;
+}
+
+/* Chooses the size of pages for groups of layers of different sizes. */
+static int64_t page_size(const ln_state_pool *pool) {
+    int64_t best = 0;
+    double least = 2;
+    for (int c = 0; c < pool->n_groups; c++)
+        for (int n = 1; n <= pool->groups[c].n_layers; n++) {
+            const int64_t bytes = n * pool->groups[c].layer_bytes;
+            const double waste = waste_of(pool, bytes);
+            const bool good = waste <= WASTE;
+            if (waste > 1 || (least <= WASTE && !good)) continue;
+            if (good && least <= WASTE ? bytes > best : waste < least || (waste == least && bytes > best))
+                best = bytes, least = waste;
+        }
+    return best;
+}
+
+static ln_status choose_pages(ln_state_pool *pool, ln_error *err) {
+    int common = pool->groups[0].n_layers;
+    bool same = true;
+    for (int c = 1; c < pool->n_groups; c++) {
+        common = gcd(common, pool->groups[c].n_layers);
+        same = same && pool->groups[c].layer_bytes == pool->groups[0].layer_bytes;
+    }
+    pool->page_bytes = same ? pool->groups[0].layer_bytes * common : page_size(pool);
+    if (pool->page_bytes <= 0) return ln_fail(err, LN_EINTERNAL, "the pool has no size of pages");
+    for (int c = 0; c < pool->n_groups; c++) {
+        ln_state_group *g = &pool->groups[c];
+        g->pages_per_block = pages_for(g, pool->page_bytes);
+        g->layers_per_page = (g->n_layers + g->pages_per_block - 1) / g->pages_per_block;
+    }
+    return LN_OK;
+}
+
+/* Sets the layout of the pool. */
+static ln_status lay_out(ln_run *r, ln_error *err) {
+    const ln_spec *s = r->spec;
+    ln_state_pool *pool = &r->kv;
+    const ln_dtype dtype = r->opt.numerics == LN_FAST ? LN_BF16 : LN_F32;
+    int32_t *all = ln_arena_alloc(&r->arena, 3 * (size_t)s->L * sizeof *all), *group = all,
+            *page_in_block = all + s->L, *layer_in_page = all + 2 * s->L;
+    int seen[LN_STATE_GROUPS] = {0};
+    if (!all) return LN_OOM(err, "the KV pool's layout");
+    *pool = (ln_state_pool){.size = sizeof *pool,
+                            .page_len = r->opt.page_len,
+                            .group = group,
+                            .page_in_block = page_in_block,
+                            .layer_in_page = layer_in_page};
+    for (int l = 0; l < s->L; l++) {
+        const int from = s->layers[l].state_from;
+        group[l] = from == l ? group_of(pool, ln_attn_of(s, l), dtype) : group[from];
+        if (group[l] < 0)
+            return ln_fail(err, LN_EUNSUPPORTED,
+                           "the layers have more than %d combinations of window, heads and widths",
+                           (int)LN_STATE_GROUPS);
+        if (from == l) pool->groups[group[l]].n_layers++;
+    }
+    for (int c = 0; c < pool->n_groups; c++) {
+        const ln_page_job job = page_job(pool, c, LN_PAGE_UNPACK);
+        const int64_t bytes = r->ops->kv_bytes(r->dev, &job);
+        if (bytes < 0)
+            return ln_fail(err, LN_EINVALID, "config.json: heads x head_dim is too large for a KV page");
+        pool->groups[c].layer_bytes = (bytes + 63) / 64 * 64;
+    }
+    LN_TRY(choose_pages(pool, err));
+    for (int l = 0; l < s->L; l++) {
+        const int from = s->layers[l].state_from, i = from == l ? seen[group[l]]++ : 0,
+                  per = pool->groups[group[l]].layers_per_page;
+        page_in_block[l] = from == l ? i / per : page_in_block[from];
+        layer_in_page[l] = from == l ? i % per : layer_in_page[from];
+    }
+    return LN_OK;
+}
+
+/* Returns the maximum number of pages that a sequence of n positions holds; blocks[c]: that of blocks of
+ * group c. */
+static int64_t seq_pages(const ln_run *r, int64_t n, int blocks[LN_STATE_GROUPS]) {
+    const ln_state_pool *pool = &r->kv;
+    int64_t all = (n + pool->page_len - 1) / pool->page_len, pages = 0;
+    for (int c = 0; c < pool->n_groups; c++) {
+        int64_t w = pool->groups[c].window, here = all;
+        if (w > 0 && !r->opt.keep_full_kv) here = LN_MIN(all, (w + r->opt.n_chunk - 2) / pool->page_len + 2);
+        blocks[c] = (int)here;
+        pages += here * pool->groups[c].pages_per_block;
+    }
+    return pages;
+}
+
+ln_status ln_run_make_pool(ln_run *r, ln_error *err) {
+    const ln_run_options *opt = &r->opt;
+    const ln_state_pool *pool = &r->kv;
+    ln_run_sizes *z = &r->sizes;
+    LN_TRY(lay_out(r, err));
+    int64_t blocks = (opt->n_ctx + pool->page_len - 1) / pool->page_len, pages;
+    int ready[LN_STATE_GROUPS];
+    if (blocks > INT32_MAX)
+        return ln_fail(err, LN_EUSAGE, "ln_options.n_ctx %lld is too large; lower it", (long long)opt->n_ctx);
+    z->n_blocks = (int)blocks;
+    z->n_groups = pool->n_groups;
+    memcpy(z->groups, pool->groups, sizeof z->groups);
+    z->page_bytes = pool->page_bytes;
+    z->seq_pages = seq_pages(r, opt->n_ctx, z->blocks);
+    const int64_t most = LN_MIN((int64_t)INT32_MAX, INT64_MAX / pool->page_bytes); /* of any pool */
+    if (__builtin_mul_overflow(z->seq_pages, (int64_t)opt->n_seqs, &pages)) pages = most;
+    z->n_pages = opt->n_pages > 0 ? opt->n_pages : LN_MIN(pages, most);
+    if (LN_MAX(z->seq_pages, z->n_pages) > most)
+        return ln_fail(err, LN_EMEMORY,
+                       "the KV pages for ln_options.n_ctx %lld do not fit in any memory; lower it",
+                       (long long)opt->n_ctx);
+    z->kv_bytes = (uint64_t)(z->n_pages * pool->page_bytes);
+    pages = LN_MIN(seq_pages(r, opt->n_prefault, ready) * opt->n_seqs, z->n_pages);
+    z->ready_bytes = (uint64_t)(pages * pool->page_bytes);
+    return LN_OK;
+}
+
+ln_status ln_run_zero_page(ln_run *r, int64_t page, ln_error *err) {
+    const int64_t bytes = r->kv.page_bytes;
+    return r->ops->copy(r->queue, (char *)r->states[LN_STATE_PAGES] + page * bytes, NULL, (size_t)bytes,
+                        LN_COPY_WITHIN, err);
+}
+
+ln_status ln_run_copy_page(ln_run *r, int group, int64_t to, int64_t from, int64_t n, ln_error *err) {
+    ln_page_job job = page_job(&r->kv, group, LN_PAGE_COPY);
+    job.pool = r->states[LN_STATE_PAGES];
+    job.to = to * r->kv.page_bytes;
+    job.from = from * r->kv.page_bytes;
+    job.n = n;
+    job.n_layers = r->kv.groups[group].layers_per_page;
+    return r->ops->page(r->queue, &job, err);
+}
+
+/* Offset in the pool of the part of a page that stores a layer. */
+static int64_t layer_at(const ln_run *r, int layer, int64_t page) {
+    const ln_state_pool *pool = &r->kv;
+    return page * pool->page_bytes +
+           pool->layer_in_page[layer] * pool->groups[pool->group[layer]].layer_bytes;
+}
+
+ln_status ln_run_read_page(ln_run *r, int layer, int64_t page, float *keys, float *values, ln_error *err) {
+    ln_page_job job = page_job(&r->kv, r->kv.group[layer], LN_PAGE_UNPACK);
+    job.pool = r->states[LN_STATE_PAGES];
+    job.from = layer_at(r, layer, page);
+    job.keys = keys;
+    job.values = values;
+    return r->ops->page(r->queue, &job, err);
+}
+
+ln_status ln_run_write_page(ln_run *r, int layer, int64_t page, const float *keys, const float *values,
+                            ln_error *err) {
+    ln_page_job job = page_job(&r->kv, r->kv.group[layer], LN_PAGE_PACK);
+    job.pool = r->states[LN_STATE_PAGES];
+    job.to = layer_at(r, layer, page);
+    job.keys = (float *)(uintptr_t)keys; /* read only */
+    job.values = (float *)(uintptr_t)values;
+    return r->ops->page(r->queue, &job, err);
+}
