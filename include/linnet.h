@@ -369,6 +369,9 @@ typedef struct ln_info {
      * is known, so that ln_sampling.tool_choice cannot be used. */
     char tool_form[16];
     int64_t embedding_width; /* values of an embedding; 0: the files of its modules cannot be used */
+    /* The class of transformers that builds the tokenizer from code ("": it takes tokenizer.json as it is),
+     * and what it makes otherwise than that file ("pre_tokenizer, decoder"), which is used. */
+    char tokenizer_class[40], tokenizer_differs[64];
 } ln_info;
 
 /* Writes the facts of an open model to *info, which the caller owns. */
@@ -787,9 +790,8 @@ LN_API LN_MUST_CHECK ln_status ln_evaluate(ln_engine *engine, const int32_t *ids
                                            ln_metrics *metrics, ln_error *err);
 
 /* How the states of a text after the final norm become a vector: the last token's, their mean, the first
- * token's, the largest of each value, their sum divided by the square root of their number, or their mean
- * weighted by position (1, 2, ...). AUTO: as the model's modules.json says, which may concatenate several
- * ways; without one the last token's of a class ...ForCausalLM, the mean of any other. */
+ * token's, the largest of each value, their sum divided by the root of their number, or their mean weighted
+ * by position. AUTO: as modules.json says; without one LAST for a class ...ForCausalLM, else MEAN. */
 typedef enum ln_pooling {
     LN_POOLING_AUTO = 0,
     LN_POOLING_LAST,
@@ -799,8 +801,8 @@ typedef enum ln_pooling {
     LN_POOLING_MEAN_SQRT_LEN,
     LN_POOLING_WEIGHTED_MEAN
 } ln_pooling;
-/* Whether vectors are divided by their length. AUTO: yes, unless the model's files say that its vectors are
- * compared by dot product or distance; then only as its modules.json says. */
+/* Whether vectors are divided by their length. AUTO: yes, unless the model's files compare vectors by dot
+ * product or distance: as modules.json says. */
 typedef enum ln_unit_length { LN_UNIT_LENGTH_AUTO = 0, LN_UNIT_LENGTH_YES, LN_UNIT_LENGTH_NO } ln_unit_length;
 typedef struct ln_embed_options {
     uint32_t size; /* set by ln_embed_options_default */
@@ -821,12 +823,10 @@ typedef struct ln_embedding { /* borrowed during the callback; the first fields 
     int64_t n_values, n_tokens;
 } ln_embedding;
 typedef ln_status ln_embed_fn(void *user, const ln_embedding *result, ln_error *err);
-/* As ln_classify, in any company to the same bits. Dense, LayerNorm and Normalize modules of modules.json are
- * applied. A text with LN_TEMPLATE_AUTO goes without a template, with the tokenizer's special tokens; one
- * that is longer than max_seq_length of the model's files is cut, and the log says so. Token ids and
- * conversations get no prompt. LN_EUSAGE: *opt is out of range, or prompt_name is no name of the file, or it
- * is set for an input that gets no prompt. LN_EUNSUPPORTED, LN_EINVALID, LN_EIO: the model's files ask for
- * what linnet does not compute, are malformed, or lack one that modules.json names. */
+/* As ln_classify, in any company to the same bits; docs/embeddings.md. A text with LN_TEMPLATE_AUTO goes
+ * without a template, with special tokens; it is cut to max_seq_length, and the log says so. Token ids and
+ * conversations get no prompt. LN_EUSAGE: *opt is out of range, or prompt_name has no prompt, or an input
+ * gets none. LN_EUNSUPPORTED, LN_EINVALID, LN_EIO: the model's files cannot be used. */
 LN_API LN_MUST_CHECK ln_status ln_embed(ln_engine *engine, const ln_prompt *prompts, size_t n,
                                         const ln_embed_options *opt, ln_embed_fn *fn, void *user,
                                         ln_metrics *metrics, ln_error *err);

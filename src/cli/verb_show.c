@@ -36,6 +36,8 @@ static ln_status show_json(const ln_info *m, ln_error *err) {
     put_int(&s, "files", m->n_files);
     put_bool(&s, "template", m->has_template);
     put_text(&s, "tool_form", m->tool_form[0] ? m->tool_form : NULL);
+    put_text(&s, "tokenizer_class", m->tokenizer_class[0] ? m->tokenizer_class : NULL);
+    put_text(&s, "tokenizer_differs", m->tokenizer_differs[0] ? m->tokenizer_differs : NULL);
     put_ids(&s, "eos_ids", m->eos_ids, (size_t)m->n_eos);
     put_text(&s, "numerics", numerics_name(m->numerics));
     ln_str_adds(&s, "}\n");
@@ -60,6 +62,9 @@ static ln_status show_text(const ln_info *m, ln_error *err) {
     ln_str_addf(&s, "\ntemplate    %s", m->has_template ? "yes: an instruct model" : "none: continues text");
     if (m->tool_form[0]) ln_str_addf(&s, ", calls tools in the form of %s", m->tool_form);
     ln_str_adds(&s, "\n");
+    if (m->tokenizer_differs[0])
+        ln_str_addf(&s, "tokenizer   tokenizer.json, whose %s transformers' class %s replaces\n",
+                    m->tokenizer_differs, m->tokenizer_class);
     ln_str_adds(&s, "eos ids    ");
     for (int i = 0; i < m->n_eos; i++) ln_str_addf(&s, " %d", m->eos_ids[i]);
     ln_str_addf(&s, "%s\nnumerics    %s\n", m->n_eos ? "" : " none", numerics_name(m->numerics));

@@ -158,6 +158,10 @@ void ln_package_info(const ln_package *m, ln_info *info) {
         info->embedding_width = m->embedding.dimensions
                                     ? LN_MIN(m->embedding.dimensions, m->embedding.n_values)
                                     : m->embedding.n_values;
+    const char *class, *differs;
+    ln_tok_class(m->tok, &class, &differs);
+    (void)snprintf(info->tokenizer_class, sizeof info->tokenizer_class, "%s", class);
+    (void)snprintf(info->tokenizer_differs, sizeof info->tokenizer_differs, "%s", differs);
     if (m->calls) memcpy(info->tool_form, m->calls->name, strlen(m->calls->name));
 }
 

@@ -43,6 +43,10 @@ ln_status ln_tok_open_absent(ln_tok **out, const ln_error *why, ln_error *err);
 ln_status ln_tok_check(const ln_tok *tok, ln_error *err);
 /* Frees *tok and sets it to NULL; does nothing when it is NULL. */
 void ln_tok_close(ln_tok **tok);
+/* The class of transformers that builds this tokenizer from code of its own; "": it opens tokenizer.json as
+ * it is. *differs: the sections of tokenizer.json that it replaces by others ("pre_tokenizer, decoder"); here
+ * the file's are used. Both are borrowed from the tokenizer. */
+void ln_tok_class(const ln_tok *tok, const char **name, const char **differs);
 /* One more than the largest id that has a text, added tokens included. */
 int32_t ln_tok_count(const ln_tok *tok);
 /* One more than the largest id of the BPE model's vocabulary, without added tokens. */

@@ -37,6 +37,18 @@ static ln_status load(json_t **out, const char *dir, const char *name, ln_error 
     return st;
 }
 
+/* The tokenizer needs no config.json: one that cannot be read is reported by the code that needs it. */
+static ln_status load_model(json_t **out, const char *dir, ln_error *err) {
+    ln_error why = {0};
+    const ln_status st = load(out, dir, "config.json", &why);
+    if (st == LN_EMEMORY) return ln_fail(err, st, "%s", why.message);
+    if (st != LN_OK) {
+        json_decref(*out);
+        *out = NULL;
+    }
+    return LN_OK;
+}
+
 ln_status config_open(text_config *c, const char *dir, ln_error *err) {
     *c = (text_config){0};
     ln_status st = load(&c->config, dir, config_name, err);
@@ -44,6 +56,7 @@ ln_status config_open(text_config *c, const char *dir, ln_error *err) {
     if (json_is_null(c->decoder)) c->decoder = NULL;
     if (st == LN_OK && !c->decoder) st = load(&c->map, dir, map_name, err);
     if (st == LN_OK && !c->decoder) st = load(&c->added, dir, added_name, err);
+    if (st == LN_OK) st = load_model(&c->model, dir, err);
     if (st != LN_OK) config_close(c);
     return st;
 }
@@ -52,6 +65,7 @@ void config_close(text_config *c) {
     json_decref(c->config);
     json_decref(c->map);
     json_decref(c->added);
+    json_decref(c->model);
     *c = (text_config){0};
 }
 
@@ -465,7 +479,8 @@ ln_status config_tokens(const text_config *c, const json_t *padding, tok_added *
     LN_GO(add_numbered(&g, err));
     LN_GO(add_values(&g, &g.names.by_object, g.names.n_standard, true, err));
     LN_GO(add_values(&g, &g.names.extra, 0, false, err));
-    if (json_is_true(json_object_get(c->config, clean_up)))
+    if (json_is_true(json_object_get(c->config, clean_up)) &&
+        json_is_true(json_object_get(c->config, "clean_up_tokenization_spaces")))
         ln_log(LN_LOG_WARN, "%s: %s is not applied: decoded texts keep their blanks", config_name, clean_up);
     LN_GO(section_bool(c->config, config_name, "split_special_tokens", false, &a->split_special, err));
 out:

@@ -362,6 +362,7 @@ typedef struct text_config {
     json_t *config, *map, *added; /* tokenizer_config.json, special_tokens_map.json, added_tokens.json; NULL:
                                      absent or not read */
     const json_t *decoder;        /* added_tokens_decoder of config, borrowed, or NULL */
+    json_t *model;                /* config.json; NULL: it is absent or cannot be read */
 } text_config;
 /* Loads the files that exist. LN_EIO, LN_EINVALID; *c is then empty. */
 ln_status config_open(text_config *c, const char *dir, ln_error *err);
@@ -369,6 +370,14 @@ void config_close(text_config *c);
 /* Appends the tokens that the files add to the waiting tokens of `a`. `padding` is that section of
  * tokenizer.json, or NULL. LN_EINVALID. */
 ln_status config_tokens(const text_config *c, const json_t *padding, tok_added *a, ln_error *err);
+
+/* ---- the class of transformers (tokenizer_class.c) ---- */
+typedef struct tok_class tok_class;
+/* Stores the class as which transformers opens the directory, and applies add_prefix_space to the sections
+ * (normalizer, pre_tokenizer, decoder) if the class does. */
+ln_status class_apply(struct ln_tok *t, const text_config *c, json_t *const sections[3], ln_error *err);
+/* Stores in which of the sections, and in the model, the class differs from them. */
+ln_status class_compare(struct ln_tok *t, const text_config *c, json_t *const sections[3], ln_error *err);
 
 /* ---- post-processors (post_processor.c) ---- */
 typedef struct tok_post {
@@ -466,8 +475,10 @@ struct ln_tok {
     tok_dec dec;
     uint8_t *flags; /* TOK_FLAG_*, indexed by id, [n_flags] */
     size_t n_flags;
-    size_t longest;  /* the most bytes of a text that one id can stand for; 0: there is no such bound */
-    ln_error absent; /* of ln_tok_open_absent; code LN_OK: there is a tokenizer */
+    size_t longest; /* the most bytes of a text that one id can stand for; 0: there is no such bound */
+    const tok_class *class; /* NULL: transformers opens tokenizer.json as it is */
+    char differs[64];       /* names of what that class makes otherwise, separated by commas */
+    ln_error absent;        /* of ln_tok_open_absent; code LN_OK: there is a tokenizer */
 };
 /* text_bound.c: the value of ln_tok.longest. */
 size_t tok_longest(const ln_tok *t);

@@ -102,6 +102,10 @@ static ln_status check_lengths(const json_t *truncation, const json_t *padding, 
 
 static ln_status read_sections(opening *o, ln_error *err) {
     ln_tok *t = o->t;
+    json_t *const parts[3] = {o->sections[SECTION_NORMALIZER], o->sections[SECTION_PRE],
+                              o->sections[SECTION_DECODER]};
+    if (o->config) LN_TRY(class_apply(t, o->config, parts, err));
+    if (o->config) LN_TRY(class_compare(t, o->config, parts, err));
     LN_TRY(check_lengths(o->sections[SECTION_TRUNCATION], o->sections[SECTION_PADDING], err));
     LN_TRY(norm_read(&t->norm, o->sections[SECTION_NORMALIZER], err));
     if (o->lower) LN_TRY(norm_lower_first(&t->norm, err));
