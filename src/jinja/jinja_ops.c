@@ -192,6 +192,7 @@ static ln_status own_attr(jj_run *r, jj_val v, const jj_str *name, jj_val *out) 
     out->kind = JJ_MISSING;
     if (v.kind == JJ_SPACE) {
         jj_val *found = jj_space_find(v.u.space, name);
+        if (found && name->n > 0 && name->p[0] == '_') return refused(r, v, name, out);
         if (found) *out = *found;
         return LN_OK;
     }

@@ -17,7 +17,8 @@ enum { CONFIG_MOST = 16 << 20, N_STANDARD = 7, STANDARD_PAD = 4 };
 static const char *const standard_names[N_STANDARD] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                                        "pad_token", "cls_token", "mask_token"};
 static const char own_name[] = "tokenizer.json", config_name[] = "tokenizer_config.json",
-                  map_name[] = "special_tokens_map.json", added_name[] = "added_tokens.json";
+                  map_name[] = "special_tokens_map.json", added_name[] = "added_tokens.json",
+                  additional_name[] = "additional_special_tokens";
 
 static const char clean_up[] = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output";
 
@@ -172,8 +173,7 @@ static bool is_empty(const json_t *v) {
 
 static ln_status read_config(names *n, const json_t *root, ln_error *err) {
     const json_t *extra = json_object_get(root, "extra_special_tokens");
-    n->additional =
-        (value){config_name, "additional_special_tokens", json_object_get(root, "additional_special_tokens")};
+    n->additional = (value){config_name, additional_name, json_object_get(root, additional_name)};
     LN_TRY(read_named(n, config_name, root, true, err));
     if (is_empty(extra) && n->additional.json) {
         value list = n->additional;
@@ -189,11 +189,11 @@ static ln_status read_config(names *n, const json_t *root, ln_error *err) {
  * and a list is appended to them. */
 static ln_status read_map(names *n, const json_t *root, ln_error *err) {
     const json_t *extra = json_object_get(root, "extra_special_tokens"),
-                 *more = json_object_get(root, "additional_special_tokens");
+                 *more = json_object_get(root, additional_name);
     LN_TRY(read_named(n, map_name, root, false, err));
     if (json_is_object(extra) || json_is_null(extra)) n->extra.n = 0;
     if (extra) n->has_extra = !json_is_object(extra);
-    if (more) n->additional = (value){map_name, "additional_special_tokens", more};
+    if (more) n->additional = (value){map_name, additional_name, more};
     return add_extra(n, (value){map_name, "extra_special_tokens", extra}, err);
 }
 
@@ -437,7 +437,9 @@ static ln_status add_values(adding *g, const values *list, size_t n_standard, bo
     for (size_t i = 0; i < list->n; i++) {
         tok_added_token t;
         const value *v = &list->v[i];
-        LN_TRY(read_token(g, v, special || strcmp(v->file, map_name) == 0, &t, err));
+        /* transformers gives the tokens of special_tokens_map.json the flag, but not those of this list */
+        const bool of_map = strcmp(v->file, map_name) == 0 && strcmp(v->key, additional_name) != 0;
+        LN_TRY(read_token(g, v, special || of_map, &t, err));
         if (i < n_standard && v->file != own_name) take_flags(g, &t);
         bool known = strtab_find(&g->known, t.content, t.bytes) >= 0 ||
                      strtab_find(&g->a->seen, t.content, t.bytes) >= 0;

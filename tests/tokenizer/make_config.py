@@ -198,6 +198,12 @@ def cases():
             "z_token": {"content": "<Z>", "__type": "Token"},
         }
     }
+    yield "map, additional objects", {"added_tokens": own}, {
+        MAP: {
+            "y_token": "<s>",
+            "additional_special_tokens": [obj("<A>"), obj("<X>", special=True), "<Y>", obj("</s>", lstrip=True)],
+        }
+    }
     yield "map, other names", {"added_tokens": own}, {
         CONFIG: {"image_token": {"content": "<X>"}},
         MAP: {"image_token": {"content": "<Y>", "lstrip": True}, "z_token": {"content": "<Z>"}},

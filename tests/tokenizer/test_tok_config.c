@@ -1,5 +1,7 @@
 /* Directories whose other files define tokens, compared with what transformers makes of them
- * (config.jsonl, written by make_config.py), and files that are refused. */
+ * (config.jsonl, written by make_config.py), and files that are refused.
+ *
+ * usage: test_tok_config [FILE]   directories from another file */
 /* run: slow asan */
 #include "vectors.h"
 
@@ -77,11 +79,12 @@ static void check_directory(const json_t *line, const json_t *model, const json_
     ln_tok_close(&t);
 }
 
+static const char *config_path = LN_ROOT "/tests/tokenizer/config.jsonl";
 static json_t *first_line; /* has the model and the texts */
 
 static void directories_as_transformers(void **state) {
     (void)state;
-    FILE *f = fopen(LN_ROOT "/tests/tokenizer/config.jsonl", "r");
+    FILE *f = fopen(config_path, "r");
     if (!f) fail_msg("config.jsonl: cannot be read");
     char *line = NULL;
     size_t cap = 0, n = 0;
@@ -224,7 +227,8 @@ static void failing_allocations(void **state) {
     }
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) config_path = argv[1];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(directories_as_transformers), cmocka_unit_test(refused_files),
         cmocka_unit_test(contradictions_are_named), cmocka_unit_test(failing_allocations),
