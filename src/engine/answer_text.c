@@ -42,6 +42,34 @@ static ln_status open_think(ln_answer *a, const int32_t *ids, size_t n, ln_error
     return st;
 }
 
+/* Searches a stop text that is more than one token: whether it contains a special token, and the kept token
+ * in it (a delimiter of reasoning or a tag of calls), -1: none. */
+static ln_status search_tokens(const ln_answer *a, const char *text, bool *special, int32_t *kept,
+                               ln_error *err) {
+    const ln_tok *tok = a->model->tok;
+    ln_ids ids = {0};
+    *special = false;
+    *kept = -1;
+    if (ln_tok_id(tok, text, strlen(text)) >= 0) return LN_OK;
+    const ln_status st = ln_tok_encode(tok, text, strlen(text), false, &ids, err);
+    for (size_t i = 0; st == LN_OK && i < ids.n; i++)
+        if (is_among(a->detok.keep, LN_COUNT(a->detok.keep), ids.data[i])) *kept = ids.data[i];
+        else *special |= ln_tok_is_special(tok, ids.data[i]);
+    ln_ids_free(&ids);
+    return st == LN_EINVALID ? LN_OK : st; /* no text that the tokenizer knows: it has no special token */
+}
+
+static ln_status find_mixed(ln_answer *a, size_t n, ln_error *err) {
+    int32_t kept;
+    a->mixed = ln_zalloc(n, sizeof *a->mixed);
+    if (!a->mixed) return LN_OOM(err, "the stop texts");
+    for (size_t i = 0; i < n; i++) {
+        LN_TRY(search_tokens(a, a->stops[i], &a->mixed[i], &kept, err));
+        a->has_mixed |= a->mixed[i];
+    }
+    return LN_OK;
+}
+
 /* Collects the stop texts, those of the caller and those of generation_config.json, and the ids of those that
  * cannot occur in the answer's text, because they are tokens that it leaves out: special tokens and the
  * delimiters of reasoning. */
@@ -60,7 +88,8 @@ static ln_status open_stop(ln_answer *a, ln_error *err) {
         const bool is_mark = delims && (strcmp(text, delims->open) == 0 || strcmp(text, delims->end) == 0);
         a->stop_ids[i] = id >= 0 && (is_mark || ln_tok_is_special(tok, id)) ? id : -1;
     }
-    ln_stop_open(&a->stop, a->stops, n);
+    LN_TRY(find_mixed(a, n, err));
+    ln_stop_open(&a->stop, a->stops, a->has_mixed ? a->mixed : NULL, n);
     return LN_OK;
 }
 
@@ -76,30 +105,15 @@ static void find_end_ids(ln_answer *a) {
     }
 }
 
-/* The special token in a stop text that is more than that token, -1: none. Such a text never occurs, because
- * the text leaves special tokens out. */
-static ln_status mixed_token(const ln_answer *a, const char *text, int32_t *id, ln_error *err) {
-    const ln_tok *tok = a->model->tok;
-    ln_ids ids = {0};
-    *id = -1;
-    if (ln_tok_id(tok, text, strlen(text)) >= 0) return LN_OK;
-    ln_status st = ln_tok_encode(tok, text, strlen(text), false, &ids, err);
-    for (size_t i = 0; st == LN_OK && *id < 0 && i < ids.n; i++)
-        if (ln_tok_is_special(tok, ids.data[i]) ||
-            is_among(a->detok.keep, LN_COUNT(a->detok.keep), ids.data[i]))
-            *id = ids.data[i];
-    ln_ids_free(&ids);
-    return st == LN_EINVALID ? LN_OK : st; /* no text that the tokenizer knows: it has no special token */
-}
-
 static void warn_of(const ln_answer *a, size_t i, int32_t id) {
     char shown[80], token[80];
     size_t bytes = 0;
     const char *name = id >= 0 ? ln_tok_content(a->model->tok, id, &bytes) : NULL;
     if (!name) return;
     ln_log(LN_LOG_WARN,
-           "%s '%s' never ends the text: it contains the special token %s, which the text leaves out; a "
-           "stop text that is this token alone ends the text there",
+           "%s '%s' never ends the text: it contains %s, which is split off from the text; a stop text that "
+           "is "
+           "this token alone ends the text there",
            i < a->how->n_stop ? "ln_sampling.stop" : "stop_strings of generation_config.json:",
            ln_excerpt(shown, a->stops[i], strlen(a->stops[i])), ln_excerpt(token, name, bytes));
 }
@@ -107,14 +121,15 @@ static void warn_of(const ln_answer *a, size_t i, int32_t id) {
 ln_status ln_answer_warn(const ln_answer *a, _Atomic uint64_t *warned, ln_error *err) {
     uint64_t hash = 1;
     int32_t id;
+    bool special;
     for (size_t i = 0; i < a->stop.n_texts; i++) {
-        LN_TRY(mixed_token(a, a->stops[i], &id, err));
+        LN_TRY(search_tokens(a, a->stops[i], &special, &id, err));
         for (const char *c = a->stops[i]; id >= 0 && *c; c++)
             hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3); /* FNV-1a */
     }
     if (hash == atomic_exchange(warned, hash)) return LN_OK;
     for (size_t i = 0; i < a->stop.n_texts; i++) {
-        LN_TRY(mixed_token(a, a->stops[i], &id, err));
+        LN_TRY(search_tokens(a, a->stops[i], &special, &id, err));
         warn_of(a, i, id);
     }
     return LN_OK;
@@ -126,7 +141,7 @@ ln_status ln_answer_open(ln_answer *a, const ln_package *model, const ln_samplin
     ln_reasoning_open(&a->think, NULL, false);
     ln_calls_open(&a->calls, how->tool_choice ? model->calls : NULL, how->tool_names, how->n_tool_names,
                   how->single_tool_call);
-    ln_stop_open(&a->stop, NULL, 0);
+    ln_stop_open(&a->stop, NULL, NULL, 0);
     LN_TRY(ln_tok_check(model->tok, err));
     if (split && model->delims) LN_TRY(open_think(a, ids, n, err));
     open_detok(a, &a->detok);
@@ -148,6 +163,8 @@ void ln_answer_close(ln_answer *a) {
     ln_free(a->ends);
     ln_free(a->stops);
     ln_free(a->stop_ids);
+    ln_free(a->mixed);
+    ln_free(a->marks);
     *a = (ln_answer){0};
 }
 
@@ -172,6 +189,58 @@ static ln_status append(ln_str *to, const ln_str *piece, ln_error *err) {
     if (piece->len > 0) ln_str_add(to, piece->data, piece->len);
     return to->failed ? LN_OOM(err, "generated text") : LN_OK;
 }
+
+/* ---- special tokens in stop texts ---- */
+
+static ln_status add_mark(ln_answer *a, uint64_t at, int32_t id, size_t token, ln_error *err) {
+    void *p = a->marks;
+    if (!a->has_mixed || !ln_tok_is_special(a->model->tok, id) ||
+        is_among(a->detok.keep, LN_COUNT(a->detok.keep), id))
+        return LN_OK;
+    LN_TRY(ln_grow(&p, &a->cap_marks, a->n_marks + 1, sizeof *a->marks, err));
+    a->marks = p;
+    a->marks[a->n_marks++] = (struct ln_answer_mark){at, id, token};
+    return LN_OK;
+}
+
+/* Bytes of the detokenizer's text that stop_text.c has seen or that were split off before it. */
+static uint64_t seen(const ln_answer *a) { return a->think.before + a->calls.before + a->stop.taken; }
+
+/* Gives stop_text.c the first mark. */
+static ln_status push_mark(ln_answer *a, ln_error *err) {
+    const struct ln_answer_mark m = a->marks[0];
+    size_t bytes = 0;
+    const char *text = ln_tok_content(a->model->tok, m.id, &bytes);
+    memmove(a->marks, a->marks + 1, --a->n_marks * sizeof *a->marks);
+    LN_TRY(ln_stop_push_mark(&a->stop, text, text ? bytes : 0, m.token, err));
+    return append(&a->text, &a->stop.ready, err);
+}
+
+/* Gives stop_text.c text of the answer, with the marks at their places. */
+static ln_status push_text(ln_answer *a, const char *text, size_t bytes, ln_error *err) {
+    while (bytes > 0 && !a->stop.hit) {
+        const uint64_t at = seen(a);
+        size_t n = bytes;
+        if (a->n_marks > 0 && a->marks[0].at <= at) {
+            LN_TRY(push_mark(a, err));
+            continue;
+        }
+        if (a->n_marks > 0 && a->marks[0].at - at < n) n = (size_t)(a->marks[0].at - at);
+        LN_TRY(ln_stop_push(&a->stop, text, n, err));
+        LN_TRY(append(&a->text, &a->stop.ready, err));
+        text += n;
+        bytes -= n;
+    }
+    return LN_OK;
+}
+
+/* Gives stop_text.c the marks before which no text is held back; at the end of the answer, all. */
+static ln_status push_marks(ln_answer *a, bool final, ln_error *err) {
+    while (a->n_marks > 0 && !a->stop.hit && (final || a->marks[0].at <= seen(a))) LN_TRY(push_mark(a, err));
+    return LN_OK;
+}
+
+/* ---- */
 
 /* Adds a call. No stop text reaches from the text before it into the text after it. */
 static ln_status add_call(ln_answer *a, ln_error *err) {
@@ -202,10 +271,9 @@ static ln_status add_both(ln_answer *a, bool final, ln_error *err) {
             LN_TRY(add_call(a, err));
             continue;
         }
-        LN_TRY(ln_stop_push(&a->stop, a->calls.text.data, a->calls.text.len, err));
-        LN_TRY(append(&a->text, &a->stop.ready, err));
+        LN_TRY(push_text(a, a->calls.text.data, a->calls.text.len, err));
     }
-    return LN_OK;
+    return push_marks(a, false, err);
 }
 
 static void forget_last(ln_answer *a) {
@@ -221,9 +289,14 @@ ln_status ln_answer_push(ln_answer *a, int32_t id, ln_error *err) {
     a->ends = p;
     LN_TRY(ln_detok_push(&a->detok, id, err));
     a->detokenised += a->detok.text.len;
+    LN_TRY(add_mark(a, a->detokenised, id, a->n, err));
     a->ends[a->n++] = a->detokenised;
     LN_TRY(ln_reasoning_push(&a->think, a->detok.text.data, a->detok.text.len, err));
     return add_both(a, false, err);
+}
+
+ln_status ln_answer_end(ln_answer *a, int32_t id, ln_error *err) {
+    return add_mark(a, UINT64_MAX, id, a->n, err);
 }
 
 ln_status ln_answer_flush(ln_answer *a, ln_error *err) {
@@ -234,6 +307,7 @@ ln_status ln_answer_flush(ln_answer *a, ln_error *err) {
     LN_TRY(add_both(a, false, err));
     LN_TRY(ln_reasoning_flush(&a->think, err));
     LN_TRY(add_both(a, true, err));
+    LN_TRY(push_marks(a, true, err));
     if (a->stop.hit) return LN_OK;
     LN_TRY(ln_stop_flush(&a->stop, err));
     return append(&a->text, &a->stop.ready, err);
@@ -263,6 +337,7 @@ ln_status ln_answer_visible(const ln_answer *a, const int32_t *ids, size_t *out,
     uint64_t bytes = UINT64_MAX, shown = a->think.before + a->calls.before + a->stop.shown;
     if (a->stop.hit) {
         while (n > 0 && a->ends[n - 1] > shown) n--;
+        n = LN_MIN(n, a->stop.token);
         while (n > 0) {
             LN_TRY(bytes_of(a, ids, n, &bytes, err));
             if (bytes <= shown) break;

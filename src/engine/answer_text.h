@@ -3,7 +3,8 @@
  * Text goes through four filters: the detokenizer; reasoning.c, which splits off the reasoning; tool_calls.c,
  * which splits off calls of tools where they are asked for; stop_text.c, which sees the rest of the answer.
  * Stop texts that are special tokens or delimiters of reasoning never occur in the text: their ids end the
- * answer instead. */
+ * answer instead. If a stop text contains a special token and more, stop_text.c sees all special tokens as
+ * marks at their places in the text. */
 #ifndef LN_ANSWER_TEXT_H
 #define LN_ANSWER_TEXT_H
 
@@ -26,6 +27,15 @@ typedef struct ln_answer {
     ln_stop stop;
     const char **stops; /* stop texts of the caller, then those of the model */
     int32_t *stop_ids;  /* [stop.n_texts] the id of a stop text that is a token without a text; else -1 */
+    bool *mixed;        /* [stop.n_texts] whether a stop text contains a special token and more */
+    bool has_mixed;
+    /* special tokens that stop_text.c has not seen yet, because text before them is held back */
+    struct ln_answer_mark {
+        uint64_t at; /* bytes of the detokenizer's text before it; UINT64_MAX: it ended the answer */
+        int32_t id;
+        size_t token; /* its number */
+    } * marks;
+    size_t n_marks, cap_marks;
     int32_t end_ids[LN_COUNT(((ln_genconfig *)0)->eos)]; /* [n_end_ids] the model's stop ids; with ignore_eos
                                                             without those that the caller names as stop texts
                                                           */
@@ -51,14 +61,16 @@ ln_status ln_answer_open(ln_answer *a, const ln_package *model, const ln_samplin
 void ln_answer_close(ln_answer *a);
 /* Whether the id ends the answer; *stop_text is the number of the stop text that it is, or -1. */
 bool ln_answer_ends_at(const ln_answer *a, int32_t id, int *stop_text);
-/* Warns about stop texts that never occur, because they mix a special token with other text; not again while
- * *warned is their hash. */
+/* Warns about stop texts that never occur, because they mix a delimiter of reasoning or a tag of calls with
+ * other text; not again while *warned is their hash. */
 ln_status ln_answer_warn(const ln_answer *a, _Atomic uint64_t *warned, ln_error *err);
 /* The id that is appended for the model, because the budget of reasoning is spent; -1: none. */
 int32_t ln_answer_forced(ln_answer *a);
 /* Appends a generated id; a->stop.hit says whether a stop text is complete, a->calls.ended whether the only
  * call that was wanted is. */
 ln_status ln_answer_push(ln_answer *a, int32_t id, ln_error *err);
+/* Notes that `id` has ended the answer, for a stop text that it completes. */
+ln_status ln_answer_end(ln_answer *a, int32_t id, ln_error *err);
 /* Ends the text: releases what the filters hold back. The last bytes may complete a stop text. */
 ln_status ln_answer_flush(ln_answer *a, ln_error *err);
 /* Computes how many of the generated ids[0..a->n) the result has: without those of a stop text. */

@@ -63,7 +63,7 @@ ln_status ln_req_take(ln_req *r, bool *done, ln_finish *how, ln_error *err) {
     *how = LN_FINISH_STOP;
     const bool ends = ln_answer_ends_at(&r->answer, r->drawn, &stop_text);
     const ln_constraint_before before = ln_constraint_look(&r->answer);
-    if (!ends) LN_TRY(ln_answer_push(&r->answer, r->drawn, err));
+    LN_TRY(ends ? ln_answer_end(&r->answer, r->drawn, err) : ln_answer_push(&r->answer, r->drawn, err));
     if (!ends && ln_constrains(&r->constraint))
         LN_TRY(ln_constraint_take(&r->constraint, &r->answer, before, r->drawn, err));
     const bool over = r->answer.stop.hit || r->answer.calls.ended || ln_constraint_done(&r->constraint);

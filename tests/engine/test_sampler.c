@@ -246,7 +246,7 @@ static void test_stop(void **s) {
             ln_stop st;
             ln_str shown = {0};
             size_t n = strlen(rows[r].text);
-            ln_stop_open(&st, stops, LN_COUNT(stops));
+            ln_stop_open(&st, stops, NULL, LN_COUNT(stops));
             for (size_t at = 0; at < n; at += piece) {
                 OK(ln_stop_push(&st, rows[r].text + at, LN_MIN(piece, n - at), err));
                 ln_str_add(&shown, st.ready.data, st.ready.len);

@@ -3,6 +3,7 @@
  * same ids. add_prefix_space is applied if the class applies it.
  *
  * usage: test_tok_class [FILE]   directories from another file, of `make_classes.py --random` */
+/* run: quick asan */
 #include "vectors.h"
 
 #include <unistd.h>
