@@ -25,7 +25,8 @@ static ln_status read_prompts(ln_emb_files *f, const emb_object *o, ln_error *er
     if (!json_is_string(name)) return emb_bad(o, "default_prompt_name", "a text", err);
     f->default_prompt = json_string_value(name);
     const ln_status st = ln_emb_prompt(f, f->default_prompt, &text_or_null, &bytes, err);
-    return st == LN_OK ? LN_OK : ln_prefix(err, st, "%s: default_prompt_name", o->path);
+    char shown[LN_PATH_TEXT];
+    return st == LN_OK ? LN_OK : ln_prefix(err, st, "%s: default_prompt_name", ln_path_text(shown, o->path));
 }
 
 /* Vectors that are compared by a product or a distance keep their length. */
