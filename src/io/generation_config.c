@@ -57,15 +57,19 @@ static ln_status real(gen *g, const char *field, double dflt, double lo, double 
                                           : LN_OK;
 }
 
+/* Without do_sample the other fields have no effect, and their values are not checked. */
 static ln_status read_sampling(gen *g) {
     ln_genconfig *o = g->out;
     int64_t top_k = 50;
+    o->temperature = o->top_p = 1;
+    o->top_k = (int)top_k;
+    LN_TRY(real(g, "repetition_penalty", 1, 1e-6, 1e6, &o->repeat_penalty));
     if (ln_config_has(&g->file, "do_sample"))
         LN_TRY(ln_config_bool(&g->file, "do_sample", false, &o->do_sample, g->err));
+    if (!o->do_sample) return LN_OK;
     LN_TRY(real(g, "temperature", 1, 0, 1e6, &o->temperature));
     LN_TRY(real(g, "top_p", 1, 0, 1, &o->top_p));
     LN_TRY(real(g, "min_p", 0, 0, 1, &o->min_p));
-    LN_TRY(real(g, "repetition_penalty", 1, 1e-6, 1e6, &o->repeat_penalty));
     if (ln_config_has(&g->file, "top_k"))
         LN_TRY(ln_config_int(&g->file, "top_k", 50, -1, INT32_MAX, &top_k, g->err));
     o->top_k = top_k < 0 ? 0 : (int)top_k; /* some engines write -1 for off */

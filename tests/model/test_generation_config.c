@@ -102,13 +102,26 @@ static void test_sampling(void **state) {
                 g.top_k == 20);
     OK(read_gen("{}", "{\"temperature\":null,\"top_k\":-1,\"top_p\":null,\"do_sample\":null}", NULL, &g,
                 err));
-    assert_true(g.temperature == 1 && g.top_k == 0 && !g.do_sample);
-    static const char *const bad[] = {
-        "{\"temperature\":-1}", "{\"temperature\":\"hot\"}",  "{\"top_p\":1.5}", "{\"top_k\":1.5}",
-        "{\"top_k\":-2}",       "{\"repetition_penalty\":0}", "{\"min_p\":2}",   "{\"do_sample\":1}"};
+    assert_true(g.temperature == 1 && !g.do_sample);
+    OK(read_gen("{}", "{\"temperature\":null,\"top_k\":-1,\"do_sample\":true}", NULL, &g, err));
+    assert_true(g.temperature == 1 && g.top_k == 0);
+    static const char *const bad[] = {"\"temperature\":-1", "\"temperature\":\"hot\"",
+                                      "\"top_p\":1.5",      "\"top_k\":1.5",
+                                      "\"top_k\":-2",       "\"min_p\":2"};
+    static const char *const bad_always[] = {"{\"repetition_penalty\":0}", "{\"do_sample\":1}"};
+    char text[80];
     for (size_t i = 0; i < LN_COUNT(bad); i++) {
         ln_error err = {0};
-        expect(bad[i], LN_EINVALID, "generation_config.json", read_gen("{}", bad[i], NULL, &g, &err), &err);
+        (void)snprintf(text, sizeof text, "{\"do_sample\":true,%s}", bad[i]);
+        expect(bad[i], LN_EINVALID, "generation_config.json", read_gen("{}", text, NULL, &g, &err), &err);
+        /* without do_sample these fields have no effect, and are not judged */
+        (void)snprintf(text, sizeof text, "{\"do_sample\":false,%s}", bad[i]);
+        expect(bad[i], LN_OK, "", read_gen("{}", text, NULL, &g, &err), &err);
+    }
+    for (size_t i = 0; i < LN_COUNT(bad_always); i++) {
+        ln_error err = {0};
+        expect(bad_always[i], LN_EINVALID, "generation_config.json",
+               read_gen("{}", bad_always[i], NULL, &g, &err), &err);
     }
 }
 

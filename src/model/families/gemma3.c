@@ -34,13 +34,13 @@
 #include <string.h>
 
 static ln_status read_layers(ln_spec *s, const ln_config *c, bool **out, ln_error *err) {
-    int64_t window = 0, pattern;
+    int64_t window = 0, pattern = 6;
     bool found, *sliding = ln_arena_alloc(&s->arena, (size_t)s->L * sizeof *sliding);
     if (!sliding) return LN_OOM(err, "the layers");
     if (!json_is_null(json_object_get(c->text, "sliding_window")))
         LN_TRY(ln_config_int(c, "sliding_window", 4096, 1, INT32_MAX, &window, err));
-    LN_TRY(ln_config_int(c, "sliding_window_pattern", 6, 1, INT32_MAX, &pattern, err));
     LN_TRY(ln_read_layer_types(s, c, sliding, &found, err));
+    if (!found) LN_TRY(ln_config_int(c, "sliding_window_pattern", 6, 1, INT32_MAX, &pattern, err));
     for (int l = 0; l < s->L && !found; l++) sliding[l] = (l + 1) % pattern != 0;
     *out = sliding;
     return ln_set_layers(s, sliding, window, err);
