@@ -30,9 +30,8 @@
  * the engine's own (ln_engine_start), else one of those that wait for a result. Calls on different engines
  * interleave step by step, because every step uses all threads of the one pool.
  *
- * Floating point. Every function computes in the default environment, rounding to nearest with all exceptions
- * masked, whatever rounding mode or traps the caller has set; callbacks run in it too. The caller's
- * environment, its exception flags included, is the same before and after each call.
+ * Floating point. Functions and callbacks run in the default environment, rounding to nearest with all
+ * exceptions masked, whatever the caller has set; on return its environment is restored, with its flags.
  *
  * Shapes. B sequences, T rows (tokens), D hidden size, H query heads, K key/value heads, E head width, V
  * vocabulary, L layers. Arrays are dense and row-major. Token ids are int32 from 0 to V - 1. Texts are UTF-8
@@ -372,6 +371,7 @@ typedef struct ln_info {
     /* The class of transformers that builds the tokenizer from code ("": it takes tokenizer.json as it is),
      * and what it makes otherwise than that file ("pre_tokenizer, decoder"), which is used. */
     char tokenizer_class[40], tokenizer_differs[64];
+    double embed_scale; /* factor of token embeddings: 1, or sqrt(width) rounded to `dtype` (Gemma) */
 } ln_info;
 
 /* Writes the facts of an open model to *info, which the caller owns. */

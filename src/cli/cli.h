@@ -215,6 +215,11 @@ typedef struct session {
 ln_status session_ids(session *s, const args *a, ln_error *err);
 /* session_ids, and opens an engine with space for the ids. */
 ln_status session_open(session *s, const args *a, ln_error *err);
+/* Returns whether the factor of the embeddings was rounded to the checkpoint's dtype. */
+bool embed_scale_rounded(const ln_info *m);
+/* Prints a line to stderr if it was and the numerics are exact: then values differ from those of transformers
+ * in f32, which does not round it. */
+void note_embed_scale(const ln_info *m);
 /* LN_EIO, LN_EUNSUPPORTED: the model has no tokenizer, so that it can neither read nor write a text. */
 ln_status check_texts(const ln_model *model, ln_error *err);
 void session_close(session *s);

@@ -1,6 +1,8 @@
 /* The common beginning of the verbs that process raw text: prompt, model, ids, engine. */
 #include "cli.h"
 
+#include <math.h>
+
 ln_status check_texts(const ln_model *model, ln_error *err) {
     size_t n;
     return ln_tokenize(ln_model_tokenizer(model), "", 0, false, NULL, 0, &n, err);
@@ -21,6 +23,18 @@ out:
 ln_status session_open(session *s, const args *a, ln_error *err) {
     LN_TRY(session_ids(s, a, err));
     return ln_engine_open(&s->engine, s->model, &s->opt, err);
+}
+
+bool embed_scale_rounded(const ln_info *m) {
+    return m->embed_scale != 1 && (float)m->embed_scale != (float)sqrt((double)m->width);
+}
+
+void note_embed_scale(const ln_info *m) {
+    if (m->numerics != LN_EXACT || !embed_scale_rounded(m)) return;
+    note("embeddings are multiplied by %.9g, sqrt(%lld) rounded to %s as the checkpoint is; transformers in "
+         "f32 "
+         "multiplies by %.9g (docs/numerics.md)",
+         m->embed_scale, (long long)m->width, m->dtype, sqrt((double)m->width));
 }
 
 void session_close(session *s) {

@@ -68,6 +68,7 @@ ln_status cmd_eval(const args *a, ln_error *err) {
     LN_GO(ln_model_open(&s.model, a->model, &s.opt, err));
     LN_GO(ln_model_info(s.model, info, err));
     LN_GO(eval_size(a, info, &s.opt, err));
+    note_embed_scale(info);
     LN_GO(read_text(a, s.model, &s.ids, &s.n_ids, err));
     LN_GO(ln_engine_open(&s.engine, s.model, &s.opt, err));
     signals_working(s.engine);

@@ -116,6 +116,16 @@ static ln_status score_ids(scoring *s, ln_engine *engine, const int32_t *ids, si
     return ln_out_commit(&s->file, err);
 }
 
+static ln_status note_scale(const ln_model *model, ln_error *err) {
+    ln_info *info = ln_zalloc(1, sizeof *info);
+    if (!info) return LN_OOM(err, "a model's facts");
+    info->size = sizeof *info;
+    const ln_status st = ln_model_info(model, info, err);
+    if (st == LN_OK) note_embed_scale(info);
+    ln_free(info);
+    return st;
+}
+
 ln_status cmd_score(const args *a, ln_error *err) {
     session in = {0};
     ln_metrics m;
@@ -129,6 +139,7 @@ ln_status cmd_score(const args *a, ln_error *err) {
     }
     if (has(a, F_TOP) && !has(a, F_JSON)) LN_GO(ln_tokenizer_open(&s.tok, a->model, err));
     LN_GO(session_open(&in, a, err));
+    LN_GO(note_scale(in.model, err));
     s.n_rows = (int64_t)in.n_ids;
     s.ids = in.ids;
     LN_GO(score_ids(&s, in.engine, in.ids, in.n_ids, &m, err));

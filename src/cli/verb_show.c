@@ -1,6 +1,7 @@
 /* linnet show and linnet ls: information about a model, and the models on this machine. */
 #include "cli.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -40,6 +41,7 @@ static ln_status show_json(const ln_info *m, ln_error *err) {
     put_text(&s, "tokenizer_differs", m->tokenizer_differs[0] ? m->tokenizer_differs : NULL);
     put_ids(&s, "eos_ids", m->eos_ids, (size_t)m->n_eos);
     put_text(&s, "numerics", numerics_name(m->numerics));
+    put_real(&s, "embed_scale", m->embed_scale);
     ln_str_adds(&s, "}\n");
     return out_str(&s, err);
 }
@@ -68,6 +70,9 @@ static ln_status show_text(const ln_info *m, ln_error *err) {
     ln_str_adds(&s, "eos ids    ");
     for (int i = 0; i < m->n_eos; i++) ln_str_addf(&s, " %d", m->eos_ids[i]);
     ln_str_addf(&s, "%s\nnumerics    %s\n", m->n_eos ? "" : " none", numerics_name(m->numerics));
+    if (embed_scale_rounded(m))
+        ln_str_addf(&s, "embeddings  times %.9g: sqrt(%lld), %.9g, rounded to %s\n", m->embed_scale,
+                    (long long)m->width, sqrt((double)m->width), m->dtype);
     return out_str(&s, err);
 }
 

@@ -144,6 +144,7 @@ void ln_package_info(const ln_package *m, ln_info *info) {
     info->n_ctx_max = s->n_ctx;
     for (int l = 0; l < s->L; l++) info->window = LN_MAX(info->window, ln_attn_of(s, l)->window);
     info->tied = s->tied;
+    info->embed_scale = (double)s->embed_scale;
     info->has_template = m->has_template;
     info->has_reasoning = m->delims != NULL;
     info->has_think_switch = m->tmpl && ln_model_template_names(m->tmpl, "enable_thinking");

@@ -150,6 +150,36 @@ static void jsonl_answers_before_it_waits(void **state) {
     close(null);
 }
 
+/* Gemma's rounded factor of embeddings is stated where values may be compared with the reference's in f32. */
+static void rounded_embedding_scale(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *scale; /* scale NULL: it is not rounded */
+    } of[] = {{"gemma3-dynamic-bf16", "5.28125"},
+              {"quantised/gemma3-text-q4-g32-bf16", "9.8125"},
+              {"gemma3-text-f32", NULL},
+              {"qwen2-f32", NULL}};
+    for (size_t i = 0; i < LN_COUNT(of); i++) {
+        char path[512];
+        (void)snprintf(path, sizeof path, LN_ROOT "/tests/golden/%s", of[i].model);
+        json_t *o = json_of(RUN(S("show"), path, S("--json")));
+        assert_true(!of[i].scale ||
+                    json_number_value(json_object_get(o, "embed_scale")) == strtod(of[i].scale, NULL));
+        json_decref(o);
+        expect(RUN(S("show"), path), 0, NULL);
+        assert_true(!strstr(last->out, "embeddings") == !of[i].scale);
+        assert_true(!of[i].scale || strstr(last->out, of[i].scale));
+        expect(RUN(S("score"), path, S("--ids"), S("1,2,3"), S("--numerics"), S("exact")), 0, of[i].scale);
+        assert_true(!strstr(last->err, "rounded") == !of[i].scale);
+        expect(RUN(S("eval"), path, S(LN_ROOT "/LICENSE"), S("--numerics"), S("exact")), 0, of[i].scale);
+        assert_true(!strstr(last->err, "rounded") == !of[i].scale);
+    }
+    char path[512]; /* in fast, where transformers is compared in the checkpoint's dtype, nothing is said */
+    (void)snprintf(path, sizeof path, LN_ROOT "/tests/golden/%s", of[0].model);
+    expect(RUN(S("score"), path, S("--ids"), S("1,2,3")), 0, NULL);
+    assert_null(strstr(last->err, "rounded"));
+}
+
 static void facts(void **state) {
     (void)state;
     json_t *o = json_of(RUN(S("show"), S(TINY), S("--json")));
@@ -359,6 +389,7 @@ int main(void) {
                                        cmocka_unit_test(keys_have_their_shapes),
                                        cmocka_unit_test(tokenize_both_ways),
                                        cmocka_unit_test(jsonl_answers_before_it_waits),
+                                       cmocka_unit_test(rounded_embedding_scale),
                                        cmocka_unit_test(facts),
                                        cmocka_unit_test(a_file_over_the_limit_is_an_error),
                                        cmocka_unit_test(a_dash_is_no_result),
