@@ -210,6 +210,9 @@ typedef struct ln_options {
      * least 1 MiB, 32 bytes a position of n_ctx and 8 KiB for each of n_queue are planned; more of text_bytes
      * only within a quarter of what the limit leaves. 0: the least. */
     uint64_t text_bytes;
+    /* The most positions that the pool of KV pages holds, if that is fewer than n_parallel contexts; at least
+     * one context. 0: no such limit. */
+    int64_t pool_positions;
 } ln_options;
 
 LN_DEFAULT(ln_options) /* all fields but `size` zero */
@@ -852,6 +855,9 @@ typedef struct ln_batch_options {
     void *user;
     const ln_named_adapter *adapters; /* [n_adapters] that bodies may choose; names differ, model_name too */
     size_t n_adapters;
+    /* [n_aliases] further names of the model that bodies may have; "*": every name that is no adapter's. */
+    const char *const *aliases;
+    size_t n_aliases;
 } ln_batch_options;
 LN_DEFAULT(ln_batch_options)
 
@@ -861,6 +867,15 @@ typedef struct ln_batch_report {
      * of earlier calls included. */
     size_t n_requests, n_done, n_earlier, n_failed;
 } ln_batch_report;
+/* Reads the file `in` as ln_batch does, before an engine is opened, and sets those of options->n_ctx,
+ * pool_positions and text_bytes that are 0 to what its requests need with options->n_parallel at once. A
+ * request without a number of tokens counts as one of 2,048, or of as many as make 4,096 positions. Adapters
+ * of *opt count by their names and may be NULL.
+ *
+ * LN_EINVALID besides what ln_batch says about `in`: its bodies name models, and none of them is known; the
+ * message has the first of these lines. */
+LN_API LN_MUST_CHECK ln_status ln_batch_size(ln_model *model, const char *in, const ln_batch_options *opt,
+                                             ln_options *options, ln_error *err);
 /* Answers the requests of the file `in` (lines of OpenAI's batch form: custom_id, method, url, body) and adds
  * a line to the file `out` as each finishes, each line whole. A file beside it, `out`.state, has the digests
  * of `in`, model and conditions until all is done: a call that was interrupted is completed by the same call

@@ -311,18 +311,19 @@ static ln_status run_file(ln_hosted *l, const char *in, const char *out, const l
     char digest[LN_SHA256_HEX], conditions[400];
     ln_batch_options how = *opt;
     if (l->backend->info) LN_TRY(ln_hosted_info(l, &info, err));
-    const char *names[] = {opt->model_name ? opt->model_name : "model", info.path};
-    wire_target target = {.names = names,
-                          .n_names = info.path[0] ? 2 : 1,
-                          .n_vocab = info.vocab_size > 0 ? info.vocab_size : INT32_MAX,
+    const ln_batch_options named = {.aliases = opt->aliases, .n_aliases = opt->n_aliases};
+    wire_target target = {.n_vocab = info.vocab_size > 0 ? info.vocab_size : INT32_MAX,
                           .has_template = info.has_template};
     LN_TRY(ln_hosted_defaults(l, &target.sampling, err));
     if (info.path[0]) LN_TRY(wire_sampling_default(&target.sampling, info.path, err));
     LN_TRY(model_identity(l, &info, digest, err));
+    LN_TRY(batch_name_models(&target, opt->model_name ? opt->model_name : "model", info.path, &named, err));
     (void)snprintf(conditions, sizeof conditions, "backend %s%s%s", l->backend->name,
                    opt->conditions && opt->conditions[0] ? ", " : "", opt->conditions ? opt->conditions : "");
     how.conditions = conditions;
-    return batch_run_with(answer_one, l, &target, digest, in, out, &how, report, err);
+    const ln_status st = batch_run_with(answer_one, l, &target, digest, in, out, &how, report, err);
+    ln_free((void *)(uintptr_t)target.names);
+    return st;
 }
 
 ln_status ln_backend_batch_file(ln_backend_model *model, const char *in, const char *out,

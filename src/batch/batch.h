@@ -11,14 +11,23 @@
 #include "../base/json.h"
 #include "../base/line_reader.h"
 #include "../base/sha256.h"
+#include "../base/text_memory.h"
 #include "../wire/wire.h"
 
 /* The longest line, in bytes. */
 enum { BATCH_MOST_LINE = 64 << 20 };
 
+/* ---- names of models (batch_names.c) ---- */
+
+/* Sets the names that bodies may choose, and their adapters: `name`, those of opt->adapters, `path` (may be
+ * ""), opt->aliases. One block of memory, t->names, which the caller frees. */
+ln_status batch_name_models(wire_target *t, const char *name, const char *path, const ln_batch_options *opt,
+                            ln_error *err);
+
 /* ---- the requests (batch_input.c) ---- */
 
 typedef struct batch_input {
+    ln_account texts; /* the index, and a line while the file is validated */
     int fd;
     const char *path; /* borrowed */
     uint64_t *offset; /* [n + 1] of each request's line; the last is the end of the file */
@@ -48,6 +57,8 @@ ln_status batch_input_open(batch_input *in, const char *path, ln_error *err);
 void batch_input_close(batch_input *in);
 /* Reads line i again: *text [NUL-terminated] is owned by the caller. LN_ECHANGED: the file was written to. */
 ln_status batch_input_line(const batch_input *in, size_t i, char **text, size_t *bytes, ln_error *err);
+/* The number of line i in the file, which blank lines may precede. */
+ln_status batch_input_number(const batch_input *in, size_t i, uint64_t *number, ln_error *err);
 /* The request of that custom_id, or SIZE_MAX. */
 ln_status batch_input_find(const batch_input *in, const char *id, size_t bytes, size_t *out, ln_error *err);
 
@@ -81,6 +92,9 @@ ln_status batch_output_finish(batch_output *out, ln_error *err);
 void batch_output_close(batch_output *out);
 
 /* ---- running (batch_run.c) ---- */
+
+/* The kind of a line's body. False: *why says that its url or method is not answered. */
+bool batch_line_kind(const batch_line *line, wire_kind *kind, wire_error *why);
 
 /* Answers the requests of `in` with `engine`, which runs n_parallel at once; the contract is ln_batch's.
  * `model` is the digest of the model that the engine has. */

@@ -18,24 +18,6 @@ static ln_status add_conditions(ln_str *s, const ln_batch_options *opt, ln_error
     return s->failed ? LN_OOM(err, "the conditions of a file of answers") : LN_OK;
 }
 
-/* The names that bodies may choose, and their adapters; one block of memory, which ln_free frees. */
-static ln_status name_adapters(wire_target *t, const char *name, const char *path,
-                               const ln_batch_options *opt, ln_error *err) {
-    const size_t n = opt->n_adapters + 2;
-    const void **all = ln_zalloc(2 * n, sizeof *all);
-    if (!all) return LN_OOM(err, "the names of adapters");
-    const char **names = (const char **)all;
-    const ln_adapter **adapters = (const ln_adapter **)(all + n);
-    names[0] = name;
-    for (size_t i = 0; i < opt->n_adapters; i++) {
-        names[i + 1] = opt->adapters[i].name;
-        adapters[i + 1] = opt->adapters[i].adapter;
-    }
-    names[n - 1] = path;
-    t->names = names, t->adapters = adapters, t->n_names = n;
-    return LN_OK;
-}
-
 static ln_status check_adapters(const ln_batch_options *o, ln_error *err) {
     const char *own = o->model_name ? o->model_name : "model";
     for (size_t i = 0; i < o->n_adapters; i++) {
@@ -64,7 +46,7 @@ static ln_status run(ln_engine *engine, ln_engine_facts *f, const char *in, cons
     char fingerprint[WIRE_FINGERPRINT];
     ln_batch_options how = *opt;
     ln_status st;
-    LN_GO(name_adapters(&target, opt->model_name ? opt->model_name : "model", f->path, opt, err));
+    LN_GO(batch_name_models(&target, opt->model_name ? opt->model_name : "model", f->path, opt, err));
     wire_fingerprint(fingerprint, f->numerics);
     target.fingerprint = fingerprint;
     LN_GO(wire_sampling_default(&target.sampling, f->path, err));

@@ -228,10 +228,15 @@ ln_status batch_input_open(batch_input *in, const char *path, ln_error *err) {
                        "%s: expected a regular file, whose lines are read twice; save the requests to one",
                        ln_path_text(shown, path));
     in->changed[0] = st.st_mtim.tv_sec, in->changed[1] = st.st_mtim.tv_nsec;
+    ln_account *outer = ln_account_enter(&in->texts);
     ln_lines_open(&l, in->fd, path, BATCH_MOST_LINE);
     ln_status status = index_lines(in, &l, err);
+    const uint64_t number = l.number + 1; /* of the line that could not be read */
     ln_lines_close(&l);
-    return status;
+    ln_account_leave(outer);
+    if (status != LN_EMEMORY || in->texts.asked == 0) return status;
+    (void)ln_account_error(&in->texts, status, err);
+    return ln_prefix(err, status, "%s: line %llu", ln_path_text(shown, path), (unsigned long long)number);
 }
 
 void batch_input_close(batch_input *in) {
@@ -240,6 +245,7 @@ void batch_input_close(batch_input *in) {
     ln_free(in->hash);
     ln_free(in->done);
     ln_free(in->table);
+    ln_account_close(&in->texts);
     *in = (batch_input){.fd = -1};
 }
 
@@ -247,6 +253,23 @@ static ln_status cannot_read(const batch_input *in, int number, ln_error *err) {
     char shown[LN_PATH_TEXT], why[LN_ERRNO_TEXT];
     return ln_fail(err, LN_EIO, "%s: cannot read: %s", ln_path_text(shown, in->path),
                    ln_errno_text(why, number));
+}
+
+ln_status batch_input_number(const batch_input *in, size_t i, uint64_t *number, ln_error *err) {
+    char text[4096], shown[LN_PATH_TEXT];
+    *number = 1;
+    for (uint64_t at = 0; at < in->offset[i];) {
+        const ssize_t got =
+            pread(in->fd, text, (size_t)LN_MIN(in->offset[i] - at, (uint64_t)sizeof text), (off_t)at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return fail_errno(err, in->path, "read");
+        if (got == 0)
+            return ln_fail(err, LN_ECHANGED, "%s: was written to while it is answered",
+                           ln_path_text(shown, in->path));
+        for (ssize_t k = 0; k < got; k++) *number += text[k] == '\n';
+        at += (uint64_t)got;
+    }
+    return LN_OK;
 }
 
 ln_status batch_input_line(const batch_input *in, size_t i, char **text, size_t *bytes, ln_error *err) {

@@ -16,7 +16,8 @@ static const double WAIT_SECONDS = 0.1;
 
 typedef struct batch_row {
     struct batch_row *next;
-    size_t line; /* in IN */
+    ln_account texts; /* the body and what is made of it */
+    size_t line;      /* in IN */
     ln_str custom_id;
     wire_request q;
     ln_request **requests; /* [n] NULL: not open, or done */
@@ -53,6 +54,7 @@ static void free_row(batch_row *r) {
     ln_free(r->results);
     ln_str_free(&r->custom_id);
     wire_request_close(&r->q);
+    ln_account_close(&r->texts);
     ln_free(r);
 }
 
@@ -61,30 +63,35 @@ static bool is_of_request(ln_status st) {
     return st == LN_EUSAGE || st == LN_EINVALID || st == LN_EUNSUPPORTED || st == LN_ENUMERIC;
 }
 
-static void refuse_address(batch_row *r, int http, const char *param, const char *fmt, const ln_str *found) {
+static bool refuse_address(wire_error *why, int http, const char *param, const char *fmt,
+                           const ln_str *found) {
     char shown[80];
-    (void)wire_refuse(&r->why, param, fmt, ln_excerpt(shown, found->data ? found->data : "", found->len));
-    r->why.http = http;
-    r->why.code = http == 404 ? "not_found" : "method_not_allowed";
+    (void)wire_refuse(why, param, fmt, ln_excerpt(shown, found->data ? found->data : "", found->len));
+    why->http = http;
+    why->code = http == 404 ? "not_found" : "method_not_allowed";
+    return false;
 }
 
-static ln_status read_body(batch *b, batch_row *r, const batch_line *line, ln_error *err) {
+bool batch_line_kind(const batch_line *line, wire_kind *kind, wire_error *why) {
     static const struct {
         const char *url;
         wire_kind kind;
     } urls[] = {{"/v1/chat/completions", WIRE_CHAT}, {"/v1/completions", WIRE_COMPLETION}};
     size_t k = 0;
     while (k < LN_COUNT(urls) && (!line->url.data || strcmp(line->url.data, urls[k].url) != 0)) k++;
-    if (k == LN_COUNT(urls)) {
-        refuse_address(r, 404, "url", "expected /v1/chat/completions or /v1/completions, found '%s'",
-                       &line->url);
-        return LN_OK;
-    }
-    if (!line->method.data || strcmp(line->method.data, "POST") != 0) {
-        refuse_address(r, 405, "method", "expected POST, found '%s'", &line->method);
-        return LN_OK;
-    }
-    ln_status st = wire_request_open(&r->q, b->target, urls[k].kind, line->body, line->body_bytes, &r->why);
+    if (k == LN_COUNT(urls))
+        return refuse_address(why, 404, "url", "expected /v1/chat/completions or /v1/completions, found '%s'",
+                              &line->url);
+    if (!line->method.data || strcmp(line->method.data, "POST") != 0)
+        return refuse_address(why, 405, "method", "expected POST, found '%s'", &line->method);
+    *kind = urls[k].kind;
+    return true;
+}
+
+static ln_status read_body(batch *b, batch_row *r, const batch_line *line, ln_error *err) {
+    wire_kind kind;
+    if (!batch_line_kind(line, &kind, &r->why)) return LN_OK;
+    ln_status st = wire_request_open(&r->q, b->target, kind, line->body, line->body_bytes, &r->why);
     if (st == LN_EMEMORY) return LN_OOM(err, "a request");
     if (st == LN_OK && r->q.stream) {
         static _Atomic bool told;
@@ -105,29 +112,50 @@ static ln_status make_room(batch_row *r, ln_error *err) {
     return LN_OOM(err, "a request");
 }
 
-/* Reads the next line into a new row at the end of the list. */
-static ln_status begin_row(batch *b, ln_error *err) {
+static ln_status read_row(batch *b, batch_row *r, ln_error *err) {
     char *text = NULL;
     size_t bytes;
     batch_line line = {0};
-    batch_row *r = ln_zalloc(1, sizeof *r);
-    if (!r) return LN_OOM(err, "a request");
     ln_status st;
-    r->line = b->next_line++;
     LN_GO(batch_input_line(&b->in, r->line, &text, &bytes, err));
     LN_GO(batch_line_read(&line, text, bytes, err));
     r->custom_id = line.custom_id;
     line.custom_id = (ln_str){0};
     LN_GO(read_body(b, r, &line, err));
     LN_GO(make_room(r, err));
-    *b->last = r;
-    b->last = &r->next;
-    r = NULL;
 out:
-    if (r) free_row(r);
     batch_line_free(&line);
     ln_free(text);
     return st;
+}
+
+/* Reads the next line into a new row at the end of the list. One that lacks memory is read again when a
+ * request has ended or, if no other is open, in a later run. */
+static ln_status begin_row(batch *b, ln_error *err) {
+    ln_error why = {0};
+    batch_row *r = ln_zalloc(1, sizeof *r);
+    if (!r) return LN_OOM(err, "a request");
+    r->line = b->next_line;
+    ln_account *outer = ln_account_enter(&r->texts);
+    ln_status st = read_row(b, r, &why);
+    ln_account_leave(outer);
+    st = ln_account_error(&r->texts, st, &why);
+    if (st == LN_EMEMORY && r->texts.asked > 0 && b->n_open > 0) {
+        b->full = true;
+        free_row(r);
+        return LN_OK;
+    }
+    if (st == LN_EMEMORY && r->texts.asked > 0) {
+        r->left = true;
+        if (b->n_left++ == 0) b->first = why;
+    } else if (st != LN_OK) {
+        free_row(r);
+        return ln_fail(err, st, "%s", why.message);
+    }
+    b->next_line++;
+    *b->last = r;
+    b->last = &r->next;
+    return LN_OK;
 }
 
 /* ---- answers ---- */
@@ -167,10 +195,12 @@ static void put_line(ln_str *s, const batch_row *r) {
 
 static ln_status answer(batch *b, batch_row *r, ln_error *err) {
     ln_str s = {0};
+    ln_account *outer = ln_account_enter(&r->texts);
     put_line(&s, r);
     ln_status st = s.failed ? LN_OOM(err, "an answer") : batch_output_add(&b->out, s.data, s.len, err);
     ln_str_free(&s);
-    LN_TRY(st);
+    ln_account_leave(outer);
+    LN_TRY(ln_account_error(&r->texts, st, err));
     b->in.done[r->line] = 1;
     b->report->n_done++;
     b->report->n_failed += r->why.http != 0;
@@ -240,7 +270,10 @@ static ln_status open_choice(batch *b, batch_row *r, ln_error *err) {
     size_t k = r->n_opened++;
     wire_choice(&r->q, k, &prompt, &how, &o);
     if (b->by) return answer_choice(b, r, k, &prompt, &how, &o, err);
+    ln_account *outer = ln_account_enter(&r->texts);
     ln_status st = ln_request_open(&r->requests[k], b->engine, &prompt, &o, &r->why.error);
+    ln_account_leave(outer);
+    st = ln_account_error(&r->texts, st, &r->why.error);
     if (st == LN_OK) {
         b->n_open++;
     } else if (st == LN_EMEMORY) {
@@ -331,7 +364,10 @@ static ln_status run_file(batch *b, const char *model, const char *in, const cha
     b->out.fd = -1;
     LN_GO(batch_input_open(&b->in, in, err));
     const batch_binding to = {b->in.digest, model, b->opt->conditions ? b->opt->conditions : ""};
-    LN_GO(batch_output_open(&b->out, out, &b->in, &to, b->opt->force, err));
+    ln_account *outer = ln_account_enter(&b->in.texts);
+    st = batch_output_open(&b->out, out, &b->in, &to, b->opt->force, err);
+    ln_account_leave(outer);
+    LN_GO(ln_account_error(&b->in.texts, st, err));
     b->report->n_requests = b->in.n;
     for (size_t i = 0; i < b->in.n; i++) b->report->n_earlier += b->in.done[i];
     b->report->n_failed = b->out.n_failed;

@@ -55,6 +55,8 @@ typedef struct args {
     const char *argument; /* the second positional argument, or NULL */
     const char *stops[MAX_STOPS];
     size_t n_stops;
+    const char *aliases[MAX_STOPS];
+    size_t n_aliases;
     ln_logit_bias *bias;
     size_t n_bias, cap_bias;
     int32_t *stop_ids;
@@ -145,6 +147,8 @@ ln_status file_read(const args *a, const char *what, size_t most, const char **n
 
 /* ---- options ---- */
 
+/* verb_batch.c: sets the sizes of *opt by the file of requests that the arguments name. */
+ln_status batch_size(const args *a, ln_model *model, ln_options *opt, ln_error *err);
 enum { BATCH_PARALLEL = 8 }; /* requests of batch and serve that run at once without --parallel */
 
 /* ---- adapter_flags.c ---- */

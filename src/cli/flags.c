@@ -234,6 +234,12 @@ static ln_status take_value(args *a, flag f, const char *text, ln_error *err) {
     case KEEPS: return read_keep(a, r, text, err);
     case ADAPTERS: return adapter_add(a, text, err);
     case LORAS: return lora_add(a, text, err);
+    case NAMES:
+        if (a->n_aliases == MAX_STOPS)
+            return ln_fail(err, LN_EUSAGE, "%s: at most %d times", r->name, MAX_STOPS);
+        if (!text[0]) return bad_value(r, text, "a name", err);
+        a->aliases[a->n_aliases++] = text;
+        return LN_OK;
     case TEXTS:
         if (a->n_stops == MAX_STOPS)
             return ln_fail(err, LN_EUSAGE, "%s: at most %d times", r->name, MAX_STOPS);
@@ -458,34 +464,20 @@ static ln_status check_classes(const args *a, ln_error *err) {
 
 /* Refuses pairs of flags that contradict each other. */
 static ln_status check_pairs(const args *a, ln_error *err) {
-    static const flag pairs[][2] = {{F_IDS, F_PROMPT},
-                                    {F_IDS, F_FILE},
-                                    {F_IDS, F_SYSTEM},
-                                    {F_IDS, F_CHAT},
-                                    {F_PROMPT, F_FILE},
-                                    {F_RAW, F_CHAT},
-                                    {F_RAW, F_SYSTEM},
-                                    {F_THINK, F_NO_THINK},
-                                    {F_RAW, F_THINK},
-                                    {F_RAW, F_NO_THINK},
-                                    {F_RAW, F_THINK_BUDGET},
-                                    {F_IDS, F_THINK_BUDGET},
-                                    {F_IDS, F_THINK},
-                                    {F_IDS, F_NO_THINK},
-                                    {F_THINK, F_TEMPLATE_ARGS},
-                                    {F_NO_THINK, F_TEMPLATE_ARGS},
-                                    {F_RAW, F_CHAT_TEMPLATE},
-                                    {F_RAW, F_TEMPLATE_ARGS},
-                                    {F_IDS, F_CHAT_TEMPLATE},
-                                    {F_IDS, F_TEMPLATE_ARGS},
-                                    {F_JSONL, F_IDS},
-                                    {F_JSONL, F_PROMPT},
-                                    {F_STATS, F_NO_STATS},
-                                    {F_LABELS, F_NEXT_TOKEN},
-                                    {F_JSON_SCHEMA, F_FORM},
-                                    {F_NORMALIZE, F_NEXT_TOKEN},
-                                    {F_EPOCHS, F_STEPS},
-                                    {F_VALID, F_VALID_SPLIT}};
+    static const flag pairs[][2] = {{F_IDS, F_PROMPT},          {F_IDS, F_FILE},
+                                    {F_IDS, F_SYSTEM},          {F_IDS, F_CHAT},
+                                    {F_PROMPT, F_FILE},         {F_RAW, F_CHAT},
+                                    {F_RAW, F_SYSTEM},          {F_THINK, F_NO_THINK},
+                                    {F_RAW, F_THINK},           {F_RAW, F_NO_THINK},
+                                    {F_RAW, F_THINK_BUDGET},    {F_IDS, F_THINK_BUDGET},
+                                    {F_IDS, F_THINK},           {F_IDS, F_NO_THINK},
+                                    {F_THINK, F_TEMPLATE_ARGS}, {F_NO_THINK, F_TEMPLATE_ARGS},
+                                    {F_RAW, F_CHAT_TEMPLATE},   {F_RAW, F_TEMPLATE_ARGS},
+                                    {F_IDS, F_CHAT_TEMPLATE},   {F_IDS, F_TEMPLATE_ARGS},
+                                    {F_JSONL, F_IDS},           {F_JSONL, F_PROMPT},
+                                    {F_STATS, F_NO_STATS},      {F_LABELS, F_NEXT_TOKEN},
+                                    {F_JSON_SCHEMA, F_FORM},    {F_NORMALIZE, F_NEXT_TOKEN},
+                                    {F_EPOCHS, F_STEPS},        {F_VALID, F_VALID_SPLIT}};
     for (size_t i = 0; i < LN_COUNT(pairs); i++)
         if (has(a, pairs[i][0]) && has(a, pairs[i][1]) && !(reads_many(a) && is_source(pairs[i][1])))
             return ln_fail(err, LN_EUSAGE, "%s and %s contradict each other; give one",

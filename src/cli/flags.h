@@ -20,6 +20,7 @@ typedef enum kind {
     KEEPS,
     ADAPTERS,
     LORAS,
+    NAMES,
     LIST
 } kind;
 typedef enum takes { NOTHING, MODEL, OPTIONAL, DIR, SHELL } takes;

@@ -293,8 +293,8 @@ ln_status input_ids(const input *in, const ln_model *model, ln_template tmpl, in
 }
 
 ln_status prompt_ids(const ln_model *model, const ln_prompt *p, int32_t **ids, size_t *n, ln_error *err) {
-    /* a token has three or four bytes on average */
-    size_t cap = p->ids ? p->n_ids : (p->text_bytes + p->system_bytes) / 2 + 64, got = 0;
+    /* a token has about four bytes */
+    size_t cap = p->ids ? p->n_ids : (p->text_bytes + p->system_bytes) / 4 + 64, got = 0;
     *ids = NULL;
     for (int tries = 0; tries < 2; tries++) {
         size_t bytes;

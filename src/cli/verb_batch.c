@@ -4,13 +4,25 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-/* What `model` is called in bodies: tiny, an id without its revision, or the directory's name. */
+/* What `model` is called in bodies: --name, tiny, an id without its revision, or the directory's name. */
 static const char *name_model(char buf[256], const args *a, const ln_info *info) {
     const char *typed = a->model, *slash = strrchr(info->path, '/');
+    if (has(a, F_NAME)) return a->flag[F_NAME].text;
     if (ln_is_dir(typed)) return slash && slash[1] ? slash + 1 : info->path;
     (void)snprintf(buf, 256, "%.*s", (int)LN_MIN(strcspn(typed, "@"), (size_t)255), typed);
     return buf;
+}
+
+static ln_batch_options names_of(const args *a, const char *name, const ln_named_adapter *adapters) {
+    ln_batch_options o = ln_batch_options_default();
+    o.model_name = name;
+    o.aliases = a->aliases;
+    o.n_aliases = a->n_aliases;
+    o.adapters = adapters;
+    o.n_adapters = adapters ? a->n_loras : 0;
+    return o;
 }
 
 static ln_status on_answer(void *user, size_t n_done, size_t n_requests, ln_error *err) {
@@ -45,17 +57,14 @@ static ln_status print_report(const args *a, const ln_batch_report *r, double se
 
 static ln_status answer(const args *a, ln_engine *engine, ln_backend_model *other, const char *name,
                         const ln_named_adapter *adapters, ln_error *err) {
-    ln_batch_options o = ln_batch_options_default();
+    ln_batch_options o = names_of(a, name, adapters);
     ln_batch_report r = {.size = sizeof r};
     ln_progress line = progress_line();
     double start = ln_now();
-    o.model_name = name;
     o.conditions = has(a, F_SKIP_UNKNOWN) ? "unknown tensors skipped" : "";
     o.force = has(a, F_FORCE);
     o.on_answer = on_answer;
     o.user = &line;
-    o.adapters = adapters;
-    o.n_adapters = adapters ? a->n_loras : 0;
     if (has(a, F_ADAPTER) && other) o.conditions = a->flag[F_ADAPTER].text;
     signals_working(engine);
     signals_working_on(other);
@@ -98,6 +107,27 @@ static ln_status load_loras(const args *a, ln_engine *engine, ln_adapter **open,
     return LN_OK;
 }
 
+ln_status batch_size(const args *a, ln_model *model, ln_options *opt, ln_error *err) {
+    ln_info info = {.size = sizeof info};
+    char name[256];
+    ln_named_adapter *named = ln_zalloc(a->n_loras + 1, sizeof *named);
+    if (!named) return LN_OOM(err, "adapters");
+    for (size_t i = 0; i < a->n_loras; i++) named[i].name = a->loras[i].name;
+    if (opt->n_parallel == 0) opt->n_parallel = BATCH_PARALLEL;
+    ln_status st = ln_model_info(model, &info, err);
+    const ln_batch_options o = names_of(a, name_model(name, a, &info), named);
+    if (st == LN_OK) st = ln_batch_size(model, a->argument, &o, opt, err);
+    ln_free(named);
+    return st;
+}
+
+/* Says what was sized by the requests: to people, and with -v. */
+static void say_size(const args *a, const ln_options *opt) {
+    if (!isatty(STDERR_FILENO) && !has(a, F_VERBOSE)) return;
+    note("requests of up to %lld positions, %d at once; the pool of keys and values has %lld positions",
+         (long long)opt->n_ctx, opt->n_parallel, (long long)opt->pool_positions);
+}
+
 ln_status cmd_batch(const args *a, ln_error *err) {
     if (other_backend(a)) return answer_on_backend(a, err);
     ln_model *model = NULL;
@@ -110,10 +140,11 @@ ln_status cmd_batch(const args *a, ln_error *err) {
     ln_status st = open && named ? LN_OK : LN_OOM(err, "adapters");
     if (st != LN_OK) goto out;
     LN_GO(options_of(a, &opt, err));
-    if (opt.n_parallel == 0) opt.n_parallel = BATCH_PARALLEL;
     LN_GO(ln_model_open(&model, a->model, &opt, err));
     LN_GO(check_texts(model, err));
     LN_GO(ln_model_info(model, &info, err));
+    LN_GO(batch_size(a, model, &opt, err));
+    say_size(a, &opt);
     LN_GO(ln_engine_open(&engine, model, &opt, err));
     LN_GO(load_loras(a, engine, open, named, err));
     st = answer(a, engine, NULL, name_model(name, a, &info), named, err);

@@ -191,20 +191,29 @@ static ln_status plan_eval(const args *a, ln_options *opt, ln_error *err) {
     return st;
 }
 
+/* The plan of batch with its file, if the arguments name one. */
+static ln_status plan_batch(const args *a, ln_options *opt, ln_error *err) {
+    ln_model *model = NULL;
+    if (opt->n_parallel == 0) opt->n_parallel = BATCH_PARALLEL;
+    if (!a->argument) return LN_OK;
+    ln_status st = ln_model_open(&model, a->model, opt, err);
+    if (st == LN_OK) st = batch_size(a, model, opt, err);
+    ln_model_close(&model);
+    return st;
+}
+
 /* Sets the options that the verb derives from its input. *n_prompt: tokens of the one prompt, 0 where there
  * are many or none. */
 static ln_status size_options(const args *a, ln_options *opt, int64_t *n_prompt, ln_error *err) {
     *n_prompt = 0;
     if (planned_verb(a) == VERB_CLASSIFY) return class_plan(a, opt, err);
     if (planned_verb(a) == VERB_EVAL) return plan_eval(a, opt, err);
-    if (planned_verb(a) == VERB_BATCH ||
-        planned_verb(a) == VERB_SERVE) { /* the file is not read: its requests share what is planned */
+    if (planned_verb(a) == VERB_BATCH) return plan_batch(a, opt, err);
+    if (plans_server(a)) {
         if (opt->n_parallel == 0) opt->n_parallel = BATCH_PARALLEL;
-        if (plans_server(a)) {
-            opt->n_queue = has(a, F_MAX_QUEUE) ? (int)a->flag[F_MAX_QUEUE].i : SERVE_MOST_QUEUE;
-            opt->embeddings = true;
-            opt->text_bytes = SERVE_MOST_TEXTS;
-        }
+        opt->n_queue = has(a, F_MAX_QUEUE) ? (int)a->flag[F_MAX_QUEUE].i : SERVE_MOST_QUEUE;
+        opt->embeddings = true;
+        opt->text_bytes = SERVE_MOST_TEXTS;
         return LN_OK;
     }
     LN_TRY(count_prompt(a, opt, n_prompt, err));

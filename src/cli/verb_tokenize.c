@@ -16,7 +16,7 @@ enum { LINE_MOST = 16 << 20 };
 
 static ln_status text_to_ids(const args *a, const ln_tokenizer *tok, const char *text, size_t bytes,
                              ln_str *out, ln_error *err) {
-    size_t cap = bytes / 2 + 64, n = 0; /* a token has three or four bytes on average */
+    size_t cap = bytes / 4 + 64, n = 0; /* a token has about four bytes */
     for (int tries = 0; tries < 2; tries++) {
         int32_t *ids = ln_alloc(cap * sizeof *ids);
         if (!ids) return LN_OOM(err, "token ids");

@@ -208,12 +208,25 @@ static void size_texts(const ln_options *opt, const budget *b, layout *l) {
     l->text_bytes = LN_MAX(l->text_bytes, LN_MIN(opt->text_bytes, left / 4));
 }
 
+/* Pages of ln_options.pool_positions, shared equally: sequences of other lengths hold no more together,
+ * because a window bounds the pages of the longest. */
+static int64_t pages_of_pool(const ln_options *opt, const layout *l) {
+    const ln_run_sizes *z = &l->sizes;
+    const int64_t n = l->run.n_seqs, each = LN_MIN((opt->pool_positions + n - 1) / n, l->run.n_ctx),
+                  blocks = (each + PAGE_LEN - 1) / PAGE_LEN;
+    int64_t pages = 0;
+    for (int c = 0; c < z->n_groups; c++)
+        pages += LN_MIN(blocks, z->blocks[c]) * z->groups[c].pages_per_block;
+    return LN_MAX(z->seq_pages, pages * n);
+}
+
 /* Sizes the share of texts and the pool, and adds up the parts. */
 static void size_pool(const ln_package *m, const ln_options *opt, const budget *b, layout *l) {
     const bool open = ln_weight_cache_has(m->weight_cache, &m->weights, &l->run);
     const int64_t one = l->sizes.seq_pages, bytes = l->sizes.page_bytes;
     int64_t pages = l->sizes.n_pages; /* a context for each sequence */
     if (opt->kv_bytes > 0) pages = (int64_t)LN_MIN((uint64_t)pages, opt->kv_bytes / (uint64_t)bytes);
+    if (opt->pool_positions > 0) pages = LN_MIN(pages, pages_of_pool(opt, l));
     l->no_context = pages < one;
     uint64_t arrays = array_bytes(&l->run, &l->sizes, &m->spec);
     const int64_t all = l->sizes.n_pages;

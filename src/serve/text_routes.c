@@ -48,7 +48,7 @@ static void note_others(const json_t *root, const char *const *known, size_t n) 
  * after an error too. */
 static ln_status read_text(exchange *x, const char *text, size_t bytes, bool special, int32_t **ids,
                            size_t *n) {
-    size_t cap = bytes / 2 + 64; /* a token has three or four bytes on average */
+    size_t cap = bytes / 4 + 64; /* a token has about four bytes */
     for (int tries = 0; tries < 2; tries++, cap = *n) {
         ln_free(*ids);
         *ids = ln_alloc(cap * sizeof **ids + 1);

@@ -22,6 +22,10 @@ ln_status wire_find_model(size_t *out, const wire_target *target, const char *na
     if (n == 0) return LN_OK;
     for (*out = 0; *out < target->n_names; ++*out)
         if (strlen(target->names[*out]) == n && memcmp(target->names[*out], name, n) == 0) return LN_OK;
+    if (target->any_name) {
+        *out = 0;
+        return LN_OK;
+    }
     for (size_t i = 0; i < target->n_names; i++) { /* a path on this machine concerns no client */
         if (target->names[i][0] == '/') continue;
         ln_str_adds(&known, known.len ? ", " : "");

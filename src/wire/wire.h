@@ -47,6 +47,7 @@ typedef void wire_text_fn(void *user, const int32_t *ids, size_t n, ln_str *out)
 typedef struct wire_target {
     const char *const *names; /* [n_names] that `model` may have; names[0] is that of the base model */
     size_t n_names;
+    bool any_name; /* an unknown name is that of the base model */
     /* [n_names] adapter of each name, NULL: that of the engine, if there is one; or NULL: all are */
     const ln_adapter *const *adapters;
     const char *fingerprint; /* `system_fingerprint` of answers: wire_fingerprint; NULL: null */

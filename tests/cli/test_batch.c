@@ -242,6 +242,119 @@ static void files_that_are_refused(void **state) {
     expect(RUN(S("batch")), 2, "MODEL");
 }
 
+/* A file that was written for another service names a model that is not here: it is refused before anything
+ * is loaded, by its first such line; --name and --alias accept the name. Where other bodies are for the
+ * model, the line gets its error (rows_that_fail). */
+static void names_of_other_services(void **state) {
+    (void)state;
+    static const char text[] =
+        "\n"
+        "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/"
+        "completions\",\"body\":{\"model\":\"gpt-4o-mini\","
+        "\"prompt\":\"a\",\"max_tokens\":1}}\n"
+        "{\"custom_id\":\"b\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"model\":\"o3\","
+        "\"prompt\":\"a\",\"max_tokens\":1}}\n";
+    write_in(text, sizeof text - 1);
+    drop_answers();
+    outcome *o = RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl"));
+    expect(o, 3,
+           "in.jsonl: line 2: model: there is no model 'gpt-4o-mini' here; known: tiny; --name or --alias");
+    assert_false(ln_exists(at(1, "out.jsonl")) || ln_exists(at(1, "out.jsonl.state")));
+    expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl"), S("--alias"), S("*")),
+           0, NULL);
+    answers a = read_answers();
+    assert_int_equal(a.n, 2);
+    assert_string_equal(text_of(body_of(&a, "b"), "model"), "tiny");
+    free_answers(&a);
+    drop_answers();
+    expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl"), S("--name"), S("o3"),
+               S("--alias"), S("gpt-4o-mini"), S("--alias"), S("tiny")),
+           0, NULL);
+    drop_answers();
+    expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl"), S("--name"), S("o3")),
+           3, "1 of 2 requests failed");
+    drop_answers();
+    expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl"), S("--alias"), S("")), 2,
+           "--alias");
+}
+
+static int64_t planned(const char *what, char *parallel) {
+    json_t *p = json_of(RUN(S("plan"), S("tiny"), at(0, "in.jsonl"), S("--for"), S("batch"), S("--parallel"),
+                            parallel, S("--json")));
+    const int64_t bytes = int_of(p, what);
+    json_decref(p);
+    return bytes;
+}
+
+/* The context and the pool are those that the requests need: not a context of the model for each that may
+ * run. A request without a limit of tokens needs more than one with a limit. */
+static void sized_by_its_requests(void **state) {
+    (void)state;
+    ln_str s = {0};
+    for (int i = 0; i < 20; i++)
+        ln_str_addf(&s,
+                    "{\"custom_id\":\"%d\",\"method\":\"POST\",\"url\":\"/v1/"
+                    "completions\",\"body\":{\"prompt\":"
+                    "\"Once upon a time\",\"max_tokens\":20}}\n",
+                    i);
+    write_in(s.data, s.len);
+    assert_int_equal(planned("ctx", S("8")), 512); /* rows of a step */
+    const int64_t one = planned("kv_bytes", S("1"));
+    assert_int_equal(planned("kv_bytes", S("8")), one); /* eight requests of a page */
+    assert_int_equal(planned("kv_bytes", S("16")), 2 * one);
+    drop_answers();
+    outcome *o = RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl"), S("-v"));
+    expect(o, 0, NULL);
+    assert_non_null(strstr(o->err, "requests of up to 512 positions, 8 at once; the pool of keys and values "
+                                   "has "
+                                   "512 positions"));
+    drop_answers();
+    ln_str_adds(&s, "{\"custom_id\":\"open\",\"method\":\"POST\",\"url\":\"/v1/chat/completions\",\"body\":{"
+                    "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}}\n");
+    write_in(s.data, s.len);
+    assert_int_equal(planned("ctx", S("8")), 1024); /* the model's maximum */
+    assert_in_range(planned("kv_bytes", S("8")), 2 * one, 4 * one);
+    ln_str_free(&s);
+}
+
+/* A line that needs more memory than there is gets no answer, and the others get theirs. */
+static void lines_that_lack_memory(void **state) {
+    (void)state;
+    if (getenv("LN_SANITIZED")) skip(); /* a sanitizer's own memory counts */
+    ln_str s = {0};
+    char memory[40];
+    static const char small[] =
+        "{\"custom_id\":\"%s\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{"
+        "\"prompt\":\"a\",\"max_tokens\":2}}\n";
+    ln_str_addf(&s, small, "first");
+    write_in(s.data, s.len);
+    (void)snprintf(memory, sizeof memory, "%lld", (long long)planned("peak_bytes", S("1")) + (30 << 20));
+    ln_str_adds(&s, "{\"custom_id\":\"large\",\"method\":\"POST\",\"url\":\"/v1/"
+                    "completions\",\"body\":{\"prompt\":\"");
+    while (s.len < 20 << 20) ln_str_adds(&s, "Once upon a time ");
+    ln_str_adds(&s, "\"}}\n");
+    ln_str_addf(&s, small, "last");
+    write_in(s.data, s.len);
+    ln_str_free(&s);
+    drop_answers();
+    outcome *o = RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl"), S("--parallel"),
+                     S("1"), S("--memory"), memory);
+    expect(o, 6, "1 of 3 requests need more memory");
+    assert_non_null(strstr(o->err, "takes "));
+    assert_non_null(strstr(o->err, " or more, and --memory leaves "));
+    answers a = read_answers();
+    assert_int_equal(a.n, 2);
+    (void)body_of(&a, "first");
+    (void)body_of(&a, "last");
+    free_answers(&a);
+    drop_answers();
+    /* one that is too long even to be found refuses the file */
+    (void)snprintf(memory, sizeof memory, "%lld", atoll(memory) - (24 << 20));
+    expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl"), S("--memory"), memory),
+           6, "in.jsonl: line 2: reading this text takes ");
+    assert_false(ln_exists(at(1, "out.jsonl")));
+}
+
 /* ---- killed and started again ---- */
 
 enum { MANY = 40 };
@@ -335,10 +448,10 @@ static void other_conditions(void **state) {
     expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl"), S("--numerics"),
                S("exact")),
            3, "numerics fast");
-    expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl"), S("--ctx"), S("512")),
+    expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl"), S("--ctx"), S("256")),
            3, "--force");
     expect(RUN(S("batch"), S(SMALL), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl")), 3, "another model");
-    expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl"), S("--ctx"), S("512"),
+    expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl"), S("--ctx"), S("256"),
                S("--force")),
            3, "requests failed");
     answers a = read_answers();
@@ -380,9 +493,14 @@ static int clean(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_of_run),         cmocka_unit_test(rows_that_fail),
-        cmocka_unit_test(files_that_are_refused), cmocka_unit_test(killed_anywhere),
-        cmocka_unit_test(other_conditions),       cmocka_unit_test(the_page)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(answers_of_run),
+                                       cmocka_unit_test(rows_that_fail),
+                                       cmocka_unit_test(files_that_are_refused),
+                                       cmocka_unit_test(killed_anywhere),
+                                       cmocka_unit_test(names_of_other_services),
+                                       cmocka_unit_test(sized_by_its_requests),
+                                       cmocka_unit_test(lines_that_lack_memory),
+                                       cmocka_unit_test(other_conditions),
+                                       cmocka_unit_test(the_page)};
     return cmocka_run_group_tests(tests, make_dir, clean);
 }
