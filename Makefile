@@ -12,7 +12,7 @@ VENV ?= .venv
 WERROR ?=
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(WERROR) $(CMAKE_FLAGS)
 
-.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-mlx check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-cuda check-cuda bench-cuda bench golden install clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-archs check-mlx check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-cuda check-cuda bench-cuda bench golden install clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -50,6 +50,7 @@ check-long: setup
 	@$(MAKE) --no-print-directory check-templates
 	@$(MAKE) --no-print-directory check-amx
 	@$(MAKE) --no-print-directory check-neon
+	@$(MAKE) --no-print-directory check-archs
 	@$(MAKE) --no-print-directory mutants
 	@$(MAKE) --no-print-directory check-compilers
 	@$(MAKE) --no-print-directory check-debian
@@ -83,12 +84,16 @@ check-openapi: all
 check-neon:
 	@tools/check_neon $(BUILD)-neon
 
+# The kernels of the GPU compile for all compute capabilities. Ten minutes.
+check-archs: setup
+	@tools/check_cuda $(BUILD)-archs
+
 # On a machine with an NVIDIA GPU: the kernels against the reference, the golden models, and the engine's tests on the GPU. Two minutes.
 test-cuda: all
 	@LN_TEST_DEVICE=cuda LN_SAMPLE=1 tools/run_tests.sh $(BUILD) -j 1 -L '^cuda$$'
 # The kernels under compute-sanitizer: accesses out of bounds, and races of shared memory. Two minutes.
 check-cuda: all
-	@for tool in memcheck racecheck; do for test in test_cuda_kernels test_cuda_sampler; do \
+	@for tool in memcheck racecheck; do for test in test_cuda_kernels test_cuda_attention test_cuda_sampler; do \
 	    LN_QUICK=1 compute-sanitizer --tool $$tool --error-exitcode 1 $(BUILD)/$$test || exit 1; done; done
 # Tokens per second on the GPU and shares of its ceilings, measured in the same run, of models with random weights (python3 with torch and numpy).
 bench-cuda: all
@@ -161,7 +166,7 @@ install: all
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) $(STRIP)
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-amx $(BUILD)-neon $(BUILD)-fuzz $(BUILD)-coverage $(BUILD)-compilers
+	rm -rf $(BUILD) $(BUILD)-archs $(BUILD)-asan $(BUILD)-tsan $(BUILD)-amx $(BUILD)-neon $(BUILD)-fuzz $(BUILD)-coverage $(BUILD)-compilers
 
 # Speed beside this machine's ceilings; make bench MODEL=./model BENCH_FLAGS="--depth 0,4096 --streams 1,8"
 MODEL ?= tiny
@@ -185,6 +190,7 @@ help:
 	@echo "make check-page  the server's page in Chromium, and pictures of it"
 	@echo "make check-openapi  schemathesis finds no fault with /openapi.json, promtool none with /metrics"
 	@echo "make check-neon  kernel and golden tests for aarch64, under qemu"
+	@echo "make check-archs  the GPU's kernels compile for all compute capabilities"
 	@echo "make test-cuda   kernels, golden models and the engine on an NVIDIA GPU; make check-cuda: under compute-sanitizer"
 	@echo "make bench-cuda  tokens per second on the GPU, and shares of its ceilings"
 	@echo "make check-compilers  no warning of any gcc or clang that is here; musl's headers, -flto, -static"

@@ -1,8 +1,10 @@
 # The CUDA device: build/liblinnet-cuda.so, a plug-in (docs/cuda.md). Nothing else depends on CUDA.
 #
-#   LN_CUDA         auto: built where nvcc 13 is found, else left out, which is said; on: must be built; off
+#   LN_CUDA         auto: built if nvcc 12.8 or later is found, else left out, with a message; on: must be built; off
 #   LN_CUDA_ROOT    a CUDA toolkit, searched first; tools/cuda_toolkit puts one there from PyPI
-#   LN_CUDA_ARCHS   compute capabilities: 80;90;120, or that of the GPU of this machine. The last one also as PTX, for later GPUs
+#   LN_CUDA_ARCHS   compute capabilities: that of the GPU of this machine, or, without a GPU, 80;90;100;120. Machine code serves later minor
+#                   versions too (8.0: 8.6 and 8.9; 10.0: 10.3). The first and the last one are also stored as PTX, which the driver
+#                   compiles for GPUs that no machine code serves
 #   LN_CUDA_OPTIMISE  options of nvcc, -O3. With -Ofc=max (fast compile) it takes a third of the time and the kernels are slow: for seeing
 #                   that they compile
 #
@@ -20,7 +22,7 @@ function(ln_cuda_without reason)
   message(STATUS "linnet: built without the CUDA device: ${reason}")
 endfunction()
 
-# Sets LN_NVCC, LN_CUDA_INCLUDE and LN_CUDART of a toolkit of version 13, or `reason`.
+# Sets LN_NVCC, LN_CUDA_INCLUDE and LN_CUDART of a toolkit of version 12.8 or later, or `reason`.
 function(ln_cuda_find)
   set(places ${LN_CUDA_ROOT} ${CMAKE_BINARY_DIR}/cuda-toolkit $ENV{CUDA_HOME} /usr/local/cuda)
   find_program(LN_NVCC nvcc HINTS ${places} PATH_SUFFIXES bin)
@@ -29,8 +31,8 @@ function(ln_cuda_find)
     return()
   endif()
   execute_process(COMMAND ${LN_NVCC} --version OUTPUT_VARIABLE text ERROR_QUIET)
-  if(NOT text MATCHES "release ([0-9]+)\\.[0-9]+" OR CMAKE_MATCH_1 LESS 13)
-    set(reason "${LN_NVCC} is of CUDA ${CMAKE_MATCH_1}, expected 13 or later" PARENT_SCOPE)
+  if(NOT text MATCHES "release ([0-9]+\\.[0-9]+)" OR CMAKE_MATCH_1 VERSION_LESS 12.8)
+    set(reason "${LN_NVCC} is of CUDA ${CMAKE_MATCH_1}, expected 12.8 or later" PARENT_SCOPE)
     return()
   endif()
   get_filename_component(root ${LN_NVCC} REALPATH)
@@ -69,7 +71,7 @@ if(NOT archs)
   endif()
 endif()
 if(NOT archs)
-  set(archs 80 90 120)
+  set(archs 80 90 100 120)
 endif()
 message(STATUS "linnet: the CUDA device is built with ${LN_NVCC} for compute capabilities ${archs}")
 set(LN_NVCC_FLAGS ${LN_CUDA_OPTIMISE} -std=c++17 -fmad=false -lineinfo -I${CMAKE_SOURCE_DIR}/include
@@ -78,8 +80,13 @@ set(LN_NVCC_HOPPER ${LN_NVCC_FLAGS} -gencode=arch=compute_90a,code=sm_90a) # wgm
 foreach(arch ${archs})
   list(APPEND LN_NVCC_FLAGS -gencode=arch=compute_${arch},code=sm_${arch})
 endforeach()
-list(GET archs -1 arch)
-list(APPEND LN_NVCC_FLAGS -gencode=arch=compute_${arch},code=compute_${arch})
+list(GET archs 0 first)
+list(GET archs -1 last)
+set(ptx ${first} ${last})
+list(REMOVE_DUPLICATES ptx)
+foreach(arch ${ptx})
+  list(APPEND LN_NVCC_FLAGS -gencode=arch=compute_${arch},code=compute_${arch})
+endforeach()
 if(90 IN_LIST archs)
   list(APPEND LN_NVCC_FLAGS -DGPU_HOPPER)
 endif()

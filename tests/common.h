@@ -43,6 +43,14 @@ static inline ln_device test_device(void) {
 }
 __attribute__((constructor)) static void set_test_device(void) { ln_device_auto_set(test_device()); }
 
+/* Whether a log-probability of a generated token is the one that the host computes from the same row: with
+ * the same bits or, from a device that adds the exponentials in another order, within device.h's bound. */
+static inline bool same_logprob(double a, double b) {
+    if (memcmp(&a, &b, sizeof a) == 0) return true;
+    const double apart = a < b ? b - a : a - b, size = b < 0 ? -b : b;
+    return test_device() == LN_DEVICE_CUDA && apart <= 1e-12 * LN_MAX(size, 1.0);
+}
+
 static inline uint32_t test_random(uint64_t *state) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(*state >> 33);

@@ -7,7 +7,8 @@
  *
  * A device is shared by the engines of a process (registry.h), whose threads may call its functions at once.
  * A queue belongs to one engine and holds its page tables and prepared programs. One thread at a time calls
- * the functions of a queue and of its programs; two queues run concurrently. */
+ * the functions of a queue and of its programs, except that several may read values at once (`value`); two
+ * queues run concurrently. */
 #ifndef LN_DEVICE_H
 #define LN_DEVICE_H
 
@@ -123,17 +124,38 @@ typedef struct ln_device_weight {
     uint64_t read_bytes;
 } ln_device_weight;
 
-/* How the next token of a row is drawn, in the order of the sampler (docs/numerics.md): temperature (above
- * 0), top_k (0: off), top_p of what top_k keeps (1: off), min_p (0: off), then the largest sum of logit and
- * Gumbel noise, a function of Philox(seed; position, id). excluded[n_excluded]: ids that are not chosen;
- * borrowed during the call. */
+/* A change of the logit of one token before the temperature, in the order of these flags (docs/numerics.md):
+ * the logit plus `add`; if positive divided by ln_row_sampling.repeat_penalty, else multiplied by it; minus
+ * `subtract`; minus infinity. Each step is rounded to f32. */
+enum { LN_EDIT_ADD = 1, LN_EDIT_REPEAT = 2, LN_EDIT_SUBTRACT = 4, LN_EDIT_FORBID = 8 };
+typedef struct ln_logit_edit {
+    int32_t id;
+    uint32_t what; /* LN_EDIT_* */
+    float add, subtract;
+} ln_logit_edit;
+
+/* How the next token of a row of logits is chosen, in the order of the sampler (docs/numerics.md): tokens
+ * whose bit in `mask` is 0 are excluded, the edits are applied, and the largest logit is taken or, with a
+ * temperature, top_k, top_p of what top_k keeps, min_p, then the largest sum of logit and Gumbel noise, a
+ * function of Philox(seed; position, id). All pointers are borrowed during the call. */
 typedef struct ln_row_sampling {
-    float temperature;
-    int32_t top_k, n_excluded;
-    double top_p, min_p;
+    int64_t row;
+    int32_t token;        /* a token that is chosen already; -1: one is to be chosen */
+    float temperature;    /* 0: the largest logit, the lowest id on ties */
+    int32_t top_k;        /* 0: off */
+    float repeat_penalty; /* of LN_EDIT_REPEAT */
+    double top_p, min_p;  /* 1: off; 0: off */
     uint64_t seed, position;
-    const int32_t *excluded;
+    const uint64_t *mask; /* [(columns + 63) / 64] bit i % 64 of word i / 64 is that of token i; NULL: all */
+    const ln_logit_edit *edits; /* [n_edits] each of another token */
+    int32_t n_edits;
+    /* Log-probabilities of the row before mask and edits: that of the chosen token, and those of the n_top
+     * (at most LN_ROW_TOP) likeliest, in descending order, the lower id first on ties. logprob NULL: none. */
+    int32_t n_top;
+    double *logprob;
+    ln_top *top; /* [n_top] */
 } ln_row_sampling;
+enum { LN_ROW_TOP = 20 };
 
 /* All functions are there, but for those that say that they may be NULL. */
 typedef struct ln_device_ops {
@@ -191,7 +213,9 @@ typedef struct ln_device_ops {
     /* Waits for the step of that fence and all that were submitted to the queue before. LN_EDEVICE: the
      * device was lost, and the queue is of no more use. LN_EINTERNAL: no step has this fence. */
     ln_status (*wait)(ln_queue *queue, uint64_t fence, ln_error *err);
-    /* Reads rows row .. row + n - 1 of a temporary value into `rows`, f32 [n, columns], whatever its format
+    /* Several threads may read rows of a queue's values at once; nothing else of the queue runs then.
+     *
+     * Reads rows row .. row + n - 1 of a temporary value into `rows`, f32 [n, columns], whatever its format
      * and layout; `write`: writes them from there, converted to the value's format. v: index of the value.
      * Called after `wait` (graph outputs only) or from a trace, right after the node that makes the value
      * (any value, whose buffer later nodes may reuse). LN_EINTERNAL: the value has no buffer or fewer rows;
@@ -205,14 +229,16 @@ typedef struct ln_device_ops {
      * LN_MEASURE_MOST), in about two seconds: reading memory, of a GPU a copy within its memory (bytes read
      * and written), and multiply-adds. LN_EMEMORY, LN_EDEVICE. NULL: the device's speed is of no interest. */
     ln_status (*measure)(ln_dev *dev, size_t bytes, ln_dev_limits *out, ln_error *err);
-    /* Draws tokens from rows row .. row + n - 1 of the f32 graph output v, after `wait`: row + i as how[i]
-     * says. ids[n]: the tokens; -1 where the device leaves the row to the host (a NaN, an infinity, nothing
-     * left to choose, filters that keep too many tokens for it). A noisy logit has the bits of
-     * ln_gumbel_argmax. The sum of the exponentials, of which top_p and min_p are shares, may be added in
-     * another order: a filter may end at another token where the mass before it is within 1e-12 of the limit.
-     * LN_EINTERNAL, LN_EDEVICE as for `value`. NULL: the host samples. */
-    ln_status (*sample)(ln_exec *exec, int v, int64_t row, const ln_row_sampling *how, int64_t n,
-                        int32_t *ids, ln_error *err);
+    /* Chooses tokens from n rows of the f32 graph output v, each row once, as rows[i] says. It may be called
+     * between `submit` and `wait`: the device does it behind the step and waits for both, and `wait` must
+     * follow. ids[n]: the tokens; -1 if the device leaves the row to the host (a NaN, an infinity, nothing
+     * left to choose); then its logprob and top are not written. The logits have their old values afterwards.
+     * A noisy logit has the bits of ln_gumbel_argmax. Sums of exponentials may be added in another order: a
+     * filter may end at another token if the mass before it is within 1e-12 of the limit, and
+     * log-probabilities differ by 1e-12 of their magnitude or of 1 at most. LN_EINTERNAL, LN_EDEVICE as for
+     * `value`. NULL: the host samples. */
+    ln_status (*sample)(ln_exec *exec, int v, const ln_row_sampling *rows, int64_t n, int32_t *ids,
+                        ln_error *err);
 } ln_device_ops;
 
 extern const ln_device_ops ln_device_ref;        /* the reference kernels in float, on one thread */

@@ -171,8 +171,8 @@ static void permit_ends(const ln_constraint *c, const ln_answer *a, bool yes) {
     for (size_t i = 0; i < a->stop.n_texts; i++) permit(c, a->stop_ids[i], yes);
 }
 
-ln_status ln_constraint_apply(ln_constraint *c, const ln_answer *a, float *logits, int64_t n_vocab,
-                              ln_error *err) {
+ln_status ln_constraint_mask(ln_constraint *c, const ln_answer *a, int64_t n_vocab, const uint64_t **out,
+                             ln_error *err) {
     const size_t bytes = ((size_t)n_vocab + 63) / 64 * sizeof *c->allowed;
     const uint64_t *mask;
     if (a->think.state == LN_REASONING_INSIDE) {
@@ -188,8 +188,16 @@ ln_status ln_constraint_apply(ln_constraint *c, const ln_answer *a, float *logit
         for (int i = 0; i < 2 && follows_reasoning(a) && !c->after_newlines; i++)
             permit(c, c->newlines[i], true);
     }
+    *out = c->allowed;
+    return LN_OK;
+}
+
+ln_status ln_constraint_apply(ln_constraint *c, const ln_answer *a, float *logits, int64_t n_vocab,
+                              ln_error *err) {
+    const uint64_t *mask;
+    LN_TRY(ln_constraint_mask(c, a, n_vocab, &mask, err));
     for (int64_t i = 0; i < n_vocab; i++)
-        if (!(c->allowed[i / 64] >> (i % 64) & 1)) logits[i] = -INFINITY;
+        if (!(mask[i / 64] >> (i % 64) & 1)) logits[i] = -INFINITY;
     return LN_OK;
 }
 

@@ -24,6 +24,10 @@ ln_status ln_constraint_open(ln_constraint *c, struct ln_eng *e, const ln_sampli
                              ln_error *err);
 void ln_constraint_close(ln_constraint *c);
 static inline bool ln_constrains(const ln_constraint *c) { return c->matcher != NULL; }
+/* Sets *mask to one bit for each of n_vocab tokens (id i is bit i % 64 of word i / 64), set if the token may
+ * come next; valid until the next call. Errors: those of ln_matcher_mask. */
+ln_status ln_constraint_mask(ln_constraint *c, const ln_answer *a, int64_t n_vocab, const uint64_t **mask,
+                             ln_error *err);
 /* Sets the logits f32 [n_vocab] of tokens that must not come next to minus infinity. */
 ln_status ln_constraint_apply(ln_constraint *c, const ln_answer *a, float *logits, int64_t n_vocab,
                               ln_error *err);

@@ -1,9 +1,10 @@
 /* Reads the rows of logits of one step, spread over all threads: sampling, log-probabilities, on_row. A row's
  * result is a function of the row and its request alone, so that it does not depend on the thread.
  *
- * Rows whose choice is a plain argmax, whose bits do not depend on FTZ, are left to the device, and so are
- * draws after temperature, top-k, top-p and min-p where the device has a sampler. Everything
- * else runs inside a job of the thread pool, also on one thread, so that FTZ and DAZ are always set. */
+ * A device with a sampler chooses tokens itself. What depends on the history of a request (changes of logits,
+ * the mask of a form) is prepared on all threads while the device still computes the step. Rows whose choice
+ * is a plain argmax, whose bits do not depend on FTZ, are left to the device too. Everything else runs inside
+ * a job of the thread pool, also on one thread, so that FTZ and DAZ are always set. */
 #include "../base/thread_pool.h"
 #include "engine.h"
 #include "logprob.h"
@@ -96,23 +97,6 @@ static bool is_argmax(const ln_draw *d) {
            !ln_constrains(&d->r->constraint) &&
            ln_sample_is_plain(&d->r->how, (int64_t)d->r->all.n - d->r->opt.n_ids);
 }
-/* Whether the next token is a draw that the device may do. */
-static bool is_draw(const ln_draw *d) {
-    return d->kind == LN_DRAW_TOKEN && !d->done && d->forced < 0 && !d->r->opt.logprobs &&
-           !ln_constrains(&d->r->constraint) &&
-           ln_sample_is_draw(&d->r->how, (int64_t)d->r->all.n - d->r->opt.n_ids);
-}
-static ln_row_sampling sampling_of(const ln_req *r) {
-    const ln_sampling *h = &r->how;
-    return (ln_row_sampling){.temperature = (float)h->temperature,
-                             .top_k = (int32_t)h->top_k,
-                             .n_excluded = h->ignore_eos ? (int32_t)r->answer.n_end_ids : 0,
-                             .top_p = h->top_p,
-                             .min_p = h->min_p,
-                             .seed = r->seed,
-                             .position = (uint64_t)r->all.n,
-                             .excluded = r->answer.end_ids};
-}
 static bool is_excluded(const ln_req *r, int32_t token) {
     for (int i = 0; r->how.ignore_eos && i < r->answer.n_end_ids; i++)
         if (r->answer.end_ids[i] == token) return true;
@@ -124,7 +108,7 @@ static void choose(ln_draw *d, int32_t token) {
     d->r->drawn_logprob = NAN;
 }
 enum { MOST_AT_ONCE = 64 };
-/* Has the device find plain argmaxes, as many consecutive rows at a time as there are. */
+/* Has the device find plain argmaxes, in runs of consecutive rows. */
 static void find_argmaxes(ln_sched *s) {
     for (int i = 0, n; i < s->n_draws; i += LN_MAX(n, 1)) {
         ln_draw *d = &s->draws[i];
@@ -136,39 +120,105 @@ static void find_argmaxes(ln_sched *s) {
             if (ids[k] >= 0 && !is_excluded(d[k].r, ids[k])) choose(&d[k], ids[k]);
     }
 }
-/* Has the device draw tokens in the same way. */
-static void draw_on_device(ln_sched *s) {
-    for (int i = 0, n; i < s->n_draws; i += LN_MAX(n, 1)) {
+/* ---- on the device ---- */
+
+/* Whether the device may choose the token, with the edits that ln_edits_make writes. */
+static bool suits_device(const ln_draw *d) {
+    return d->kind == LN_DRAW_TOKEN && !d->done && !is_argmax(d) && d->r->opt.n_top <= LN_ROW_TOP;
+}
+static int64_t n_generated_of(const ln_req *r) { return (int64_t)r->all.n - r->opt.n_ids; }
+
+enum { LEAST_EDITS = 4096 }; /* allocated at once, so that most engines never need more */
+
+/* Lists the draws that the device may do, with space for their edits; none if there is no memory for them. */
+static void list_device_rows(ln_sched *s) {
+    size_t n_edits = 0;
+    s->n_rows = 0;
+    for (int i = 0; i < s->n_draws; i++) {
         ln_draw *d = &s->draws[i];
-        ln_row_sampling how[MOST_AT_ONCE];
-        int32_t ids[MOST_AT_ONCE];
-        for (n = 0; n < MOST_AT_ONCE && i + n < s->n_draws && d[n].row == d->row + n && is_draw(&d[n]); n++)
-            how[n] = sampling_of(d[n].r);
-        if (n > 0) ln_run_sample(s->e->run, d->row, how, n, ids);
-        for (int k = 0; k < n; k++)
-            if (ids[k] >= 0) choose(&d[k], ids[k]);
+        const ln_req *r = d->r;
+        if (!suits_device(d)) continue;
+        d->edits_at = (int64_t)n_edits;
+        if (d->forced < 0)
+            n_edits += (size_t)ln_edits_most(&r->how, s->e->run->spec->V, (int64_t)r->all.n,
+                                             n_generated_of(r), r->answer.n_end_ids);
+        s->row_draws[s->n_rows++] = i;
+    }
+    void *p = s->edits;
+    n_edits = LN_MAX(n_edits, (size_t)LEAST_EDITS);
+    if (ln_grow(&p, &s->cap_edits, n_edits, sizeof *s->edits, NULL) != LN_OK) s->n_rows = 0;
+    s->edits = p;
+}
+
+/* Describes how the device chooses the token of a draw; false: the host does it. */
+static bool describe(ln_sched *s, ln_sampler *sampler, ln_draw *d, ln_row_sampling *out) {
+    ln_req *r = d->r;
+    const ln_sampling *h = &r->how;
+    const float temperature = (float)h->temperature;
+    *out = (ln_row_sampling){.row = d->row,
+                             .token = d->forced,
+                             .temperature = temperature > 0 && h->top_k != 1 ? temperature : 0,
+                             .top_k = (int32_t)h->top_k,
+                             .repeat_penalty = (float)h->repeat_penalty,
+                             .top_p = h->top_p,
+                             .min_p = h->min_p,
+                             .seed = r->seed,
+                             .position = (uint64_t)r->all.n,
+                             .edits = s->edits + d->edits_at};
+    if (r->opt.logprobs) out->n_top = r->opt.n_top, out->top = r->drawn_top, out->logprob = &r->drawn_logprob;
+    d->n_edits = 0;
+    if (d->forced >= 0) return true;
+    if (ln_constrains(&r->constraint) &&
+        ln_constraint_mask(&r->constraint, &r->answer, s->e->run->spec->V, &out->mask, NULL) != LN_OK)
+        return false;
+    d->n_edits = ln_edits_make(sampler, h, r->all.data, (int64_t)r->all.n, n_generated_of(r),
+                               r->answer.end_ids, r->answer.n_end_ids, s->edits + d->edits_at);
+    out->n_edits = (int32_t)d->n_edits;
+    return d->n_edits >= 0;
+}
+static void describe_job(void *user, int thread, int n_threads) {
+    ln_sched *s = user;
+    (void)n_threads;
+    for (int i; (i = atomic_fetch_add(&s->next_draw, 1)) < s->n_rows;) {
+        ln_draw *d = &s->draws[s->row_draws[i]];
+        if (!describe(s, s->scratch[thread].sampler, d, &s->rows[i])) d->n_edits = -1;
     }
 }
 
-/* Chooses the next tokens for which the host reads no row: those that are forced, and those that the device
- * finds or draws. Returns how many draws are left; rows with a NaN are among them, because the job has the
- * message. */
-static int draw_without_rows(ln_sched *s) {
-    int left = 0;
+void ln_sched_draw_on_device(ln_sched *s) {
     for (int i = 0; i < s->n_draws; i++) {
         ln_draw *d = &s->draws[i];
         d->done = false;
         d->forced = draws_token(d) ? ln_answer_forced(&d->r->answer) : -1; /* once: it advances */
         if (d->kind == LN_DRAW_TOKEN && d->forced >= 0 && !d->r->opt.logprobs) choose(d, d->forced);
     }
-    find_argmaxes(s);
-    if (s->e->run->ops->sample) draw_on_device(s);
-    for (int i = 0; i < s->n_draws; i++) left += !s->draws[i].done;
-    return left;
+    if (!s->e->run->ops->sample) return;
+    list_device_rows(s);
+    if (s->n_rows == 0) return;
+    atomic_store(&s->next_draw, 0);
+    ln_pool_run(ln_run_pool(&s->e->run->opt), LN_MIN(s->n_scratch, s->n_rows), describe_job, s);
+    int n = 0;
+    for (int i = 0; i < s->n_rows; i++)
+        if (s->draws[s->row_draws[i]].n_edits >= 0) {
+            s->row_draws[n] = s->row_draws[i];
+            s->rows[n++] = s->rows[i];
+        }
+    if (n > 0) ln_run_sample(s->e->run, s->rows, n, s->row_ids);
+    for (int i = 0; i < n; i++) {
+        ln_draw *d = &s->draws[s->row_draws[i]];
+        if (s->row_ids[i] < 0) continue;
+        d->done = true;
+        d->r->drawn = s->row_ids[i];
+        if (!d->r->opt.logprobs) d->r->drawn_logprob = NAN;
+    }
 }
 
+/* ---- after the step ---- */
+
 void ln_sched_draw(ln_sched *s) {
-    const int left = draw_without_rows(s);
+    int left = 0;
+    find_argmaxes(s);
+    for (int i = 0; i < s->n_draws; i++) left += !s->draws[i].done;
     if (left == 0) return;
     atomic_store(&s->next_draw, 0);
     ln_pool_run(ln_run_pool(&s->e->run->opt), LN_MIN(s->n_scratch, left), draw_job, s);

@@ -174,6 +174,5 @@ static bool keeps_logits(const ln_sampling *how, int64_t n_generated) {
 bool ln_sample_is_plain(const ln_sampling *how, int64_t n_generated) {
     return (how->temperature <= 0 || how->top_k == 1) && keeps_logits(how, n_generated);
 }
-bool ln_sample_is_draw(const ln_sampling *how, int64_t n_generated) {
-    return (float)how->temperature > 0 && how->top_k != 1 && keeps_logits(how, n_generated);
-}
+
+uint32_t *ln_sampler_marks(ln_sampler *s) { return s->counts; }

@@ -316,15 +316,15 @@ static int64_t rows_out(const ln_batch_item *item) {
 static void add_draw(ln_sched *s, ln_draw d) { s->draws[s->n_draws++] = d; }
 
 /* Lists what is read of the rows of one item, from row `row` of the step's logits on. A request has at most
- * one entry for each row: LN_DRAW_ROWS stands for all of them. */
+ * one entry for each row: LN_DRAW_ROWS stands for all of them. The sequence has not advanced yet. */
 static void list_rows(ln_sched *s, ln_req *r, const ln_batch_item *item, int64_t row) {
-    const int64_t n = rows_out(item), first = r->seq->n - n;
-    const bool of_prompt = n > 0 && r->seq->n - item->n < r->opt.n_ids, rows = of_prompt && r->opt.on_row;
+    const int64_t n = rows_out(item), end = r->seq->n + item->n, first = end - n;
+    const bool of_prompt = n > 0 && r->seq->n < r->opt.n_ids, rows = of_prompt && r->opt.on_row;
     if (rows) add_draw(s, (ln_draw){.r = r, .kind = LN_DRAW_ROWS, .row = row, .t = first, .n = n});
     for (int64_t i = 0; i < n && of_prompt && r->opt.prompt_logprobs; i++)
         if (first + i + 1 < r->opt.n_ids)
             add_draw(s, (ln_draw){.r = r, .kind = LN_DRAW_SCORE, .row = row + i, .t = first + i});
-    if (ln_req_generates(r) && r->seq->n >= r->opt.n_ids && !rows)
+    if (ln_req_generates(r) && end >= r->opt.n_ids && !rows)
         add_draw(s, (ln_draw){.r = r, .kind = LN_DRAW_TOKEN, .row = row + n - 1});
 }
 
@@ -336,6 +336,12 @@ static void list_all_rows(ln_sched *s) {
         list_rows(s, s->parts[i], &s->items[i], row);
         row += rows_out(&s->items[i]);
     }
+}
+
+/* While the device computes the step. */
+static void on_submitted(void *user) {
+    list_all_rows(user);
+    ln_sched_draw_on_device(user);
 }
 
 /* Times: start, and after the run and the sampling of this step; `late`: of delivery in the step before. */
@@ -407,14 +413,15 @@ ln_status ln_sched_step(ln_sched *s, bool *worked, ln_error *err) {
     if (s->n_items == 0) return LN_OK;
     *worked = true;
     s->n_steps++;
+    s->e->run->submitted = on_submitted, s->e->run->submitted_user = s;
     const ln_status st = s->headless ? ln_eng_step_headless(s->e, s->items, s->n_items, err)
                                      : ln_eng_step(s->e, s->items, s->n_items, err);
+    s->e->run->submitted = NULL;
     if (st != LN_OK) {
         end_all(s, err);
         return st;
     }
     t.ran = ln_now();
-    list_all_rows(s);
     ln_sched_draw(s);
     t.drawn = ln_now();
     ln_pace_record(&s->pace, n_decode, n_prefill, t.drawn - t.start);
@@ -437,7 +444,8 @@ static int n_draws_of(const ln_run_options *o) { return LN_MAX(o->n_logits, o->n
 
 uint64_t ln_sched_bytes(const ln_run_options *o, int64_t n_vocab) {
     return sizeof(ln_sched) + (uint64_t)o->n_seqs * (sizeof(ln_batch_item) + 3 * sizeof(ln_req *)) +
-           (uint64_t)n_draws_of(o) * sizeof(ln_draw) +
+           (uint64_t)n_draws_of(o) *
+               (sizeof(ln_draw) + sizeof(ln_row_sampling) + sizeof(int32_t) + sizeof(int)) +
            (uint64_t)scratch_of(o) *
                (sizeof(ln_scratch) + ln_sampler_bytes(n_vocab) + (uint64_t)n_vocab * sizeof(float));
 }
@@ -451,8 +459,12 @@ static ln_status open_arrays(ln_sched *s, ln_error *err) {
     s->order = ln_zalloc(n, sizeof *s->order);
     s->items = ln_zalloc(n, sizeof *s->items);
     s->draws = ln_zalloc((size_t)n_draws_of(o), sizeof *s->draws);
+    s->rows = ln_zalloc((size_t)n_draws_of(o), sizeof *s->rows);
+    s->row_ids = ln_zalloc((size_t)n_draws_of(o), sizeof *s->row_ids);
+    s->row_draws = ln_zalloc((size_t)n_draws_of(o), sizeof *s->row_draws);
     s->scratch = ln_zalloc((size_t)scratch_of(o), sizeof *s->scratch);
-    if (!s->running || !s->parts || !s->order || !s->items || !s->draws || !s->scratch)
+    if (!s->running || !s->parts || !s->order || !s->items || !s->draws || !s->scratch || !s->rows ||
+        !s->row_ids || !s->row_draws)
         return LN_OOM(err, "the scheduler");
     for (; s->n_scratch < scratch_of(o); s->n_scratch++) {
         ln_scratch *x = &s->scratch[s->n_scratch];
@@ -493,6 +505,10 @@ void ln_sched_close(ln_sched **out) {
     ln_free(s->order);
     ln_free(s->items);
     ln_free(s->draws);
+    ln_free(s->rows);
+    ln_free(s->row_ids);
+    ln_free(s->row_draws);
+    ln_free(s->edits);
     ln_free(s->scratch);
     ln_free(s);
     *out = NULL;

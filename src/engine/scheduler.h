@@ -41,9 +41,10 @@ typedef struct ln_draw {
     ln_req *r;
     ln_draw_kind kind;
     int64_t row, t, n;
-    int32_t forced; /* the next token, where it does not depend on the row; else -1 */
-    bool done;      /* LN_DRAW_TOKEN: it is chosen */
-    bool failed;    /* LN_DRAW_SCORE */
+    int32_t forced;            /* the next token, where it does not depend on the row; else -1 */
+    bool done;                 /* LN_DRAW_TOKEN: it is chosen */
+    bool failed;               /* LN_DRAW_SCORE */
+    int64_t edits_at, n_edits; /* for the device, in ln_sched.edits; n_edits -1: the host chooses the token */
 } ln_draw;
 
 /* pace.c: recent times, for the choice of how many rows of prefill a step takes. */
@@ -98,6 +99,13 @@ typedef struct ln_sched {
     ln_draw *draws; /* [max(n_logits, n_seqs)] */
     int n_draws;
     _Atomic int next_draw;
+    /* Of the draws that the device does: their parameters [n_rows], tokens, and changes of logits. */
+    ln_row_sampling *rows; /* [max(n_logits, n_seqs)] */
+    int32_t *row_ids;      /* the same count */
+    int *row_draws;        /* indices of the draws; the same count */
+    int n_rows;
+    ln_logit_edit *edits; /* [cap_edits], grows */
+    size_t cap_edits;
     ln_scratch *scratch; /* [n_scratch] */
     int n_scratch;
     uint64_t n_steps;
@@ -145,8 +153,11 @@ void ln_driver_close(ln_sched *s);
 
 /* ---- draw.c ---- */
 
-/* Runs s->draws, on all threads: each request's drawn_* and fault, or its prompt_logprobs and prompt_top, or
- * its on_row. */
+/* Chooses the tokens of s->draws that do not depend on a row, and those that the device chooses behind the
+ * step, which may still run. */
+void ln_sched_draw_on_device(ln_sched *s);
+/* Runs the rest of s->draws after the step, on all threads: each request's drawn_* and fault, or its
+ * prompt_logprobs and prompt_top, or its on_row. */
 void ln_sched_draw(ln_sched *s);
 
 /* ---- scheduler.c ---- */

@@ -319,6 +319,7 @@ int ln_run_choose(ln_run *r, bool no_logits) {
 static ln_status submit(ln_run *r, const ln_trace *trace, ln_error *err) {
     uint64_t fence;
     LN_TRY(r->ops->submit(part_of(r)->exec, r->step, trace, &fence, err));
+    if (r->submitted && r->step->n_rows > 0) r->submitted(r->submitted_user);
     LN_TRY(r->ops->wait(r->queue, fence, err));
     r->step->n_changes = 0;
     return LN_OK;
@@ -361,8 +362,8 @@ void ln_run_argmax(ln_run *r, int64_t row, int64_t n, int32_t *ids) {
     for (int64_t i = 0; i < n; i++) ids[i] = -1;
 }
 
-void ln_run_sample(ln_run *r, int64_t row, const ln_row_sampling *how, int64_t n, int32_t *ids) {
-    if (r->ops->sample && r->ops->sample(r->whole.exec, r->logits, row, how, n, ids, NULL) == LN_OK) return;
+void ln_run_sample(ln_run *r, const ln_row_sampling *rows, int64_t n, int32_t *ids) {
+    if (r->ops->sample && r->ops->sample(r->whole.exec, r->logits, rows, n, ids, NULL) == LN_OK) return;
     for (int64_t i = 0; i < n; i++) ids[i] = -1;
 }
 

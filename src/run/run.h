@@ -156,6 +156,9 @@ typedef struct ln_run {
     ln_step_block *step;   /* the next step; its changes are those since the last step */
     int32_t cap_changes;
     ln_error lost; /* a device error met while changes were applied between two steps; the next step fails */
+    /* Called in ln_run_step between the submission of the step and the wait for it; NULL: nothing is. */
+    void (*submitted)(void *user);
+    void *submitted_user;
     const ln_trace *trace; /* called after each node of the next steps; NULL: no trace */
     ln_program program;    /* of the whole model */
     ln_v logits;
@@ -201,9 +204,9 @@ ln_status ln_run_hidden(ln_run *r, int64_t n, float *out, ln_error *err);
 /* Sets ids[i] to the index of the largest logit of row `row` + i, the lowest on ties, for n rows; -1 where
  * the device cannot find it, or there is none (a NaN, or minus infinity everywhere). */
 void ln_run_argmax(ln_run *r, int64_t row, int64_t n, int32_t *ids);
-/* Sets ids[i] to the token that the device draws from row `row` + i of the last step's logits as how[i] says,
- * for n rows; -1 where it leaves that to the caller. */
-void ln_run_sample(ln_run *r, int64_t row, const ln_row_sampling *how, int64_t n, int32_t *ids);
+/* Sets ids[i] to the token that the device chooses as rows[i] says, for n rows of the logits of the last step
+ * or, from ln_run.submitted, of the step that is running; -1 if it leaves that to the caller. */
+void ln_run_sample(ln_run *r, const ln_row_sampling *rows, int64_t n, int32_t *ids);
 /* Downloads rows row .. row + n - 1 of a temporary value as f32 [n, columns]. To be called from a trace,
  * because later nodes may reuse the value's buffer. */
 ln_status ln_run_rows(ln_run *r, ln_v value, int64_t row, int64_t n, float *out, ln_error *err);

@@ -181,8 +181,9 @@ static inline void open_side(side *s, const ln_device_ops *ops, const side *as, 
         if (v->kind == LN_KIND_STATE) v->data = s->pool;
     }
     OK(ops->prepare(s->queue, &s->p, s->temp, &s->exec, err));
-    s->step = calloc(1, (size_t)ln_step_bytes(&c->bounds, 256));
-    ln_step_init(s->step, &c->bounds, 256);
+    const int changes = LN_MAX(256, c->n_slots * c->n_blocks);
+    s->step = calloc(1, (size_t)ln_step_bytes(&c->bounds, changes));
+    ln_step_init(s->step, &c->bounds, changes);
 }
 
 static inline void close_side(side *s) {

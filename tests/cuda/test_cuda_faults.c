@@ -1,8 +1,10 @@
-/* Faults of the CUDA device: not enough memory, before and while an engine is opened, and an error that the
- * driver keeps, provoked by a weight at an address that is not mapped. The process goes on, on the CPU.
- * Skipped where there is no GPU. */
+/* Faults of the CUDA device: not enough memory, before and while an engine is opened; errors that do not
+ * stay; two engines of different widths at once; and an error that the driver keeps, provoked by a weight at
+ * an address that is not mapped. The process goes on, on the CPU. Skipped if there is no GPU. */
 /* run: quick cuda */
 #include "cuda_case.h"
+
+#include <pthread.h>
 
 #define MODEL LN_ROOT "/models/tiny"
 
@@ -72,6 +74,90 @@ static void build(ln_graph *g, const void *user) {
     ln_g_output(g, ln_g_rmsnorm(g, "y", x, ln_g_weight(g, "w", LN_F32, 1, C, 0), 1e-6f, 0));
 }
 
+/* A call that the driver rejects does not end the use of the GPU. */
+static void rejected_call(void **state) {
+    (void)state;
+    uint64_t seed = 3;
+    int64_t n;
+    case_weight w[] = {random_weight("table", LN_F32, (ln_groups){0}, V, C, &seed),
+                       random_weight("w", LN_F32, (ln_groups){0}, C, 0, &seed)};
+    const cuda_case c = {.build = build,
+                         .policy = LN_POLICY_EXACT,
+                         .bounds = {4, 4, 1},
+                         .weights = w,
+                         .n_weights = 2,
+                         .n_slots = 1,
+                         .n_blocks = 1};
+    side s;
+    open_side(&s, cuda_ops, NULL, &c);
+    FAILS(LN_EDEVICE, "can still use the GPU",
+          s.ops->copy(s.queue, (void *)((uintptr_t)1 << 46), w[0].data[0], 16, LN_COPY_IN, err));
+    set_rows(&s, 1, &(int){3}, &(int){0}, V);
+    free(run_side(&s, 0, &n));
+    close_side(&s);
+    for (size_t i = 0; i < LN_COUNT(w); i++) free_weight(&w[i]);
+}
+
+/* A thread that opens and runs programs of one width. */
+typedef struct wide {
+    int columns;
+    ln_status st;
+    ln_error e;
+} wide;
+static void build_wide(ln_graph *g, const void *user) {
+    const wide *w = user;
+    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, w->columns), 1);
+    const ln_v codes = ln_g_encoded(g, "w", ln_encoding_of(LN_BF16, (ln_groups){3, 64}), 1, 2,
+                                    (const int64_t[]){32, w->columns});
+    ln_g_output(g, ln_g_linear(g, "y", x, codes, -1));
+}
+/* Weights and programs exist before the threads start; each thread submits steps that no graph was captured
+ * for, so that every step launches its kernels anew. */
+typedef struct wide_thread {
+    wide w;
+    side s;
+    pthread_t thread;
+} wide_thread;
+static void *run_wide(void *user) {
+    wide_thread *t = user;
+    uint64_t fence;
+    for (int i = 0; i < 300 && t->w.st == LN_OK; i++) {
+        t->w.st = t->s.ops->submit(t->s.exec, t->s.step, NULL, &fence, &t->w.e);
+        if (t->w.st == LN_OK) t->w.st = t->s.ops->wait(t->s.queue, fence, &t->w.e);
+    }
+    return NULL;
+}
+static void two_widths(void **state) {
+    enum { N = 2, ROWS = 100 };
+    static const int columns[N] = {512, 8192};
+    (void)state;
+    static wide_thread t[N];
+    case_weight w[N][2];
+    for (int i = 0; i < N; i++) {
+        uint64_t seed = 5;
+        t[i].w = (wide){.columns = columns[i]};
+        w[i][0] = random_weight("table", LN_F32, (ln_groups){0}, V, columns[i], &seed);
+        w[i][1] = random_weight("w", LN_BF16, (ln_groups){3, 64}, 32, columns[i], &seed);
+        const cuda_case c = {.build = build_wide,
+                             .user = &t[i].w,
+                             .policy = LN_POLICY_FAST,
+                             .bounds = {ROWS, ROWS, 1},
+                             .weights = w[i],
+                             .n_weights = 2,
+                             .n_slots = 1,
+                             .n_blocks = 1};
+        open_side(&t[i].s, cuda_ops, NULL, &c);
+        set_rows(&t[i].s, 1, &(int){ROWS}, &(int){0}, V);
+    }
+    for (int i = 0; i < N; i++) assert_int_equal(pthread_create(&t[i].thread, NULL, run_wide, &t[i]), 0);
+    for (int i = 0; i < N; i++) (void)pthread_join(t[i].thread, NULL);
+    for (int i = 0; i < N; i++) {
+        if (t[i].w.st != LN_OK) fail_msg("%d columns: %s", columns[i], t[i].w.e.message);
+        close_side(&t[i].s);
+        for (int k = 0; k < 2; k++) free_weight(&w[i][k]);
+    }
+}
+
 /* After an illegal access each call of the device fails with LN_EDEVICE and says what to do; requests of a
  * running engine end with it; the CPU goes on. Last: the GPU is of no use to this process afterwards. */
 static void lost_device(void **state) {
@@ -122,6 +208,7 @@ static void lost_device(void **state) {
 
 int main(void) {
     if (!cuda_here()) return 0;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(not_enough_memory), cmocka_unit_test(lost_device)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(not_enough_memory), cmocka_unit_test(rejected_call),
+                                       cmocka_unit_test(two_widths), cmocka_unit_test(lost_device)};
     return cmocka_run_group_tests_name("cuda_faults", tests, NULL, NULL);
 }

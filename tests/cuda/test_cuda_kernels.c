@@ -1,14 +1,13 @@
 /* The kernels of the CUDA device against the reference device: products of every format with every stored
- * form, attention over pages of both types, adapters; odd sizes, bytes behind the blocks, NaN, and a row's
- * bits alone and among others. Skipped where there is no GPU. */
+ * form, adapters; odd sizes, bytes behind the blocks, NaN, and a row's bits alone and among others. Skipped
+ * if there is no GPU. Attention: test_cuda_attention. */
 /* run: quick cuda */
 #include "cuda_case.h"
 
 enum { V = 97 };
 
-/* With LN_QUICK (under compute-sanitizer) every third case, and of attention fewer rows. */
-static bool is_quick(void) { return getenv("LN_QUICK") != NULL; }
-static size_t stride(void) { return is_quick() ? 3 : 1; }
+/* With LN_QUICK (under compute-sanitizer) every third case. */
+static size_t stride(void) { return getenv("LN_QUICK") ? 3 : 1; }
 
 /* ---- products ---- */
 
@@ -18,6 +17,7 @@ typedef struct product_case {
     int D, C;
     bool gated, bias, residual, norm; /* norm: of x, before the product */
     bool large;                       /* scales of 0.5 and more, in bf16 */
+    bool tiny;                        /* the biases of the groups are +-2^-30 */
 } product_case;
 
 static void build_product(ln_graph *g, const void *user) {
@@ -48,6 +48,15 @@ static void make_large(case_weight *w, const product_case *c) {
         }
 }
 
+/* Scales of 129/256, with which 3 s + 2^-30 rounded to f32 is a tie between two bf16 numbers. */
+static void make_ties(case_weight *w, const product_case *c) {
+    uint16_t *scales = w->data[1], *biases = w->data[2];
+    for (int64_t i = 0; i < (int64_t)c->D * (c->C / c->enc.group); i++) {
+        ln_num_store(scales, LN_BF16, i, 129.0f / 256);
+        ln_num_store(biases, LN_BF16, i, i % 2 ? 0x1p-30f : -0x1p-30f);
+    }
+}
+
 /* What an output may differ by. That of a residual is as large as the product, so the product's bound of two
  * such magnitudes holds. */
 static double product_tolerance(const side *s, const product_case *p) {
@@ -74,6 +83,7 @@ static void check_rows(const product_case *p, ln_policy policy, const int *count
                        random_weight("bias", p->dtype, (ln_groups){0}, p->D, 0, &seed),
                        random_weight("norm", LN_BF16, (ln_groups){0}, p->C, 0, &seed)};
     if (p->large) make_large(&w[1], p);
+    if (p->tiny) make_ties(&w[1], p);
     const double flip = p->norm ? 0x1p-8 : 0; /* an element of x that is rounded to bf16 the other way */
     ((float *)w[0].data[0])[((2 * 11 + 3) % V) * p->C + p->C / 2] = NAN; /* of row 2 */
     const cuda_case c = {.build = build_product,
@@ -143,17 +153,54 @@ static void quantised_products(void **state) {
                               (ln_policy)policy);
 }
 
-/* Codes of 4 bits whose scales are large (gpu_weight.large_scales) are converted to bf16 in another way. */
+/* Codes of 4 bits whose scales are large (gpu_weight.large_scales) are converted to bf16 in another way. An
+ * element is rounded once: two roundings, to f32 and to bf16, give another number if the bias is tiny. */
 static void large_scales(void **state) {
     (void)state;
     for (int k = 0; k < 3; k++)
-        check_product(&(product_case){.dtype = LN_BF16,
-                                      .enc = {4, 32 << k},
-                                      .D = 40,
-                                      .C = 384,
-                                      .gated = k == 1,
-                                      .large = true},
-                      LN_POLICY_FAST);
+        for (int tiny = 0; tiny < 2; tiny++)
+            check_product(&(product_case){.dtype = LN_BF16,
+                                          .enc = {4, 32 << k},
+                                          .D = 40,
+                                          .C = 384,
+                                          .gated = k == 1,
+                                          .large = true,
+                                          .tiny = tiny == 1},
+                          LN_POLICY_FAST);
+}
+
+/* GPUs that are smaller than this one: LN_TEST_GPU names limits (cuda_device.c). */
+#define SMALL_GPU "capability=86,shared=101376,multiprocessors=28"
+
+/* Columns with which more shared memory would be taken than such a GPU has. */
+static void products_of_small_gpus(void **state) {
+    static const ln_groups encodings[] = {{0, 0}, {4, 64}, {4, 32}, {8, 64}, {3, 64}};
+    static const int columns[] = {1024, 4096, 12288};
+    static const int counts[] = {64, 1, 2, 4, 8, 9, 16, 17, 32, 33};
+    (void)state;
+    setenv("LN_TEST_GPU", SMALL_GPU, 1);
+    for (size_t e = 0; e < LN_COUNT(encodings); e++)
+        for (size_t c = e % stride(); c < LN_COUNT(columns); c += stride())
+            for (int gated = 0; gated < 2; gated++)
+                check_rows(&(product_case){.dtype = LN_BF16,
+                                           .enc = encodings[e],
+                                           .D = 40,
+                                           .C = columns[c],
+                                           .gated = gated == 1,
+                                           .norm = c == 1},
+                           LN_POLICY_FAST, counts, LN_COUNT(counts));
+    unsetenv("LN_TEST_GPU");
+}
+
+/* If clusters of blocks cannot be launched, as on a part of a GPU, other kernels compute the product. */
+static void failed_clusters(void **state) {
+    static const int counts[] = {70, 9, 64};
+    (void)state;
+    setenv("LN_TEST_GPU", "clusters=0", 1);
+    check_rows(&(product_case){.dtype = LN_BF16, .D = 200, .C = 1536}, LN_POLICY_FAST, counts, 3);
+    check_rows(&(product_case){.dtype = LN_BF16, .enc = {4, 64}, .D = 97, .C = 1536, .gated = true},
+               LN_POLICY_FAST, counts, 3);
+    unsetenv("LN_TEST_GPU");
 }
 
 /* Products of so many rows that tiles of x and of packed weights are shared in a block, and of few. */
@@ -220,208 +267,6 @@ static void normalised_products(void **state) {
                                           .gated = (i + (size_t)k) % 2 == 0,
                                           .norm = true},
                           LN_POLICY_FAST);
-}
-
-/* ---- attention ---- */
-
-typedef struct attention_case {
-    int H, K, E, page_len, window;
-    ln_dtype dtype;
-    ln_state_pool kv;
-    int32_t zero;
-} attention_case;
-
-static void build_attention(ln_graph *g, const void *user) {
-    const attention_case *c = user;
-    const ln_p_kv kv = {.pages_per_block = 1,
-                        .n_kv_heads = c->K,
-                        .head_dim = c->E,
-                        .page_len = c->page_len,
-                        .dtype = c->dtype,
-                        .page_bytes = c->kv.page_bytes,
-                        .layer_bytes = c->kv.groups[0].layer_bytes};
-    const ln_p_attn p = {.kv = kv, .n_heads = c->H, .scale = 0.7f, .window = c->window};
-    const ln_v q = ln_g_embed(g, "q", ln_g_weight(g, "tq", LN_F32, 0, V, c->H * c->E), 1),
-               k = ln_g_embed(g, "k", ln_g_weight(g, "tk", LN_F32, 1, V, c->K * c->E), 1),
-               v = ln_g_embed(g, "v", ln_g_weight(g, "tv", LN_F32, 2, V, c->K * c->E), 1);
-    const ln_v before = ln_g_state(g, "kv", 0, c->dtype, LN_STATE_DISJOINT, 1, (const int64_t[]){1}),
-               after = ln_g_kv_write(g, "kv'", before, k, v, &p.kv);
-    ln_g_output(g, ln_g_attn_paged(g, "y", q, after, &p));
-}
-
-/* Gives sequences their pages: block b of slot s is page s * n_blocks + b, of which the order is reversed. */
-static void set_pages(side *s, int n_slots, int n_blocks) {
-    ln_page_change *c = ln_step_changes(s->step);
-    for (int at = 0; at < n_slots * n_blocks; at++)
-        c[at] = (ln_page_change){.page = n_slots * n_blocks - 1 - at, .at = at};
-    s->step->n_changes = n_slots * n_blocks;
-}
-
-enum { SEQS = 3, CTX = 1100 };
-/* Two sequences read a prompt, the third begins in the second step, then all decode. */
-static const int rows_of[][SEQS] = {{40, 29, 0}, {0, 0, 50},  {1, 1, 1}, {0, 430, 300},
-                                    {1, 1, 1},   {0, 620, 0}, {0, 1, 0}};
-
-enum { MOST = 730, QUICK_STEPS = 5 };
-/* The weights of a case, and its program on one device. as: the device that chose the formats; NULL: this
- * one. */
-typedef struct attention_side {
-    attention_case c;
-    side side;
-} attention_side;
-static void random_tables(case_weight w[3], const attention_case *c) {
-    uint64_t seed = (uint64_t)(c->H * 1000 + c->E);
-    w[0] = random_weight("tq", LN_F32, (ln_groups){0}, V, c->H * c->E, &seed);
-    w[1] = random_weight("tk", LN_F32, (ln_groups){0}, V, c->K * c->E, &seed);
-    w[2] = random_weight("tv", LN_F32, (ln_groups){0}, V, c->K * c->E, &seed);
-}
-static void open_attention(attention_side *s, const ln_device_ops *ops, const side *as,
-                           const attention_case *c, case_weight w[3]) {
-    const int n_blocks = (CTX + c->page_len - 1) / c->page_len;
-    const ln_page_job job = {.size = sizeof job,
-                             .op = LN_PAGE_UNPACK,
-                             .n_layers = 1,
-                             .n_kv_heads = c->K,
-                             .head_dim = c->E,
-                             .page_len = c->page_len,
-                             .dtype = c->dtype};
-    const ln_dev_options o = {.size = sizeof o, .n_threads = 1};
-    ln_dev *dev;
-    OK(ops->open(&dev, &o, err));
-    const int64_t bytes = (ops->kv_bytes(dev, &job) + 63) / 64 * 64;
-    ops->close(&dev);
-    s->c = *c;
-    const ln_state_group group = {.n_layers = 1,
-                                  .layers_per_page = 1,
-                                  .pages_per_block = 1,
-                                  .n_kv_heads = c->K,
-                                  .head_dim = c->E,
-                                  .dtype = c->dtype,
-                                  .layer_bytes = bytes};
-    s->c.kv = (ln_state_pool){.size = sizeof s->c.kv,
-                              .page_len = c->page_len,
-                              .n_groups = 1,
-                              .page_bytes = bytes,
-                              .groups = {group},
-                              .group = &s->c.zero,
-                              .page_in_block = &s->c.zero,
-                              .layer_in_page = &s->c.zero};
-    const cuda_case k = {.build = build_attention,
-                         .user = &s->c,
-                         .policy = c->dtype == LN_BF16 ? LN_POLICY_FAST : LN_POLICY_EXACT,
-                         .bounds = {MOST, MOST, SEQS},
-                         .weights = w,
-                         .n_weights = 3,
-                         .kv = &s->c.kv,
-                         .n_pages = SEQS * n_blocks,
-                         .n_slots = SEQS,
-                         .n_blocks = n_blocks};
-    open_side(&s->side, ops, as, &k);
-    if (c->E % 8 == 0)
-        poison(&s->side, s->side.pool, s->side.pool_bytes); /* else pages are padded with zeros */
-    set_pages(&s->side, SEQS, n_blocks);
-}
-
-static void check_attention(const attention_case *c) {
-    char what[128];
-    (void)snprintf(what, sizeof what, "%d heads of %d, %d of keys, pages of %d, window %d, dtype %d", c->H,
-                   c->E, c->K, c->page_len, c->window, c->dtype);
-    case_weight w[3];
-    attention_side s[2];
-    random_tables(w, c);
-    open_attention(&s[0], cuda_ops, NULL, c, w);
-    open_attention(&s[1], &ln_device_ref, &s[0].side, c, w);
-    int from[SEQS] = {0};
-    const size_t n_steps = is_quick() ? QUICK_STEPS : LN_COUNT(rows_of);
-    for (size_t step = 0; step < n_steps; step++) {
-        float *out[2];
-        int64_t n = 0;
-        for (int i = 0; i < 2; i++) {
-            set_rows(&s[i].side, SEQS, rows_of[step], from, V);
-            out[i] = run_side(&s[i].side, 0, &n);
-        }
-        compare_outputs(what, out[1], out[0], n, tolerance_of(&s[0].side, 0));
-        for (int q = 0; q < SEQS; q++) from[q] += rows_of[step][q];
-        free(out[0]);
-        free(out[1]);
-    }
-    for (int i = 0; i < 2; i++) close_side(&s[i].side);
-    for (size_t i = 0; i < LN_COUNT(w); i++) free_weight(&w[i]);
-}
-
-static void attention(void **state) {
-    static const attention_case cases[] = {{.H = 4, .K = 1, .E = 64, .page_len = 64},
-                                           {.H = 6, .K = 2, .E = 24, .page_len = 32},
-                                           {.H = 1, .K = 1, .E = 2, .page_len = 32},
-                                           {.H = 5, .K = 1, .E = 10, .page_len = 128},
-                                           {.H = 8, .K = 8, .E = 128, .page_len = 64},
-                                           {.H = 4, .K = 1, .E = 256, .page_len = 256, .window = 70},
-                                           {.H = 2, .K = 1, .E = 72, .page_len = 64, .window = 300},
-                                           {.H = 6, .K = 2, .E = 80, .page_len = 32},
-                                           {.H = 7, .K = 1, .E = 96, .page_len = 64, .window = 129},
-                                           {.H = 20, .K = 1, .E = 16, .page_len = 128},
-                                           {.H = 4, .K = 2, .E = 256, .page_len = 64},
-                                           {.H = 5, .K = 1, .E = 128, .page_len = 256, .window = 1},
-                                           {.H = 8, .K = 1, .E = 48, .page_len = 32, .window = 600}};
-    (void)state;
-    for (size_t i = 0; i < LN_COUNT(cases); i += stride())
-        for (int dtype = LN_F32; dtype <= LN_BF16; dtype++) {
-            attention_case c = cases[i];
-            c.dtype = (ln_dtype)dtype;
-            check_attention(&c);
-        }
-}
-
-/* A sequence of 430 rows (with LN_QUICK 64) in one step, then in steps of several sizes among rows of other
- * sequences, then its last rows each alone: every row has the same bits. */
-static void check_attention_bits(const attention_case *c) {
-    enum { LAST = 12 };
-    static const int all_parts[][SEQS] = {{1, 300, 0}, {3, 1, 400}, {60, 0, 4}, {64, 1, 5},
-                                          {65, 90, 1}, {100, 4, 0}, {137, 2, 3}};
-    static const int quick_parts[][SEQS] = {{1, 30, 0}, {3, 1, 40}, {60, 0, 4}};
-    const int(*parts)[SEQS] = is_quick() ? quick_parts : all_parts;
-    const int n_steps = is_quick() ? (int)LN_COUNT(quick_parts) : (int)LN_COUNT(all_parts),
-              n_rows = is_quick() ? 64 : 430;
-    case_weight w[3];
-    attention_side s;
-    int from[SEQS] = {0}, n_parts = 0;
-    int64_t n, cols = (int64_t)c->H * c->E;
-    random_tables(w, c);
-    open_attention(&s, cuda_ops, NULL, c, w);
-    set_rows(&s.side, SEQS, (int[SEQS]){n_rows}, from, V);
-    float *all = run_side(&s.side, 0, &n);
-    for (int i = 0; i < n_steps + LAST; i++) {
-        const int alone[SEQS] = {1}, *rows = i < n_steps ? parts[i] : alone;
-        if (i >= n_steps) from[0] = n_rows - LAST + (i - n_steps);
-        set_rows(&s.side, SEQS, rows, from, V);
-        float *got = run_side(&s.side, 0, &n);
-        if (memcmp(got, all + from[0] * cols, (size_t)(rows[0] * cols) * sizeof *got) != 0)
-            fail_msg("%d heads of %d, %d of keys, window %d: rows %d .. %d have other bits in a step of %d "
-                     "rows",
-                     c->H, c->E, c->K, c->window, from[0], from[0] + rows[0] - 1, s.side.step->n_rows);
-        for (int q = 0; q < SEQS; q++) from[q] += rows[q];
-        n_parts += rows[0];
-        free(got);
-    }
-    assert_int_equal(n_parts, n_rows + LAST);
-    free(all);
-    close_side(&s.side);
-    for (size_t i = 0; i < LN_COUNT(w); i++) free_weight(&w[i]);
-}
-
-static void bits_of_attention(void **state) {
-    static const attention_case cases[] = {{.H = 4, .K = 1, .E = 64, .page_len = 64},
-                                           {.H = 4, .K = 2, .E = 128, .page_len = 32, .window = 100},
-                                           {.H = 3, .K = 1, .E = 80, .page_len = 256},
-                                           {.H = 8, .K = 1, .E = 256, .page_len = 64, .window = 200},
-                                           {.H = 6, .K = 2, .E = 24, .page_len = 32}};
-    (void)state;
-    for (size_t i = 0; i < LN_COUNT(cases); i += stride())
-        for (int dtype = LN_F32; dtype <= LN_BF16; dtype++) {
-            attention_case c = cases[i];
-            c.dtype = (ln_dtype)dtype;
-            check_attention_bits(&c);
-        }
 }
 
 /* ---- adapters ---- */
@@ -547,9 +392,9 @@ static void adapters(void **state) {
 int main(void) {
     if (!cuda_here()) return 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dense_products),      cmocka_unit_test(quantised_products),
-        cmocka_unit_test(large_scales),        cmocka_unit_test(tiled_products),
-        cmocka_unit_test(normalised_products), cmocka_unit_test(attention),
-        cmocka_unit_test(bits_of_attention),   cmocka_unit_test(adapters)};
+        cmocka_unit_test(dense_products),         cmocka_unit_test(quantised_products),
+        cmocka_unit_test(large_scales),           cmocka_unit_test(tiled_products),
+        cmocka_unit_test(products_of_small_gpus), cmocka_unit_test(failed_clusters),
+        cmocka_unit_test(normalised_products),    cmocka_unit_test(adapters)};
     return cmocka_run_group_tests_name("cuda_kernels", tests, NULL, NULL);
 }

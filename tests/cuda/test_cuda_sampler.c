@@ -1,12 +1,15 @@
-/* Tokens that the CUDA device draws against those of the sampler of the host, for the same logits: all
- * combinations of filters, excluded tokens, ties, rows that are left to the host; and in steps that follow
- * each other, where the device draws ahead. Skipped where there is no GPU. */
+/* Tokens that the CUDA device chooses against those of the sampler of the host, for the same logits: all
+ * combinations of filters, however many tokens they keep; penalties, biases, forbidden tokens, masks;
+ * log-probabilities with lists of the likeliest; ties; rows that are left to the host. Skipped if there is no
+ * GPU. */
 /* run: quick cuda */
+#include "../row_sampling.h"
 #include "cuda_case.h"
-#include "engine/sampler.h"
 
-enum { ROWS = 12, VOCAB = 151936, STOPS = 2, TIED = 4 };
+enum { ROWS = 14, VOCAB = 151936, STOPS = 2, HISTORY = 400, TIED = 4, WITH_NAN = 12, WITH_INFINITY = 13 };
 static const int32_t stops[STOPS] = {7, 150000};
+static int32_t history[HISTORY];
+static float *table; /* [ROWS][VOCAB] */
 
 static void build(ln_graph *g, const void *user) {
     (void)user;
@@ -14,8 +17,9 @@ static void build(ln_graph *g, const void *user) {
                                     ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, ROWS, VOCAB), 1)));
 }
 
-/* Logits of a kind: three widths of a normal distribution, one with ties, and one of few tokens. */
-static void fill_rows(float *table, uint64_t *seed) {
+/* Logits of a kind: four widths of a normal distribution, one with ties, one of few tokens, a NaN, an
+ * infinity. */
+static void fill_rows(uint64_t *seed) {
     static const float widths[] = {0.5f, 2, 5, 12};
     for (int r = 0; r < ROWS; r++)
         for (int c = 0; c < VOCAB; c++) {
@@ -25,74 +29,166 @@ static void fill_rows(float *table, uint64_t *seed) {
             table[(int64_t)r * VOCAB + c] = x;
         }
     table[8 * VOCAB + 7] = 100; /* the likeliest is a stop id */
+    table[WITH_NAN * VOCAB + 99] = NAN;
+    table[WITH_INFINITY * VOCAB + 99] = INFINITY;
 }
 
-static int32_t on_host(ln_sampler *s, const float *logits, const ln_sampling *how, uint64_t seed, int64_t n) {
-    static float copy[VOCAB];
-    int32_t *history = calloc((size_t)n, sizeof *history), id = -1;
-    memcpy(copy, logits, sizeof copy);
-    OK(ln_sample(s, copy, how, seed, history, n, 0, stops, STOPS, &id, err));
-    free(history);
-    return id;
+typedef struct sampler_case {
+    double temperature, top_p, min_p;
+    int top_k;
+    bool ignore_eos, penalties, bias, forbids, mask, logprobs, forced;
+} sampler_case;
+
+static ln_sampling sampling_of(const sampler_case *c) {
+    static const ln_logit_bias bias[] = {{3, 4.5f}, {11, -INFINITY}, {151935, 7}};
+    static const int32_t suppress[] = {17, 18, 19};
+    ln_sampling how = {.temperature = c->temperature,
+                       .top_p = c->top_p,
+                       .top_k = c->top_k,
+                       .min_p = c->min_p,
+                       .repeat_penalty = 1,
+                       .ignore_eos = c->ignore_eos};
+    if (c->penalties)
+        how.repeat_penalty = 1.2, how.repeat_last = -1, how.presence_penalty = 0.6,
+        how.frequency_penalty = 0.1;
+    if (c->bias) how.bias = bias, how.n_bias = 3;
+    if (c->forbids) how.suppress = suppress, how.n_suppress = 3, how.no_repeat_ngram = 2;
+    return how;
 }
 
-static void run_step(side *s) {
-    uint64_t fence;
-    OK(s->ops->submit(s->exec, s->step, NULL, &fence, err));
-    OK(s->ops->wait(s->queue, fence, err));
-}
-
-/* Steps of four rows, each drawn at the next position, so that each step draws ahead of the next. What the
- * device has drawn must not show where the parameters of a row, the rows, or the logits are others. */
-static void check_steps(side *s, ln_sampler *sampler, const float *table) {
-    enum { STEPS = 7, N = 4, OTHER_HOW = 2, OTHER_SEED = 3, OTHER_ROWS = 4, OTHER_LOGITS = 5 };
-    for (int t = 0; t < STEPS; t++) {
-        const int first = t == OTHER_ROWS, n = N - first;
-        const ln_sampling how = {
-            .temperature = t >= OTHER_HOW ? 1.5 : 0.7, .top_p = 0.9, .top_k = 20, .repeat_penalty = 1};
-        ln_row_sampling rows[N];
-        int32_t ids[N], of[N];
-        set_rows(s, 1, &(int){N}, &(int){t * N}, ROWS);
-        run_step(s);
-        for (int r = 0; r < N; r++) of[r] = ln_step_ids(s->step)[r];
-        for (int r = 0; r < N; r++)
-            rows[r] = (ln_row_sampling){.temperature = (float)how.temperature,
-                                        .top_k = how.top_k,
-                                        .top_p = how.top_p,
-                                        .seed = r == 1 && t >= OTHER_SEED ? 8 : 7,
-                                        .position = (uint64_t)(5 + t),
-                                        .excluded = stops};
-        if (t == OTHER_LOGITS) {
-            of[0] = (of[0] + 1) % ROWS;
-            OK(s->ops->value(s->exec, s->p.outputs[0], 0, 1,
-                             (float *)(uintptr_t)(table + (int64_t)of[0] * VOCAB), true, err));
-        }
-        OK(s->ops->sample(s->exec, s->p.outputs[0], first, rows + first, n, ids, err));
-        for (int i = 0; i < n; i++) {
-            const int r = first + i;
-            const int32_t want = on_host(sampler, table + (int64_t)of[r] * VOCAB, &how, rows[r].seed, 5 + t);
-            if (ids[i] != want && (ids[i] >= 0 || of[r] != TIED))
-                fail_msg("step %d, row %d: %d, expected %d", t, r, ids[i], want);
-        }
+typedef struct chosen {
+    int32_t id;
+    double logprob;
+    ln_top top[LN_ROW_TOP];
+} chosen;
+/* What the host chooses from row `of` of the table. */
+static chosen on_host(ln_sampler *s, int of, const sampler_case *c, const ln_row_sampling *r) {
+    const ln_sampling how = sampling_of(c);
+    const float *raw = table + (int64_t)of * VOCAB;
+    float *copy = malloc(VOCAB * sizeof *copy);
+    chosen x = {.id = r->token};
+    double lse = 0;
+    memcpy(copy, raw, VOCAB * sizeof *copy);
+    if (c->logprobs) {
+        OK(ln_log_sum(raw, VOCAB, &lse, err));
+        ln_find_top(raw, VOCAB, lse, x.top, (size_t)r->n_top);
     }
+    for (int64_t i = 0; r->mask && i < VOCAB; i++)
+        if (!(r->mask[i / 64] >> (i % 64) & 1)) copy[i] = -INFINITY;
+    if (x.id < 0)
+        OK(ln_sample(s, copy, &how, r->seed, history, (int64_t)r->position, (int64_t)r->position / 2, stops,
+                     STOPS, &x.id, err));
+    x.logprob = (double)raw[x.id] - lse;
+    free(copy);
+    return x;
 }
 
-/* How many tokens top-p and min-p keep is not known here. A row may be left to the host only where they are
- * the filters, or where the last token of top-k is one of thousands with the same logit. */
-static void draws_are_the_hosts(void **state) {
-    (void)state;
-    static const struct {
-        double temperature, top_p, min_p;
-        int top_k;
-        bool ignore_eos;
-    } hows[] = {{1, 1, 0, 0, false},       {0.7, 1, 0, 0, true},     {1.5, 1, 0, 0, false},
-                {0.7, 0.8, 0, 20, false},  {1, 0.95, 0, 0, true},    {1, 1, 0.05, 0, false},
-                {0.3, 0.9, 0.1, 50, true}, {1, 1, 0, 1000, false},   {1, 0.5, 0, 0, false},
-                {2, 1, 0.02, 40, false},   {0.01, 0.9, 0, 0, false}, {1, 0, 0, 0, false}};
+static bool near(double a, double b) { return fabs(a - b) <= 1e-12 * LN_MAX(1.0, fabs(b)); }
+static void compare(size_t number, int of, const sampler_case *c, const chosen *got, const chosen *want,
+                    int n_top) {
+    if (got->id != want->id) fail_msg("case %zu, row %d: %d, expected %d", number, of, got->id, want->id);
+    if (!c->logprobs) return;
+    if (!near(got->logprob, want->logprob))
+        fail_msg("case %zu, row %d: log-probability %.17g, expected %.17g", number, of, got->logprob,
+                 want->logprob);
+    for (int k = 0; k < n_top; k++)
+        if (got->top[k].id != want->top[k].id || !near(got->top[k].logprob, want->top[k].logprob))
+            fail_msg("case %zu, row %d: place %d of the likeliest is %d (%.17g), expected %d (%.17g)", number,
+                     of, k, got->top[k].id, got->top[k].logprob, want->top[k].id, want->top[k].logprob);
+}
+
+/* A random mask of a tenth of the tokens. */
+static uint64_t *random_mask(uint64_t *seed) {
+    uint64_t *mask = calloc((VOCAB + 63) / 64, sizeof *mask);
+    for (int c = 0; c < VOCAB; c++)
+        if (test_random(seed) % 10 == 0) mask[c / 64] |= UINT64_C(1) << (c % 64);
+    return mask;
+}
+
+/* Runs a step of all rows, and chooses from each; `early`: before the step has been waited for. */
+static void check_case(side *s, ln_sampler *sampler, const sampler_case *c, size_t number, bool early) {
+    ln_row_sampling rows[ROWS];
+    static ln_logit_edit edits[ROWS][VOCAB];
+    chosen got[ROWS];
+    int32_t ids[ROWS];
+    uint64_t fence, seed = 99 + number;
+    uint64_t *mask = random_mask(&seed);
+    const ln_sampling how = sampling_of(c);
+    for (int r = 0; r < ROWS; r++) {
+        const int64_t n = 5 + r * 28;
+        rows[r] = (ln_row_sampling){.row = ROWS - 1 - r,
+                                    .token = c->forced ? r * 1000 : -1,
+                                    .temperature = (float)how.temperature,
+                                    .top_k = how.top_k,
+                                    .repeat_penalty = (float)how.repeat_penalty,
+                                    .top_p = how.top_p,
+                                    .min_p = how.min_p,
+                                    .seed = 1000 + number,
+                                    .position = (uint64_t)n,
+                                    .mask = c->mask ? mask : NULL,
+                                    .edits = edits[r]};
+        if (!c->forced)
+            rows[r].n_edits =
+                (int32_t)ln_edits_make(sampler, &how, history, n, n / 2, stops, STOPS, edits[r]);
+        if (c->logprobs)
+            rows[r].logprob = &got[r].logprob, rows[r].top = got[r].top, rows[r].n_top = r % (LN_ROW_TOP + 1);
+    }
+    OK(s->ops->submit(s->exec, s->step, NULL, &fence, err));
+    if (!early) OK(s->ops->wait(s->queue, fence, err));
+    OK(s->ops->sample(s->exec, s->p.outputs[0], rows, ROWS, ids, err));
+    if (early) OK(s->ops->wait(s->queue, fence, err));
+    for (int r = 0; r < ROWS; r++) {
+        const int of = ln_step_ids(s->step)[rows[r].row];
+        got[r].id = ids[r];
+        /* a greedy choice among finite logits is the same with a masked NaN */
+        if (of >= WITH_NAN) {
+            if (!c->forced && !c->mask && ids[r] >= 0 && of == WITH_NAN) fail_msg("case %zu: a NaN", number);
+            continue;
+        }
+        const chosen want = on_host(sampler, of, c, &rows[r]);
+        compare(number, of, c, &got[r], &want, rows[r].n_top);
+    }
+    float *back = malloc(VOCAB * sizeof *back);
+    for (int r = 0; r < ROWS; r++) {                       /* the edits are undone */
+        if (ln_step_ids(s->step)[r] == WITH_NAN) continue; /* whose bits the embedding may change */
+        OK(s->ops->value(s->exec, s->p.outputs[0], r, 1, back, false, err));
+        assert_memory_equal(back, table + (int64_t)ln_step_ids(s->step)[r] * VOCAB, VOCAB * sizeof *back);
+    }
+    free(back);
+    free(mask);
+}
+
+static void choices_are_the_hosts(void **state) {
+    static const sampler_case cases[] = {
+        {1, 1, 0, 0},
+        {0.7, 1, 0, 0, .ignore_eos = true},
+        {1.5, 1, 0, 0},
+        {0.7, 0.8, 0, 20},
+        {1, 0.95, 0, 0, .ignore_eos = true},
+        {1, 1, 0.05, 0},
+        {0.3, 0.9, 0.1, 50, .ignore_eos = true},
+        {1, 1, 0, 1000},
+        {1, 1, 0, 40000},
+        {1, 0.5, 0, 0},
+        {2, 1, 0.02, 40},
+        {0.01, 0.9, 0, 0},
+        {1, 0, 0, 0},
+        {1, 0.999999, 0, 0},
+        {1.5, 0.97, 0.0001, 100000, .mask = true},
+        {1, 0.9, 0.001, 0, .penalties = true},
+        {0, 1, 0, 0, .penalties = true},
+        {0, 1, 0, 0, .logprobs = true},
+        {0, 1, 0, 0, .mask = true, .ignore_eos = true},
+        {0.7, 0.8, 0, 20, .penalties = true, .bias = true, .forbids = true, .logprobs = true},
+        {0.7, 0.8, 0, 20, .mask = true, .bias = true, .logprobs = true},
+        {1, 1, 0, 0, .mask = true, .penalties = true, .ignore_eos = true},
+        {0.7, 0.8, 0, 20, .forced = true, .logprobs = true}};
     uint64_t seed = 11;
+    (void)state;
     case_weight w[] = {random_weight("table", LN_F32, (ln_groups){0}, ROWS, 8, &seed)};
-    float *table = malloc((size_t)ROWS * VOCAB * sizeof *table);
-    fill_rows(table, &seed);
+    table = malloc((size_t)ROWS * VOCAB * sizeof *table);
+    fill_rows(&seed);
+    for (int i = 0; i < HISTORY; i++) history[i] = (int32_t)(test_random(&seed) % (i % 2 ? 50 : VOCAB));
     free(w[0].data[0]);
     w[0].data[0] = table;
     w[0].host.data = table, w[0].host.n_cols = w[0].desc.dims[1] = VOCAB;
@@ -105,45 +201,10 @@ static void draws_are_the_hosts(void **state) {
                          .n_blocks = 1};
     side s;
     ln_sampler *sampler;
-    int left = 0, drawn = 0;
     open_side(&s, cuda_ops, NULL, &c);
     OK(ln_sampler_open(&sampler, VOCAB, err));
     set_rows(&s, 1, &(int){ROWS}, &(int){0}, ROWS);
-    run_step(&s);
-    for (size_t h = 0; h < LN_COUNT(hows); h++) {
-        ln_row_sampling rows[ROWS];
-        int32_t ids[ROWS];
-        const ln_sampling how = {.temperature = hows[h].temperature,
-                                 .top_p = hows[h].top_p,
-                                 .min_p = hows[h].min_p,
-                                 .top_k = hows[h].top_k,
-                                 .repeat_penalty = 1,
-                                 .ignore_eos = hows[h].ignore_eos};
-        for (int r = 0; r < ROWS; r++)
-            rows[r] = (ln_row_sampling){.temperature = (float)how.temperature,
-                                        .top_k = how.top_k,
-                                        .n_excluded = how.ignore_eos ? STOPS : 0,
-                                        .top_p = how.top_p,
-                                        .min_p = how.min_p,
-                                        .seed = 1000 + h,
-                                        .position = 5 + (uint64_t)r,
-                                        .excluded = stops};
-        OK(s.ops->sample(s.exec, s.p.outputs[0], 0, rows, ROWS, ids, err));
-        for (int r = 0; r < ROWS; r++) {
-            const int32_t want =
-                on_host(sampler, table + (int64_t)ln_step_ids(s.step)[r] * VOCAB, &how, 1000 + h, 5 + r);
-            if (ids[r] < 0) {
-                if ((how.top_k > 0 && ln_step_ids(s.step)[r] != TIED) ||
-                    (how.top_p >= 1 && how.min_p <= 0 && how.top_k <= 0))
-                    fail_msg("case %zu, row %d: left to the host", h, r);
-                left++;
-            } else if (ids[r] != want) fail_msg("case %zu, row %d: %d, expected %d", h, r, ids[r], want);
-            else drawn++;
-        }
-    }
-    print_message("%d drawn, %d left to the host\n", drawn, left);
-    assert_true(left < drawn / 5);
-    check_steps(&s, sampler, table);
+    for (size_t i = 0; i < LN_COUNT(cases); i++) check_case(&s, sampler, &cases[i], i, i % 2 == 1);
     ln_sampler_close(&sampler);
     close_side(&s);
     free_weight(&w[0]);
@@ -151,6 +212,6 @@ static void draws_are_the_hosts(void **state) {
 
 int main(void) {
     if (!cuda_here()) return 0;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(draws_are_the_hosts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(choices_are_the_hosts)};
     return cmocka_run_group_tests_name("cuda_sampler", tests, NULL, NULL);
 }

@@ -46,6 +46,8 @@ static void make_case(const ln_package *m, int i, request_case *c) {
     c->how.top_p = i % 5 == 2 ? 0.9 : 1;
     c->how.repeat_penalty = i % 4 == 3 ? 1.3 : 1;
     if (i % 6 == 5) c->how.bias = bias, c->how.n_bias = 2;
+    if (i % 7 == 4) c->how.presence_penalty = 0.5, c->how.frequency_penalty = 0.25;
+    if (i % 7 == 6) c->how.no_repeat_ngram = 2, c->how.min_new = 3;
     c->how.has_seed = true;
     c->how.seed = (uint64_t)i * 17;
     c->how.ignore_eos = i % 2 == 0;

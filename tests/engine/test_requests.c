@@ -361,9 +361,9 @@ static void logprobs_are_those_of_score(void **state) {
             for (int i = 0; i < TOP; i++) assert_true(got.prompt_top[t * TOP + i].id == s.top[t - 1][i].id);
         }
         for (size_t t = 0; t < got.n_ids; t++) {
-            assert_true(got.logprobs[t] == s.logprobs[n + t]);
+            assert_true(same_logprob(got.logprobs[t], s.logprobs[n + t]));
             for (int i = 0; i < TOP; i++)
-                assert_true(got.top[t * TOP + i].logprob == s.top[n + t - 1][i].logprob);
+                assert_true(same_logprob(got.top[t * TOP + i].logprob, s.top[n + t - 1][i].logprob));
         }
         ln_result_free(&got);
         c.how.n_max = 0; /* the prompt's alone */

@@ -1,6 +1,6 @@
 /* The sampler's order, filters, ties, errors and distribution; and stop texts cut at every byte. */
 /* run: quick asan cuda */
-#include "../common.h"
+#include "../row_sampling.h"
 #include "device/cpu/exec.h"
 
 static int32_t pick(const float *logits, int64_t V, const ln_sampling *how, uint64_t seed,
@@ -264,12 +264,73 @@ static void test_stop(void **s) {
         }
 }
 
+/* The list of edits for a device gives the token of ln_sample, for random penalties, biases and histories;
+ * two biases of one token cannot be listed. */
+static void test_edits(void **state) {
+    enum { V = 300, N = 80, STOPS = 2, CASES = 400 };
+    static const int32_t stops[STOPS] = {4, 290}, list[] = {9, 10, 11};
+    static const ln_logit_bias bias[] = {{5, 2.5f}, {9, -INFINITY}, {11, -1.25f}};
+    static const ln_id_list words[] = {{.ids = list, .n = 1}, {.ids = list + 1, .n = 2}};
+    (void)state;
+    ln_sampler *s;
+    uint64_t seed = 5;
+    int n_listed = 0;
+    OK(ln_sampler_open(&s, V, err));
+    for (int i = 0; i < CASES; i++) {
+        float l[V];
+        int32_t history[N], want, got;
+        const int64_t n = (int64_t)(test_random(&seed) % N) + 1,
+                      made = (int64_t)(test_random(&seed) % (uint64_t)n);
+        for (int c = 0; c < V; c++) l[c] = test_normal(&seed) * 3;
+        for (int64_t t = 0; t < n; t++) history[t] = (int32_t)(test_random(&seed) % 40);
+        ln_sampling h = plain();
+        h.temperature = i % 3 ? 0.8 : 0, h.top_k = i % 4 ? 0 : 5;
+        if (i & 1) h.repeat_penalty = 1.3, h.repeat_last = i & 2 ? -1 : 20;
+        if (i & 4) h.presence_penalty = 0.7, h.frequency_penalty = -0.3;
+        if (i & 8) h.bias = bias, h.n_bias = 3;
+        if (i & 16) h.ignore_eos = true;
+        if (i & 32) h.suppress = list, h.n_suppress = 2, h.begin_suppress = list, h.n_begin_suppress = 3;
+        if (i & 64) h.no_repeat_ngram = 2, h.min_new = 10, h.bad_words = words, h.n_bad_words = 2;
+        ln_logit_edit e[V];
+        const int64_t most = ln_edits_most(&h, V, n, made, STOPS),
+                      n_edits = ln_edits_make(s, &h, history, n, made, stops, STOPS, e);
+        assert_true(n_edits >= 0 && n_edits <= most);
+        n_listed += n_edits > 0;
+        const ln_row_sampling r = {.token = -1,
+                                   .temperature = (float)h.temperature,
+                                   .top_k = h.top_k,
+                                   .repeat_penalty = (float)h.repeat_penalty,
+                                   .top_p = 1,
+                                   .seed = seed,
+                                   .position = (uint64_t)n,
+                                   .edits = e,
+                                   .n_edits = (int32_t)n_edits};
+        float copy[V];
+        memcpy(copy, l, sizeof l);
+        got = sample_row(s, copy, V, &r);
+        OK(ln_sample(s, l, &h, seed, history, n, made, stops, STOPS, &want, err));
+        assert_int_equal(got, want);
+    }
+    assert_true(n_listed > CASES / 2);
+    const ln_logit_bias twice[] = {{5, 2.5f}, {5, 1}};
+    ln_sampling h = plain();
+    ln_logit_edit e[V];
+    h.bias = twice, h.n_bias = 2;
+    assert_int_equal(ln_edits_make(s, &h, NULL, 0, 0, stops, STOPS, e), -1);
+    ln_sampler_close(&s);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_greedy),       cmocka_unit_test(test_penalties),
-        cmocka_unit_test(test_filters),      cmocka_unit_test(test_top_k_before_top_p),
-        cmocka_unit_test(test_distribution), cmocka_unit_test(test_greedy_of_many),
-        cmocka_unit_test(test_top),          cmocka_unit_test(test_top_of_rows),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_stop)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_greedy),
+                                       cmocka_unit_test(test_penalties),
+                                       cmocka_unit_test(test_filters),
+                                       cmocka_unit_test(test_top_k_before_top_p),
+                                       cmocka_unit_test(test_edits),
+                                       cmocka_unit_test(test_distribution),
+                                       cmocka_unit_test(test_greedy_of_many),
+                                       cmocka_unit_test(test_top),
+                                       cmocka_unit_test(test_top_of_rows),
+                                       cmocka_unit_test(test_refusals),
+                                       cmocka_unit_test(test_stop)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -140,10 +140,15 @@ static bool same_bits(const live *l, const void *a, const void *b, size_t n, siz
     return true;
 }
 static bool same_tops(const live *l, const ln_top *a, const ln_top *b, size_t n, const char *what) {
-    for (size_t i = 0; i < n; i++)
-        if (a[i].id != b[i].id || memcmp(&a[i].logprob, &b[i].logprob, sizeof a[i].logprob) != 0)
-            return fails("request %d: %s %zu differs", l->number, what, i);
-    return true;
+    size_t i = 0;
+    while (i < n && a[i].id == b[i].id && same_logprob(a[i].logprob, b[i].logprob)) i++;
+    return i == n || fails("request %d: %s %zu differs", l->number, what, i);
+}
+
+static bool same_logprobs(const live *l, const double *a, const double *b, size_t n) {
+    size_t i = 0;
+    while (i < n && same_logprob(a[i], b[i])) i++;
+    return i == n || fails("request %d: log-probability of token %zu differs", l->number, i);
 }
 
 static bool same_prompt(const live *l, const ln_result *out) {
@@ -176,8 +181,7 @@ static bool same_result(const live *l, const ln_result *out) {
     if (out->n_ids > most || (!cut && out->n_ids != most))
         return fails("request %d: %zu tokens, expected %zu", l->number, out->n_ids, most);
     if (!same_bits(l, out->ids, a->all.data + q->n_ids, out->n_ids, sizeof *out->ids, "token")) return false;
-    if (q->logprobs && (!same_bits(l, out->logprobs, a->logprobs, out->n_ids, sizeof *out->logprobs,
-                                   "log-probability of token") ||
+    if (q->logprobs && (!same_logprobs(l, out->logprobs, a->logprobs, out->n_ids) ||
                         !same_tops(l, out->top, a->top, out->n_ids * out->n_top, "likely token")))
         return false;
     if (!same_text(l, out, cut)) return false;
@@ -228,7 +232,7 @@ static bool read_events(live *l, int64_t most) {
         const size_t i = (size_t)l->n_events++, at = (size_t)l->q->n_ids + i;
         if (at >= l->want->all.n || v.id != l->want->all.data[at])
             return fails("request %d: event of token %zu differs", l->number, i);
-        if (l->q->logprobs && memcmp(&v.logprob, &l->want->logprobs[i], sizeof v.logprob) != 0)
+        if (l->q->logprobs && !same_logprob(v.logprob, l->want->logprobs[i]))
             return fails("request %d: event of token %zu has another log-probability", l->number, i);
     }
     return true;

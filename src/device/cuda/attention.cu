@@ -11,8 +11,8 @@
 //
 //     M' = max(M, m); a = exp(M - M'); b = exp(m - M'); L = L a + l b; O = O a + o b;  y = O / L at the end
 //
-// With few rows, several blocks (the z dimension of the grid) share the splits of a row: each writes its
-// splits' m, l and o to memory, and the last to finish merges them. The arithmetic is the same, so a row's
+// Several blocks may share the splits of a row (row_share in attention_mma.cuh): each writes its splits' m, l
+// and o to memory, and the last to finish merges them. The arithmetic is the same, so a row's
 // bits depend neither on the other rows nor on how many blocks work on it.
 //
 // This kernel serves f32 pages, and heads that the tensor cores do not. Over bf16 pages, heads of a multiple
@@ -204,25 +204,22 @@ template <typename T, int HEADS> struct block {
 
 template <typename T, int HEADS>
 __global__ void __launch_bounds__(THREADS)
-    attention(gpu_step step, gpu_attention a, gpu_array q, gpu_array y, int32_t rows_bound) {
+    attention(gpu_step step, gpu_attention a, gpu_array q, gpu_array y) {
     extern __shared__ float memory[];
     __shared__ bool is_last;
     __shared__ const char *pages[SPLIT / 32];
     begin();
-    const int32_t r = (int32_t)blockIdx.x, width = a.kv.width, E = a.kv.head_dim;
-    if (r >= live_rows(step, y.rows)) return;
+    const row_share share = share_of(live_rows(step, y.rows), a.room,
+                                     [&](int32_t i) { return splits_seen(a.window, step.pos[i], SPLIT); });
+    const int32_t r = share.item, width = a.kv.width, E = a.kv.head_dim;
+    if (r < 0) return;
     const int32_t group = a.n_heads / a.kv.n_kv_heads, parts = (group + HEADS - 1) / HEADS;
     const int32_t head = (int32_t)blockIdx.y / parts, h0 = head * group + (int32_t)blockIdx.y % parts * HEADS;
     const int32_t n_heads = (head + 1) * group - h0 < HEADS ? (head + 1) * group - h0 : HEADS;
     const int64_t pos = step.pos[r], slot = step.slot[step.seq[r]],
-                  first = a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
-    const int64_t split0 = first / SPLIT, n_splits = pos / SPLIT - split0 + 1,
-                  room = SCRATCH_SPLITS / rows_bound;
-    const bool shared = gridDim.z > 1 && n_splits > 1 && n_splits <= room;
-    const int32_t z = (int32_t)blockIdx.z, workers = !shared                ? 1
-                                                     : n_splits < gridDim.z ? (int32_t)n_splits
-                                                                            : (int32_t)gridDim.z;
-    if (z >= workers) return;
+                  first = first_position(a.window, (int32_t)pos), split0 = first / SPLIT;
+    const int32_t n_splits = share.n_splits, workers = share.workers;
+    const bool shared = workers > 1;
     block<T, HEADS> b = {a.kv, pages};
     b.q = memory, b.s = b.q + HEADS * width, b.o = b.s + HEADS * SPLIT, b.O = b.o + HEADS * width;
     b.part = b.O + HEADS * width, b.m = b.part + slices_of(width) * HEADS * width;
@@ -233,9 +230,9 @@ __global__ void __launch_bounds__(THREADS)
     }
     __syncthreads();
     int32_t *counter = a.counters + (int64_t)r * gridDim.y + blockIdx.y;
-    float *results =
-        (float *)a.results + ((int64_t)r * gridDim.y + blockIdx.y) * room * partial_floats(HEADS, width);
-    for (int64_t i = z; i < n_splits; i += workers) {
+    float *results = (float *)a.results + ((int64_t)share.stored_at * gridDim.y + blockIdx.y * n_splits) *
+                                              partial_floats(HEADS, width);
+    for (int64_t i = share.z; i < n_splits; i += workers) {
         b.split(step, slot, head, (split0 + i) * SPLIT, first, pos, a.scale);
         if (!shared) {
             b.merge(i == 0, b.o, b.m, b.l);
@@ -286,8 +283,8 @@ static bool suits_mma(const gpu_attention *a) {
 
 static size_t general_scratch(const gpu_attention *a, size_t *counters) {
     const size_t blocks = (size_t)head_blocks(a);
-    *counters = GPU_FEW_ROWS * blocks * sizeof(int32_t);
-    return SCRATCH_SPLITS * blocks * (size_t)partial_floats(heads_of(a), a->kv.width) * sizeof(float);
+    *counters = SHARED_ROWS * blocks * sizeof(int32_t);
+    return (size_t)a->room * blocks * (size_t)partial_floats(heads_of(a), a->kv.width) * sizeof(float);
 }
 
 size_t gpu_attention_scratch(const gpu_attention *a, size_t *counters) {
@@ -302,12 +299,10 @@ size_t gpu_attention_scratch(const gpu_attention *a, size_t *counters) {
 template <typename T, int HEADS>
 static void launch(const gpu_launch *l, const gpu_step *s, const gpu_attention *a, const gpu_array *q,
                    const gpu_array *y) {
-    const int32_t rows = grid_rows(l, y->rows);
-    dim3 grid((unsigned)rows, (unsigned)head_blocks(a), 1);
-    // few rows: blocks share the splits of a row, so that all multiprocessors have several blocks
-    if (rows <= GPU_FEW_ROWS) grid.z = (unsigned)(4 * l->n_multiprocessors) / (grid.x * grid.y) + 1;
+    const int32_t groups = head_blocks(a), rows = grid_rows(l, y->rows);
+    const dim3 grid(sharing_blocks(rows, 4 * l->n_multiprocessors / groups + 1), (unsigned)groups);
     const size_t bytes = (size_t)shared_floats(HEADS, a->kv.width) * sizeof(float);
-    run(l, grid, THREADS, bytes, attention<T, HEADS>, *s, *a, *q, *y, rows);
+    run(l, grid, THREADS, bytes, attention<T, HEADS>, *s, *a, *q, *y);
 }
 
 int gpu_attention_paged(const gpu_launch *l, const gpu_step *s, const gpu_attention *a, const gpu_array *q,

@@ -179,12 +179,96 @@ struct head_range {
     }
 };
 
-enum {
-    // in a step of more than GPU_FEW_ROWS rows, the most rows of a sequence that are computed one by one; the
-    // rows of other sequences are computed in tiles
-    MOST_SINGLE_ROWS = 4,
-    SCRATCH_SPLITS = 2048, // splits that the scratch can hold, of all rows that several blocks work on
+// In a step of more than GPU_FEW_ROWS rows, the most rows of a sequence that are computed one by one; the
+// rows of other sequences are computed in tiles.
+enum { MOST_SINGLE_ROWS = 4 };
+
+// ---- how blocks share the splits of rows ----
+//
+// A grid has gridDim.x blocks for each group of heads, at least as many as rows. Every block makes the same
+// list: a row of n splits has ceil(n / each) blocks in turn, where `each` is about the least for which the
+// blocks suffice and the scratch has space for the splits of rows that several blocks share. So one long row
+// among short ones is computed by the blocks that the short rows leave.
+
+enum { SHARED_ROWS = 256 }; // with more rows, each has one block
+
+struct row_share {
+    int32_t item;                // the row of this block among the rows of the grid; -1: it has none
+    int32_t z, workers;          // this block among the blocks of the row, and their number
+    int32_t n_splits, stored_at; // of the row; where its splits begin in the scratch
 };
+
+__device__ inline int32_t blocks_of(int32_t n, int32_t each) {
+    return (int32_t)((uint32_t)(n + each - 1) / (uint32_t)each);
+}
+// The share of this block; all lanes of a warp call it. splits_of(i): of row i, 0 if it has none.
+template <int PER_LANE, typename F>
+__device__ inline row_share find_share(int32_t rows, int32_t room, const F &splits_of) {
+    const int32_t lane = (int32_t)threadIdx.x % 32, x = (int32_t)blockIdx.x, most = (int32_t)gridDim.x;
+    const uint32_t all = 0xffffffffu;
+    enum { WORKERS_BITS = 12, MASK = (1 << WORKERS_BITS) - 1 };
+    int32_t n[PER_LANE], total = 0, each;
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++) {
+        const int32_t r = lane + 32 * i;
+        n[i] = r < rows ? splits_of(r) : 0;
+        total += n[i];
+    }
+    total = __reduce_add_sync(all, total);
+    for (each = max(blocks_of(total, most), 1);; each += max(each / 8, 1)) {
+        int32_t workers = 0, stored = 0;
+#pragma unroll
+        for (int i = 0; i < PER_LANE; i++) {
+            const int32_t w = blocks_of(n[i], each);
+            workers += w;
+            if (w > 1) stored += n[i];
+        }
+        if (__reduce_add_sync(all, workers) <= most && __reduce_add_sync(all, stored) <= room) break;
+    }
+    int32_t before = 0; // workers, and above them the stored splits, of the rows before those of this turn
+    row_share share = {-1, 0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++) {
+        const int32_t w = blocks_of(n[i], each), own = w + (w > 1 ? n[i] << WORKERS_BITS : 0);
+        int32_t upto = own;
+#pragma unroll
+        for (int k = 1; k < 32; k *= 2) {
+            const int32_t below = __shfl_up_sync(all, upto, k);
+            if (lane >= k) upto += below;
+        }
+        const int32_t from = before + upto - own, first = from & MASK;
+        const uint32_t hit = __ballot_sync(all, x >= first && x < first + w);
+        const int at = hit ? __ffs((int)hit) - 1 : 0;
+        const int32_t begin = __shfl_sync(all, from, at), workers = __shfl_sync(all, w, at),
+                      splits = __shfl_sync(all, n[i], at);
+        if (hit) {
+            share.item = at + 32 * i, share.z = x - (begin & MASK), share.workers = workers;
+            share.n_splits = splits, share.stored_at = begin >> WORKERS_BITS;
+        }
+        before += __shfl_sync(all, upto, 31);
+    }
+    return share;
+}
+template <typename F> __device__ inline row_share share_of(int32_t rows, int32_t room, const F &splits_of) {
+    if (rows <= 64) return find_share<2>(rows, room, splits_of);
+    if (rows <= SHARED_ROWS) return find_share<SHARED_ROWS / 32>(rows, room, splits_of);
+    const int32_t x = (int32_t)blockIdx.x, n = x < rows ? splits_of(x) : 0;
+    return {n > 0 ? x : -1, 0, 1, n, 0};
+}
+// Blocks for each group of heads in a grid of so many rows; `slots` of them are on the GPU at a time.
+inline uint32_t sharing_blocks(int32_t rows, int32_t slots) {
+    if (rows > SHARED_ROWS) return (uint32_t)rows;
+    const int32_t more = rows + slots / 2;
+    return (uint32_t)(more > slots ? more : slots);
+}
+// The number of splits of `each` positions that a row at `pos` sees, and the first of them.
+__device__ inline int32_t first_position(int64_t window, int32_t pos) {
+    const int32_t w = (int32_t)min(window, (int64_t)INT32_MAX);
+    return w > 0 && pos >= w ? pos - w + 1 : 0;
+}
+__device__ inline int32_t splits_seen(int64_t window, int32_t pos, int32_t each) {
+    return pos / each - first_position(window, pos) / each + 1;
+}
 
 // Calls f<width>(...) with the smallest width that a kernel is compiled for.
 #define FOR_WIDTH(width, f, ...)                      \

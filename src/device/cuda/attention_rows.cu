@@ -6,10 +6,10 @@
 // earlier steps have written are copied before the kernel before has finished, because only the keys and
 // values of this step depend on it.
 //
-// Where there are few rows, several blocks (the z dimension of the grid) share the splits of a row: each
-// writes its splits' m, l and o to memory. The last blocks of a row to finish merge them, each some of the
-// heads. These wait for each other; they are a quarter of the blocks at most, so that blocks that have not
-// begun still find room on a multiprocessor.
+// Several blocks may share the splits of a row (row_share): each writes its splits' m, l and o to memory. The
+// last blocks of a row to finish merge them, each some of the heads. These wait for the blocks that have not
+// finished, but only for a short time: if other work occupies the multiprocessors, blocks of the row may not
+// have begun. The last block to finish waits for none, and does the work of those that gave up.
 //
 // With gpu_heads the kernel also does what comes before attention: rmsnorm and rope of the queries and of the
 // keys of this step, which it then does not read from pages. A block computes the keys of all rows of the
@@ -181,6 +181,7 @@ template <int WIDTH, bool HEADS> struct row_kernel {
     typedef row_block<WIDTH> block;
     enum { Q_PITCH = own_heads<WIDTH>::QUERY_PITCH };
     enum { W_BYTES = MMA_TILE * (block::PITCH > Q_PITCH ? block::PITCH : Q_PITCH) };
+    enum { GAVE_UP = 16 };
     const gpu_attention &a;
     const row_job &job;
     const row_copies<WIDTH> &copies;
@@ -233,7 +234,7 @@ template <int WIDTH, bool HEADS> struct row_kernel {
     // Goes through the splits of this block; keys and values of earlier steps in the first are on their way,
     // as two groups of copies.
     __device__ void all_splits(float *results, float c) {
-        const int32_t g = (int32_t)threadIdx.x % 32 / 4, begin = (int32_t)blockIdx.z;
+        const int32_t g = (int32_t)threadIdx.x % 32 / 4, begin = job.z;
         const uint32_t keys = shared_address(copies.tile(0)), values = shared_address(copies.tile(1));
         b.state[0] = b.state[1] = {minus_infinity(), 0, 0, 0};
 #pragma unroll
@@ -274,33 +275,56 @@ template <int WIDTH, bool HEADS> struct row_kernel {
         }
         wait_copies<0>();
     }
-    // Merges the splits of all blocks, once they are there. counters: of blocks that have stored their
-    // splits, and of those that have seen all of them.
+    // Arrives at the counter of a row and waits until all blocks of the row have. The counter has the number
+    // of blocks that have stored their splits, and from bit GAVE_UP on a bit for each place that gave up.
+    // Returns the place among the blocks that merge, -1: this block does not merge; *left: the places that
+    // gave up, for the last block, else 0. One thread calls it.
+    __device__ int32_t wait_for_others(int32_t *counter, int32_t helpers, uint32_t *left) {
+        const int32_t arrived = (int32_t)atomicAdd((uint32_t *)counter, 1u);
+        const int32_t place = (arrived & ((1 << GAVE_UP) - 1)) - (job.workers - helpers);
+        *left = place == helpers - 1 ? (uint32_t)arrived >> GAVE_UP : 0;
+        if (place < 0 || place == helpers - 1) return place;
+        for (int i = 0; i < a.patience; i++) {
+            if ((*(volatile int32_t *)counter & ((1 << GAVE_UP) - 1)) == job.workers) return place;
+            __nanosleep(50);
+        }
+        for (uint32_t seen = *(volatile uint32_t *)counter;;) { // gives up, unless all are here now
+            if ((int32_t)(seen & ((1u << GAVE_UP) - 1)) == job.workers) return place;
+            const uint32_t was = atomicCAS((uint32_t *)counter, seen, seen | 1u << (GAVE_UP + place));
+            if (was == seen) return -1;
+            seen = was;
+        }
+    }
+    // Merges the splits of all blocks, once they are there. counters: see wait_for_others; then the blocks
+    // that have merged.
     __device__ void merge_shared(const float *results, int32_t *counters, const gpu_array &y, float c) {
         __shared__ int32_t place;
+        __shared__ uint32_t left;
         const int32_t n = job.heads.count, E = a.kv.head_dim,
                       helpers = max(min(n, job.workers / 4), 1); // blocks that merge
         __threadfence();
         __syncthreads();
-        if (threadIdx.x == 0) {
-            place = atomicAdd(counters, 1) - (job.workers - helpers);
-            while (place >= 0 && *(volatile int32_t *)counters < job.workers) __nanosleep(50);
-        }
+        if (threadIdx.x == 0) place = wait_for_others(counters, helpers, &left);
         __syncthreads();
         if (place < 0) return;
         __threadfence();
-        if (threadIdx.x == 0 && atomicAdd(counters + 1, 1) == helpers - 1) counters[0] = counters[1] = 0;
-        for (int32_t h = place; h < n; h += helpers)
-            merge_head<WIDTH>(results, job.n_splits, n, h, c, y, job.row, (int64_t)job.heads.first * E, E);
+        if (threadIdx.x == 0) {
+            const int32_t gone = __popc(*(volatile uint32_t *)counters >> GAVE_UP);
+            if (atomicAdd(counters + 1, 1) == helpers - gone - 1) counters[0] = counters[1] = 0;
+        }
+        for (int32_t h = 0; h < n; h++)
+            if (h % helpers == place || left >> (h % helpers) & 1)
+                merge_head<WIDTH>(results, job.n_splits, n, h, c, y, job.row, (int64_t)job.heads.first * E,
+                                  E);
     }
     __device__ void run(const gpu_array &y) {
         const float c = a.scale * 1.44269504088896341f;
-        const int32_t block_of = (int32_t)(blockIdx.x * gridDim.y + blockIdx.y), E = a.kv.head_dim;
-        float *results =
-            (float *)a.results + (int64_t)block_of * job.room * partial_floats(mma_heads(a), WIDTH);
+        const int32_t E = a.kv.head_dim, y_of = (int32_t)blockIdx.y, n_y = (int32_t)gridDim.y;
+        float *results = (float *)a.results + ((int64_t)job.stored_at * n_y + y_of * job.n_splits) *
+                                                  partial_floats(mma_heads(a), WIDTH);
         all_splits(results, c);
         if (job.shared) {
-            merge_shared(results, a.counters + 2 * block_of, y, c);
+            merge_shared(results, a.counters + 2 * (job.item * n_y + y_of), y, c);
             return;
         }
         b.each(b.O, job.heads.count, [&](int half, int32_t h, int32_t col, float x, float x1) {
@@ -322,17 +346,16 @@ __global__ void __launch_bounds__(ROW_THREADS, WIDTH <= 128 ? 3 : 1)
     __shared__ float most[ROW_WARPS * MMA_TILE];
     __shared__ __align__(16) char w[kernel::W_BYTES];
     let_next_begin();
-    const int32_t r = find_row(step, per_seq), z = (int32_t)blockIdx.z;
-    if (r < 0) {
-        if (z == 0) wait_for_inputs();
+    const row_share share = find_row(step, a, per_seq);
+    if (share.item < 0) {
+        if (blockIdx.x == 0) wait_for_inputs(); // if there are rows, block 0 has one
         return;
     }
-    const row_job job(step, a, r);
-    if (z >= job.workers) return;
+    const row_job job(step, a, row_at(step, share.item, per_seq), share);
     row_copies<WIDTH> copies = {job, {}, pages, memory};
     own_heads<WIDTH> heads = {job, h, copies, w};
     copies.source.open(a.kv, step, step.slot[job.seq], job.heads.kv);
-    if (threadIdx.x < MMA_PAGES) pages[0][threadIdx.x] = copies.find_page(z);
+    if (threadIdx.x < MMA_PAGES) pages[0][threadIdx.x] = copies.find_page(job.z);
     if (HEADS) heads.open();
 #pragma unroll 1
     for (int32_t i = (int32_t)threadIdx.x; HEADS && i < kernel::W_BYTES / 4; i += ROW_THREADS)
@@ -340,7 +363,7 @@ __global__ void __launch_bounds__(ROW_THREADS, WIDTH <= 128 ? 3 : 1)
     __syncthreads();
 #pragma unroll 1
     for (int which = 0; which < 2; which++) {
-        copies.copy_old(which, z, 0);
+        copies.copy_old(which, job.z, 0);
         end_copies();
     }
     wait_for_inputs();
@@ -360,12 +383,10 @@ template <int WIDTH> struct row_memory {
 template <int WIDTH>
 static void launch_rows(const gpu_launch *l, const gpu_step *s, const gpu_attention *a, const gpu_array *q,
                         const gpu_heads *h, const gpu_array *y) {
-    const int32_t n = grid_rows(l, y->rows), per_seq = n <= GPU_FEW_ROWS ? 0 : MOST_SINGLE_ROWS;
-    dim3 grid((unsigned)(per_seq ? l->B * per_seq : n), (unsigned)mma_head_blocks(*a), 1);
-    // few rows: blocks share the splits of a row, so that all multiprocessors have as many blocks as fit
-    if (grid.x <= GPU_FEW_ROWS)
-        grid.z = max(1u, (unsigned)(row_memory<WIDTH>::PER_MULTIPROCESSOR * l->n_multiprocessors) /
-                             (grid.x * grid.y));
+    const int32_t n = grid_rows(l, y->rows), per_seq = n <= GPU_FEW_ROWS ? 0 : MOST_SINGLE_ROWS,
+                  groups = mma_head_blocks(*a),
+                  slots = row_memory<WIDTH>::PER_MULTIPROCESSOR * l->n_multiprocessors / groups;
+    const dim3 grid(sharing_blocks(per_seq ? l->B * per_seq : n, slots), (unsigned)groups);
     if (h)
         run(l, grid, ROW_THREADS, row_memory<WIDTH>::BYTES, rows<WIDTH, true>, *s, *a, *q, *y, *h, per_seq);
     else
@@ -378,13 +399,13 @@ void attention_rows(const gpu_launch *l, const gpu_step *s, const gpu_attention 
 }
 
 template <int WIDTH> static void scratch_of(const gpu_attention *a, size_t *bytes) {
-    *bytes = (size_t)SCRATCH_SPLITS * (size_t)mma_head_blocks(*a) *
-             (size_t)partial_floats(mma_heads(*a), WIDTH) * sizeof(float);
+    *bytes = (size_t)a->room * (size_t)mma_head_blocks(*a) * (size_t)partial_floats(mma_heads(*a), WIDTH) *
+             sizeof(float);
 }
 size_t attention_rows_scratch(const gpu_attention *a, size_t *counters) {
     size_t bytes = 0;
     FOR_WIDTH(a->kv.width, scratch_of, a, &bytes);
-    *counters = 2 * GPU_FEW_ROWS * (size_t)mma_head_blocks(*a) * sizeof(int32_t);
+    *counters = 2 * SHARED_ROWS * (size_t)mma_head_blocks(*a) * sizeof(int32_t);
     return bytes;
 }
 

@@ -13,15 +13,19 @@ enum {
     MERGE_TILE = 32                        // splits that are merged at once
 };
 
-// The row of a block, -1: none. per_seq 0: row x of the step; else row x % per_seq of sequence x / per_seq,
-// of those that have up to per_seq rows.
-__device__ inline int32_t find_row(const gpu_step &step, int32_t per_seq) {
-    const int32_t x = (int32_t)blockIdx.x;
-    if (!per_seq) return x < step.head->n_rows ? x : -1;
-    const int32_t seq = x / per_seq;
-    if (seq >= step.head->n_seqs) return -1;
-    const int32_t row0 = step.row0[seq], n = step.row0[seq + 1] - row0;
-    return n <= per_seq && x % per_seq < n ? row0 + x % per_seq : -1;
+// Row i of the rows that are computed one by one, -1: there is none. per_seq 0: row i of the step; else row
+// i % per_seq of sequence i / per_seq, of those that have up to per_seq rows.
+__device__ inline int32_t row_at(const gpu_step &step, int32_t i, int32_t per_seq) {
+    if (!per_seq) return i;
+    const int32_t seq = i / per_seq, row0 = step.row0[seq], n = step.row0[seq + 1] - row0;
+    return n <= per_seq && i % per_seq < n ? row0 + i % per_seq : -1;
+}
+__device__ inline row_share find_row(const gpu_step &step, const gpu_attention &a, int32_t per_seq) {
+    const int32_t rows = per_seq ? step.head->n_seqs * per_seq : step.head->n_rows;
+    return share_of(rows, a.room, [&](int32_t i) {
+        const int32_t r = row_at(step, i, per_seq);
+        return r < 0 ? 0 : splits_seen(a.window, step.pos[r], MMA_SPLIT);
+    });
 }
 
 // What a block works on: heads of a row, and the splits that the row sees.
@@ -29,20 +33,17 @@ struct row_job {
     head_range heads;
     int32_t row, row0, seq, pos, first, old; // old: positions of the sequence before this step
     int32_t split0, n_splits;
-    int32_t room, workers; // splits of a row for which the scratch has room; blocks of the row
-    bool shared;           // several blocks share the splits
+    int32_t z, workers;      // this block, and the number of blocks of the row
+    int32_t item, stored_at; // see row_share
+    bool shared;             // several blocks share the splits
 
-    __device__ row_job(const gpu_step &step, const gpu_attention &a, int32_t r)
+    __device__ row_job(const gpu_step &step, const gpu_attention &a, int32_t r, const row_share &share)
         : heads(a, (int32_t)blockIdx.y), row(r) {
         seq = step.seq[r], pos = step.pos[r], row0 = step.row0[seq], old = step.pos[row0];
-        const int32_t window = (int32_t)min(a.window, (int64_t)INT32_MAX);
-        first = window > 0 && pos >= window ? pos - window + 1 : 0;
-        split0 = first / MMA_SPLIT, n_splits = pos / MMA_SPLIT - split0 + 1;
-        room = SCRATCH_SPLITS / (int32_t)gridDim.x;
-        shared = gridDim.z > 1 && n_splits > 1 && n_splits <= room;
-        const int32_t most = shared ? (int32_t)gridDim.z : 1, each = (n_splits + most - 1) / most;
-        workers = (n_splits + each - 1) / each;
-        if (!shared) workers = 1;
+        first = first_position(a.window, pos);
+        split0 = first / MMA_SPLIT, n_splits = share.n_splits;
+        z = share.z, workers = share.workers, shared = workers > 1;
+        item = share.item, stored_at = share.stored_at;
     }
     __device__ int32_t base(int32_t i) const { return (split0 + i) * MMA_SPLIT; }
     // Positions of split i that the row sees, from the split's first; of these, those from `own` on are of

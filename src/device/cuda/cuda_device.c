@@ -7,12 +7,42 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* Whether every later call of the process would fail too: the context of the GPU is broken. */
+static bool stays(cudaError_t e) {
+    switch (e) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorCudartUnloading:
+    case cudaErrorExternalDevice:
+    case cudaErrorUnknown: return true;
+    default: return false;
+    }
+}
 
 static ln_status lost(cudaError_t e, const char *what, ln_error *err) {
     return ln_fail(err, LN_EDEVICE,
                    "device cuda: %s while %s (%s); the GPU cannot be used again in this process: start it "
                    "anew, or use ln_options.device = LN_DEVICE_CPU",
+                   cudaGetErrorString(e), what, cudaGetErrorName(e));
+}
+static ln_status failed(cudaError_t e, const char *what, ln_error *err) {
+    return ln_fail(err, LN_EDEVICE,
+                   "device cuda: %s while %s (%s); other engines of this process can still use the GPU; open "
+                   "the engine again, or use ln_options.device = LN_DEVICE_CPU",
                    cudaGetErrorString(e), what, cudaGetErrorName(e));
 }
 
@@ -64,7 +94,7 @@ ln_status gpu_status(int error, const char *what, ln_error *err) {
         return ln_fail(err, LN_EDEVICE,
                        "device cuda: the plug-in has no kernels for this GPU; build it with its architecture "
                        "(cmake -DLN_CUDA_ARCHS), or use ln_options.device = LN_DEVICE_CPU");
-    default: return lost(e, what, err);
+    default: return stays(e) ? lost(e, what, err) : failed(e, what, err);
     }
 }
 
@@ -83,6 +113,7 @@ static void gpu_close(ln_dev **dev) {
         if (d->staging[i]) (void)cudaFreeHost(d->staging[i]);
     }
     if (d->uploads) (void)cudaStreamDestroy(d->uploads);
+    ln_pool_close(&d->copiers);
     if (d->found_large) (void)cudaFreeHost(d->found_large);
     ln_free(d->large);
     (void)pthread_mutex_destroy(&d->lock);
@@ -96,6 +127,32 @@ static ln_status check_ordinal(int ordinal, ln_error *err) {
     return ln_fail(err, LN_EDEVICE, "device cuda: GPUs 0 to %d are here; found number %d", n - 1, ordinal);
 }
 
+/* The number after `name=` in the variable LN_TEST_GPU, which makes this GPU as small as another one in
+ * tests; `otherwise` if it is not named. */
+static int test_limit(const char *name, int otherwise) {
+    const char *all = getenv("LN_TEST_GPU"), *at = all ? strstr(all, name) : NULL;
+    if (!at || at[strlen(name)] != '=') return otherwise;
+    int64_t n;
+    at += strlen(name) + 1;
+    return ln_parse_i64(at, strcspn(at, ","), &n) ? (int)LN_MIN(n, (int64_t)otherwise) : otherwise;
+}
+/* Splits of a row that several blocks compute are stored until they are merged. There is space for one for
+ * each 16 MiB of the GPU's memory: as many as those of a KV cache in bf16 that fills it, of an 8B model (128
+ * positions take 18 MiB). */
+static int splits_of(const ln_dev *d) {
+    enum { LEAST = 1024, MOST = 16384, SHIFT = 24 };
+    return (int)LN_MAX(LN_MIN(d->memory_total >> SHIFT, (size_t)MOST), (size_t)LEAST);
+}
+static void apply_test_limits(ln_dev *d) {
+    d->n_multiprocessors = test_limit("multiprocessors", d->n_multiprocessors);
+    d->shared_limit = test_limit("shared", d->shared_limit);
+    const int capability = test_limit("capability", 10 * d->major + d->minor);
+    d->major = capability / 10, d->minor = capability % 10;
+    d->bad_clusters = test_limit("clusters", 1) == 0;
+    d->splits = test_limit("splits", splits_of(d));
+    d->patience = test_limit("patience", 400);
+}
+
 static ln_status describe_gpu(ln_dev *d, ln_error *err) {
     struct cudaDeviceProp p;
     GPU_TRY(cudaGetDeviceProperties(&p, d->ordinal), "reading the properties of the GPU");
@@ -104,12 +161,15 @@ static ln_status describe_gpu(ln_dev *d, ln_error *err) {
     d->shared_limit = (int)p.sharedMemPerBlockOptin;
     d->memory_total = p.totalGlobalMem;
     (void)snprintf(d->name, sizeof d->name, "%.63s", p.name);
+    apply_test_limits(d);
     if (d->major >= 8) return LN_OK;
     return ln_fail(err, LN_EDEVICE,
                    "device cuda: %s has compute capability %d.%d, expected 8.0 or later (Ampere); use "
                    "ln_options.device = LN_DEVICE_CPU",
                    d->name, d->major, d->minor);
 }
+
+enum { MOST_COPIERS = 8 };
 
 static ln_status gpu_open(ln_dev **out, const ln_dev_options *opt, ln_error *err) {
     ln_status st = LN_OK;
@@ -122,9 +182,12 @@ static ln_status gpu_open(ln_dev **out, const ln_dev_options *opt, ln_error *err
     (void)pthread_mutex_init(&d->lock, NULL);
     LN_GO(gpu_use(d, err));
     LN_GO(describe_gpu(d, err));
+    d->n_copiers = LN_MAX(LN_MIN(opt ? opt->n_threads : 1, (int)MOST_COPIERS), 1);
+    LN_GO(ln_pool_open(&d->copiers, err));
+    LN_GO(ln_pool_reserve(d->copiers, d->n_copiers, err));
     GPU_GO(cudaStreamCreateWithFlags(&d->uploads, cudaStreamNonBlocking), "opening the GPU");
     GPU_GO(gpu_attention_open(d->shared_limit), "loading the kernels");
-    GPU_GO(gpu_products_open(d->major == 9 && d->minor == 0), "loading the kernels");
+    GPU_GO(gpu_products_open(d->major == 9 && d->minor == 0, &d->clusters), "loading the kernels");
     *out = d;
     return LN_OK;
 out:
@@ -174,8 +237,9 @@ static ln_status gpu_alloc(ln_dev *d, size_t bytes, size_t ready, void **out, ln
 }
 
 static void gpu_free(ln_dev *d, void *p, size_t bytes) {
-    (void)bytes;
-    if (p && gpu_use(d, NULL) == LN_OK) (void)cudaFree(p);
+    if (!p || gpu_use(d, NULL) != LN_OK) return;
+    gpu_forget_scales(d, p, bytes);
+    (void)cudaFree(p);
 }
 
 const ln_device_ops ln_device_cuda = {

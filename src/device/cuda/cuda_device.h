@@ -7,6 +7,7 @@
 #ifndef LN_CUDA_DEVICE_H
 #define LN_CUDA_DEVICE_H
 
+#include "../../base/thread_pool.h"
 #include "../../graph/state_pool.h"
 #include "../../graph/program.h"
 #include "../../graph/step.h"
@@ -20,7 +21,7 @@ enum {
     GPU_ALIGN = 256,        /* of parts of a block of device memory */
     GPU_STAGING = 8 << 20,  /* bytes of each of the two pinned buffers of uploads */
     GPU_MAX_CHANGES = 4096, /* changed page-table entries that a step block brings in its own copy */
-    GPU_SAMPLE_ROWS = 64,   /* rows whose tokens are drawn at a time */
+    GPU_SAMPLE_ROWS = 64,   /* rows whose tokens are chosen at a time */
     GPU_MAX_GRAPHS = 7      /* captured graphs of a program: up to 64 rows */
 };
 
@@ -31,9 +32,15 @@ typedef struct gpu_range {
 
 struct ln_dev {
     int ordinal, major, minor, n_multiprocessors, shared_limit;
-    char name[64]; /* of the GPU */
+    int32_t clusters;  /* see gpu_launch */
+    int32_t splits;    /* gpu_attention.room */
+    int32_t patience;  /* gpu_attention.patience */
+    bool bad_clusters; /* for tests */
+    char name[64];     /* of the GPU */
     size_t memory_total;
     cudaStream_t uploads;
+    struct ln_pool *copiers; /* threads that copy weights to pinned memory */
+    int n_copiers;
     /* of uploads: two pinned buffers, and the event after which each may be written again */
     pthread_mutex_t lock;
     void *staging[2];
@@ -53,7 +60,8 @@ struct ln_queue {
 };
 
 /* Fused ops of nodes: gpu_heads alone, and with the attention that follows. */
-enum { GPU_OP_HEADS = LN_OP_COUNT, GPU_OP_ATTENTION };
+enum { GPU_OP_HEADS = LN_OP_COUNT, GPU_OP_ATTENTION, GPU_OP_COUNT };
+typedef struct gpu_op gpu_op; /* cuda_ops.h */
 /* A node of a prepared program: its op and operands as kernels take them. */
 typedef struct gpu_node {
     int op;      /* ln_op or GPU_OP_* */
@@ -72,13 +80,16 @@ typedef struct gpu_node {
     gpu_lora lora;
 } gpu_node;
 
-/* Draws that a step makes behind its kernels (cuda_sample.c), of rows first .. end - 1: how[row], ids[row].
- */
-typedef struct gpu_draws_ahead {
-    int32_t first, end;
-    gpu_draw *how; /* [GPU_SAMPLE_ROWS], n_excluded -1: none; of the last step in pinned memory */
-    int32_t *ids;  /* [GPU_SAMPLE_ROWS] in pinned memory; of the next step NULL */
-} gpu_draws_ahead;
+/* Bytes of what gpu_sample_rows needs, and the most edits of its rows. */
+typedef struct gpu_sample_size {
+    size_t parameters, states, results;
+    int64_t n_edits;
+} gpu_sample_size;
+typedef struct gpu_sampler {
+    gpu_sample_size size;
+    char *device, *states;      /* device memory: parameters, working memory */
+    char *parameters, *results; /* pinned memory: parameters as they are sent, results */
+} gpu_sampler;
 
 struct ln_exec {
     ln_queue *queue;
@@ -89,13 +100,14 @@ struct ln_exec {
     int n_fused;
     /* graphs[i]: the fused nodes captured for steps of up to 2^i rows, outputs and sequences; NULL: none */
     cudaGraphExec_t graphs[GPU_MAX_GRAPHS];
+    int32_t clusters;               /* gpu_launch.clusters of the program's steps */
     gpu_step step;                  /* addresses in block */
     ln_step_block *block, *staging; /* the step block in device memory, and its copy in pinned memory */
     size_t block_bytes;
     void *scratch;     /* of attention, */
     int32_t *counters; /* its counters, */
     void *attended;    /* and its outputs in steps of up to GPU_FUSED_ROWS rows (cuda_fuse.c) */
-    float *freqs;      /* frequencies of all rope_table nodes, in device memory */
+    char *constants;   /* of all nodes, in device memory */
     /* argmax of an output, with every step: the value (-1: none), its array, scratch, and the ids [bounds.N]
      * in device memory and in pinned memory */
     ln_v argmax;
@@ -103,11 +115,8 @@ struct ln_exec {
     void *parts;
     int32_t *ids, *host_ids;
     bool ids_hold; /* host_ids are those of the last step */
-    /* of sampling, for up to GPU_SAMPLE_ROWS rows: parameters and then working memory; in pinned memory
-     * parameters and then ids */
-    gpu_draw *draws, *host_draws;
-    gpu_draws_ahead next, made; /* draws that the next step will make, and that the last step has made */
-    ln_bounds live;             /* counts of the last step */
+    gpu_sampler sampler;
+    ln_bounds live; /* counts of the last step */
 };
 
 /* ---- cuda_device.c ---- */
@@ -125,6 +134,8 @@ ln_status gpu_weight_size(const ln_dev *d, const ln_weight_desc *w, const ln_hos
                           ln_weight_size *out, ln_error *err);
 ln_status gpu_upload(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, void *room,
                      ln_device_weight *out, ln_error *err);
+/* Forgets what is known of the scales of weights in a block that is about to be freed. */
+void gpu_forget_scales(ln_dev *d, const void *block, size_t bytes);
 /* The weight of a program's value, as kernels take it. */
 gpu_weight gpu_weight_of(ln_dev *d, const ln_pvalue *v);
 /* Set by the plug-in: releases pages of a mapped file to the system, once they have been read. */
@@ -154,6 +165,7 @@ ln_status gpu_fuse(ln_exec *e, ln_error *err);
 /* ---- cuda_exec.c ---- */
 /* Captures the graphs of a program whose nodes are set. LN_EDEVICE, LN_EMEMORY. */
 ln_status gpu_capture(ln_exec *e, ln_error *err);
+void gpu_drop_graphs(ln_exec *e);
 ln_status gpu_submit(ln_exec *e, const ln_step_block *block, const ln_trace *trace, uint64_t *fence,
                      ln_error *err);
 ln_status gpu_wait(ln_queue *q, uint64_t fence, ln_error *err);
@@ -161,13 +173,9 @@ ln_status gpu_value(ln_exec *e, int v, int64_t row, int64_t n, float *rows, bool
 ln_status gpu_argmax_rows(ln_exec *e, int v, int64_t row, int64_t n, int32_t *ids, ln_error *err);
 
 /* ---- cuda_sample.c ---- */
-/* Bytes of ln_exec.draws for a program of these bounds. */
-size_t gpu_sample_bytes(const ln_bounds *b);
-/* The draws that are expected after a step: sends their parameters, before its kernels; puts them behind its
- * kernels. LN_EDEVICE. */
-ln_status gpu_send_draws(ln_exec *e, ln_error *err);
-ln_status gpu_draw_ahead(ln_exec *e, ln_error *err);
-ln_status gpu_sample_rows(ln_exec *e, int v, int64_t row, const ln_row_sampling *how, int64_t n, int32_t *ids,
+/* The sizes for a program with so many rows of logits of V columns; 0 rows: it has no logits. */
+gpu_sample_size gpu_sample_size_of(int64_t rows, int64_t V);
+ln_status gpu_sample_rows(ln_exec *e, int v, const ln_row_sampling *rows, int64_t n, int32_t *ids,
                           ln_error *err);
 
 /* ---- cuda_measure.c ---- */

@@ -5,47 +5,20 @@
  * The copy goes from a pinned buffer of the program to a fixed address, so a step may not begin before the
  * one before it has read its block: submit waits for that where the caller has not. A step of more changed
  * page-table entries than the block has room for sends the first ones apart. */
-#include "cuda_device.h"
+#include "cuda_ops.h"
 
 #include "../../quant/affine.h"
 
 #include <string.h>
 
-static int launch_product(const gpu_launch *l, const gpu_step *s, const gpu_node *n) {
-    if (!n->few.data || l->T > GPU_FUSED_ROWS) return gpu_linear(l, s, &n->product);
-    gpu_product p = n->product;
-    p.x = n->few;
-    return gpu_linear(l, s, &p);
-}
-static int launch_attention(const gpu_launch *l, const gpu_step *s, const gpu_node *n) {
-    if (l->T <= GPU_FUSED_ROWS) return gpu_attention_heads(l, s, &n->attention, &n->heads, &n->few);
-    const int error = gpu_run_heads(l, s, &n->heads);
-    return error ? error : gpu_attention_paged(l, s, &n->attention, &n->heads.y, &n->y);
-}
 static int launch_node(const gpu_launch *l, const gpu_step *s, const gpu_node *n) {
-    switch (n->op) {
-    case LN_OP_EMBED: return gpu_embed(l, s, &n->w, &n->y, n->scale);
-    case LN_OP_LINEAR:
-    case LN_OP_LINEAR_GATED: return launch_product(l, s, n);
-    case LN_OP_RMSNORM: return gpu_rmsnorm(l, s, &n->x, &n->w, &n->y, n->eps, n->offset);
-    case LN_OP_ROPE_TABLE: return gpu_rope_table(l, s, &n->freqs, &n->y);
-    case LN_OP_ROPE: return gpu_rope(l, s, &n->x, &n->second, &n->y, n->n_heads, n->head_dim);
-    case LN_OP_KV_WRITE: return gpu_kv_write(l, s, &n->kv, &n->x, &n->second);
-    case LN_OP_ATTN_PAGED: return gpu_attention_paged(l, s, &n->attention, &n->x, &n->y);
-    case LN_OP_GATHER_ROWS: return gpu_gather_rows(l, s, &n->x, &n->y);
-    case LN_OP_LORA_DOWN: return gpu_lora_down(l, s, &n->lora, &n->x, &n->y);
-    case LN_OP_LORA_UP: return gpu_lora_up(l, s, &n->lora, &n->x, &n->second, &n->y);
-    case GPU_OP_HEADS: return gpu_run_heads(l, s, &n->heads);
-    case GPU_OP_ATTENTION: return launch_attention(l, s, n);
-    default: return gpu_pointwise(l, s, n->variant, &n->x, n->second.data ? &n->second : NULL, &n->y);
-    }
+    return gpu_op_of(n->op)->launch(l, s, n);
 }
 
 /* Whether a node has no rows to work on. */
 static bool is_idle(const gpu_launch *l, const gpu_node *n) {
-    const int32_t rows = n->op == LN_OP_KV_WRITE ? n->x.rows
-                         : n->op == GPU_OP_HEADS ? (int32_t)GPU_ROWS_T
-                                                 : n->y.rows;
+    const gpu_op *op = gpu_op_of(n->op);
+    const int32_t rows = op->rows ? op->rows(n) : n->y.rows;
     const ln_bounds live = {l->T, l->N, l->B};
     return rows < 0 && ln_dim(rows, &live) == 0;
 }
@@ -90,7 +63,8 @@ static gpu_launch launch_of(const ln_exec *e, int64_t T, int64_t N, int64_t B) {
                         .B = (int32_t)B,
                         .n_multiprocessors = d->n_multiprocessors,
                         .shared_limit = d->shared_limit,
-                        .hopper = d->major == 9 && d->minor == 0,
+                        .clusters = e->clusters,
+                        .bad_clusters = d->bad_clusters,
                         .overlap = d->major >= 9};
 }
 
@@ -103,16 +77,37 @@ static ln_status capture_one(ln_exec *e, int i, ln_error *err) {
     ln_status st = run_fused(e, &l, err);
     const cudaError_t ended = cudaStreamEndCapture(e->queue->stream, &graph);
     if (st == LN_OK) st = gpu_status((int)ended, "capturing a step", err);
+    else (void)cudaGetLastError(); /* of the end of a capture that has failed */
     if (st == LN_OK)
         st = gpu_status((int)cudaGraphInstantiate(&e->graphs[i], graph, 0), "capturing a step", err);
     if (graph) (void)cudaGraphDestroy(graph);
     return st;
 }
 
-ln_status gpu_capture(ln_exec *e, ln_error *err) {
+static ln_status capture_all(ln_exec *e, ln_error *err) {
     for (int i = 0; i < GPU_MAX_GRAPHS && (i == 0 || (int64_t)1 << i < 2 * e->program->bounds.T); i++)
         LN_TRY(capture_one(e, i, err));
     return LN_OK;
+}
+
+/* A launch that fails ends the capture. Those of clusters may fail on a part of a GPU, whatever the driver
+ * says of them, so there is another try without. */
+ln_status gpu_capture(ln_exec *e, ln_error *err) {
+    ln_error why;
+    e->clusters = e->queue->dev->clusters;
+    ln_status st = capture_all(e, e->clusters > 0 ? &why : err);
+    if (st == LN_OK || e->clusters == 0) return st;
+    gpu_drop_graphs(e);
+    e->clusters = 0;
+    st = capture_all(e, err);
+    if (st == LN_OK) ln_log(LN_LOG_WARN, "%s; products are computed without clusters of blocks", why.message);
+    return st;
+}
+void gpu_drop_graphs(ln_exec *e) {
+    for (int i = 0; i < GPU_MAX_GRAPHS; i++) {
+        if (e->graphs[i]) (void)cudaGraphExecDestroy(e->graphs[i]);
+        e->graphs[i] = NULL;
+    }
 }
 
 /* The graph of a step with these counts; NULL: it has none. */
@@ -126,15 +121,11 @@ static cudaGraphExec_t graph_of(const ln_exec *e, const ln_step_block *s) {
 static ln_status run_step(ln_exec *e, const gpu_launch *l, const ln_step_block *block, const ln_trace *trace,
                           ln_error *err) {
     e->ids_hold = !trace && e->argmax >= 0 && block->n_out > 0;
-    LN_TRY(gpu_send_draws(e, err));
-    if (trace) {
-        e->made.first = e->made.end = 0;
-        return run_traced(e, l, trace, err);
-    }
+    if (trace) return run_traced(e, l, trace, err);
     cudaGraphExec_t graph = graph_of(e, block);
-    if (graph) GPU_TRY(cudaGraphLaunch(graph, e->queue->stream), "running a step");
-    else LN_TRY(run_fused(e, l, err));
-    return gpu_draw_ahead(e, err);
+    if (!graph) return run_fused(e, l, err);
+    GPU_TRY(cudaGraphLaunch(graph, e->queue->stream), "running a step");
+    return LN_OK;
 }
 
 /* ---- the step block ---- */
@@ -242,7 +233,7 @@ ln_status gpu_value(ln_exec *e, int i, int64_t row, int64_t n, float *rows, bool
                 ln_num_store(here, dtype, c, ln_bf16_f32(ln_f32_bf16(*x)));
             else ln_num_store(here, dtype, c, *x);
         }
-    if (write) e->ids_hold = false, e->made.first = e->made.end = 0;
+    if (write) e->ids_hold = false;
     if (st == LN_OK && write) st = gpu_copy(e->queue, at, copy, bytes, LN_COPY_IN, err);
     ln_free(copy);
     return st;

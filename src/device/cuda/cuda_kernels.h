@@ -79,7 +79,8 @@ typedef struct gpu_launch {
     int32_t T, N, B;
     int32_t n_multiprocessors;
     int32_t shared_limit; /* bytes of shared memory that a block may have */
-    bool hopper;          /* compute capability 9.0 */
+    int32_t clusters;     /* the most blocks of a cluster of the wgmma kernels: 8, 2; 0: no such kernels */
+    bool bad_clusters;    /* for tests: launches of clusters fail */
     bool overlap; /* a kernel may begin before the one before it ends: compute capability 9.0 and later */
 } gpu_launch;
 
@@ -96,6 +97,8 @@ typedef struct gpu_attention {
     int32_t n_heads;
     float scale;
     int64_t window;
+    int32_t room;     /* splits for which the working memory has space */
+    int32_t patience; /* how often a block that merges looks whether the others have finished, every 50 ns */
     /* Working memory for partial results of splits: gpu_attention_scratch bytes, and counters, which are zero
      * between steps. */
     void *results;
@@ -169,19 +172,48 @@ enum { GPU_ARGMAX_PARTS = 32 };
 size_t gpu_argmax_scratch(int64_t rows);
 int gpu_argmax(const gpu_launch *l, const gpu_step *s, const gpu_array *x, void *scratch, int32_t *ids);
 
-/* How a row's token is drawn: ln_row_sampling. n_excluded -1: it is not, and its id becomes -1. */
-enum { GPU_EXCLUDED = 8 };
+/* How a row's token is chosen: ln_row_sampling. mask: byte offset in gpu_sampling.parameters, -1: none. n_top
+ * -1: no log-probabilities. */
+enum { GPU_TOP = 20, GPU_EDIT_ADD = 1, GPU_EDIT_REPEAT = 2, GPU_EDIT_SUBTRACT = 4, GPU_EDIT_FORBID = 8 };
 typedef struct gpu_draw {
     uint64_t seed, position;
     double top_p, min_p;
-    float temperature;
-    int32_t top_k, n_excluded, excluded[GPU_EXCLUDED];
+    float temperature, repeat_penalty;
+    int32_t row, token, top_k, n_edits, first_edit, n_top;
+    int64_t mask;
 } gpu_draw;
-/* Draws the tokens of rows row .. row + n - 1 of the logits x, f32; see ln_device_ops.sample. draws [n] and
- * the scratch, gpu_sample_scratch bytes for n rows, are in device memory, ids [n] in pinned memory. */
+typedef struct gpu_edit { /* ln_logit_edit */
+    int32_t id;
+    uint32_t what;
+    float add, subtract;
+} gpu_edit;
+typedef struct gpu_top {
+    double logprob;
+    int32_t id;
+} gpu_top;
+/* The rows of one call: n draws, then masks, and from `edits_at` on edits, in device memory at `parameters`.
+ * n_*: how many draws have edits, log-probabilities, a temperature, filters. states: gpu_sample_scratch bytes
+ * in device memory. ids [n], logprobs [n], tops [n][GPU_TOP]: in pinned memory. */
+typedef struct gpu_sampling {
+    void *parameters, *states;
+    int64_t edits_at;
+    int32_t n, n_edits, n_logprobs, n_drawn, n_filtered;
+    int32_t *ids;
+    double *logprobs;
+    gpu_top *tops;
+#ifdef __CUDACC__
+    __device__ const gpu_draw *draws(void) const { return (const gpu_draw *)parameters; }
+    __device__ gpu_edit *edits(void) const { return (gpu_edit *)((char *)parameters + edits_at); }
+#endif
+} gpu_sampling;
+/* Chooses tokens from rows of the logits x, f32; see ln_device_ops.sample. */
 size_t gpu_sample_scratch(int64_t rows);
-int gpu_sample(const gpu_launch *l, const gpu_array *x, int64_t row, int32_t n, const gpu_draw *draws,
-               void *scratch, int32_t *ids);
+int gpu_sample(const gpu_launch *l, const gpu_array *x, const gpu_sampling *in);
+/* Parts of gpu_sample (logprobs.cu): log-probabilities before the edits; the edits; their end, and the
+ * log-probabilities of the chosen tokens. */
+void gpu_log_sums(const gpu_launch *l, const gpu_array *x, const gpu_sampling *in);
+void gpu_edit_rows(const gpu_launch *l, const gpu_array *x, const gpu_sampling *in);
+void gpu_end_rows(const gpu_launch *l, const gpu_array *x, const gpu_sampling *in);
 
 /* Several ops as one kernel (cuda_fuse.c), with the bits of the separate ones. */
 /* rmsnorm of the heads of q and k (data NULL: none), rope of both, kv_write of k and v. y: q after rope. */
@@ -204,7 +236,7 @@ int gpu_attention_heads(const gpu_launch *l, const gpu_step *s, const gpu_attent
                         const gpu_array *y);
 /* Raise the limits of shared memory of the kernels that need more than 48 KB, on the current device. */
 int gpu_attention_open(int32_t shared_limit);
-int gpu_products_open(bool hopper);
+int gpu_products_open(bool hopper, int32_t *clusters);
 
 #ifdef __cplusplus
 }

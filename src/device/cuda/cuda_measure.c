@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <library_types.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ROUNDS: of which the best counts; CALLS: of a round; SIDE: rows and columns of the matrices. */
@@ -27,15 +28,18 @@ static struct {
                 const void *beta, void *c, cudaDataType c_type, int ldc, int compute, int algorithm);
 } blas;
 
-static bool find_blas(void) {
-    static const char *const names[] = {"libcublas.so.13", "libcublas.so.12"};
-    void *library = NULL, *symbol;
-    for (size_t i = 0; i < LN_COUNT(names) && !library; i++)
-        library = dlopen(names[i], RTLD_LAZY | RTLD_LOCAL); /* stays loaded */
+static bool has_blas;
+
+/* Loads the library of this CUDA version, which stays loaded; called once in the process. */
+static void find_blas(void) {
+    char name[32];
+    void *symbol;
+    (void)snprintf(name, sizeof name, "libcublas.so.%d", CUDART_VERSION / 1000);
+    void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
 #define FIND(to, name) \
     (symbol = dlsym(library, name), memcpy(&blas.to, &symbol, sizeof symbol), symbol != NULL)
-    return library && FIND(create, "cublasCreate_v2") && FIND(destroy, "cublasDestroy_v2") &&
-           FIND(set_stream, "cublasSetStream_v2") && FIND(gemm, "cublasGemmEx");
+    has_blas = library && FIND(create, "cublasCreate_v2") && FIND(destroy, "cublasDestroy_v2") &&
+               FIND(set_stream, "cublasSetStream_v2") && FIND(gemm, "cublasGemmEx");
 #undef FIND
 }
 
@@ -96,8 +100,11 @@ static ln_status fill(const measuring *m, ln_error *err) {
 /* *flop_s is 0 where cuBLAS is not found, cannot be used, or the buffers are too small for its matrices. */
 static ln_status measure_products(measuring *m, double *flop_s, ln_error *err) {
     double seconds;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     *flop_s = 0;
-    if (m->bytes < (size_t)SIDE * SIDE * 4 || !find_blas()) return LN_OK;
+    if (m->bytes < (size_t)SIDE * SIDE * 4) return LN_OK;
+    (void)pthread_once(&once, find_blas);
+    if (!has_blas) return LN_OK;
     if (blas.create(&m->blas) != 0) return LN_OK;
     const int e = blas.set_stream(m->blas, m->stream);
     ln_status st = e ? ln_fail(err, LN_EDEVICE, "device cuda: cublasSetStream failed with status %d", e)

@@ -1,116 +1,135 @@
-/* Draws tokens on the GPU from the logits of the last step (contract: ln_device_ops.sample). The parameters
- * of the rows go to device memory, and the kernels write the ids to pinned memory, GPU_SAMPLE_ROWS rows at a
- * time.
+/* Chooses tokens on the GPU from the logits of the last step (contract: ln_device_ops.sample), up to
+ * GPU_SAMPLE_ROWS rows at a time. Their parameters go to device memory in one copy behind the step, and the
+ * kernels write tokens and log-probabilities to pinned memory, so that there is one wait for the step and the
+ * choice.
  *
- * A draw after a step costs a second wait for the GPU. So the device expects that a row that was drawn will
- * be drawn after the next step too, with the same parameters at the next position, and the next step makes
- * that draw behind its own kernels. gpu_sample_rows takes the id of such a draw only if the row and all
- * parameters are those that it is asked for; else it draws then. A wrong guess costs some time and changes no
- * token. */
+ *     parameters   draws | masks of the rows that have one | edits
+ *     results      log-probabilities | likeliest tokens | ids */
 #include "cuda_device.h"
 
 #include <string.h>
 
-size_t gpu_sample_bytes(const ln_bounds *b) {
-    const int64_t rows = LN_MIN(b->N, (int64_t)GPU_SAMPLE_ROWS);
-    return (size_t)rows * sizeof(gpu_draw) + gpu_sample_scratch(rows);
+_Static_assert(sizeof(gpu_edit) == sizeof(ln_logit_edit) &&
+                   offsetof(gpu_edit, subtract) == offsetof(ln_logit_edit, subtract) &&
+                   (int)GPU_EDIT_ADD == (int)LN_EDIT_ADD && (int)GPU_EDIT_REPEAT == (int)LN_EDIT_REPEAT &&
+                   (int)GPU_EDIT_SUBTRACT == (int)LN_EDIT_SUBTRACT &&
+                   (int)GPU_EDIT_FORBID == (int)LN_EDIT_FORBID && (int)GPU_TOP == (int)LN_ROW_TOP,
+               "edits of the kernels are those of the interface");
+
+enum { LEAST_EDITS = 1 << 16 }; /* there is space for that many, and one for each token */
+
+static size_t mask_bytes(int64_t V) { return (size_t)(V + 63) / 64 * sizeof(uint64_t); }
+
+gpu_sample_size gpu_sample_size_of(int64_t rows, int64_t V) {
+    const int64_t n = LN_MIN(rows, (int64_t)GPU_SAMPLE_ROWS);
+    if (n == 0) return (gpu_sample_size){0};
+    gpu_sample_size s = {.n_edits = LN_MAX(V, (int64_t)LEAST_EDITS)};
+    s.parameters = (size_t)n * (sizeof(gpu_draw) + mask_bytes(V)) + (size_t)s.n_edits * sizeof(gpu_edit);
+    s.states = gpu_sample_scratch(n);
+    s.results = (size_t)n * (sizeof(double) + GPU_TOP * sizeof(gpu_top) + sizeof(int32_t));
+    return s;
 }
 
-/* The parameters of a row as kernels take them. n_excluded -1: the row is left to the host. */
-static gpu_draw draw_of(const ln_row_sampling *h) {
-    gpu_draw d = {.temperature = h->temperature,
-                  .top_k = h->top_k,
-                  .top_p = h->top_p,
-                  .min_p = h->min_p,
-                  .seed = h->seed,
-                  .position = h->position,
-                  .n_excluded = h->n_excluded > GPU_EXCLUDED ? -1 : h->n_excluded};
-    for (int i = 0; i < d.n_excluded; i++) d.excluded[i] = h->excluded[i];
-    return d;
+/* The rows of one call as kernels take them. */
+typedef struct batch {
+    gpu_sampling s;
+    gpu_draw *draws; /* in pinned memory, as all parameters */
+    size_t masks;    /* bytes of draws and masks so far */
+    int64_t n_edits;
+} batch;
+
+static void add_draw(batch *b, const ln_row_sampling *r) {
+    gpu_draw *d = &b->draws[b->s.n++];
+    *d = (gpu_draw){.seed = r->seed,
+                    .position = r->position,
+                    .top_p = r->top_p,
+                    .min_p = r->min_p,
+                    .temperature = r->temperature,
+                    .repeat_penalty = r->repeat_penalty,
+                    .row = (int32_t)r->row,
+                    .token = r->token,
+                    .top_k = r->top_k,
+                    .n_edits = r->n_edits,
+                    .first_edit = (int32_t)b->n_edits,
+                    .n_top = r->logprob ? r->n_top : -1,
+                    .mask = -1};
+    const bool drawn = r->token < 0 && r->temperature > 0;
+    b->n_edits += r->n_edits;
+    b->s.n_edits += r->n_edits > 0;
+    b->s.n_logprobs += r->logprob != NULL;
+    b->s.n_drawn += drawn;
+    b->s.n_filtered += drawn && (r->top_p < 1 || r->top_k > 0 || r->min_p > 0);
+}
+/* Writes the parameters of the first rows, as many as there is space for; the rows are b.s.n. */
+static batch describe(const ln_exec *e, const ln_row_sampling *rows, int64_t n) {
+    const gpu_sampler *g = &e->sampler;
+    const int64_t most = LN_MIN(n, LN_MIN(e->program->bounds.N, (int64_t)GPU_SAMPLE_ROWS));
+    const size_t mask = mask_bytes(e->logits.cols);
+    batch b = {.draws = (gpu_draw *)(void *)g->parameters};
+    for (int64_t i = 0; i < most && b.n_edits + rows[i].n_edits <= g->size.n_edits; i++)
+        add_draw(&b, &rows[i]);
+    b.masks = (size_t)b.s.n * sizeof *b.draws;
+    for (int i = 0; i < b.s.n; i++) {
+        if (!rows[i].mask) continue;
+        b.draws[i].mask = (int64_t)b.masks;
+        memcpy(g->parameters + b.masks, rows[i].mask, mask);
+        b.masks += mask;
+    }
+    b.s.edits_at = (int64_t)b.masks;
+    for (int i = 0; i < b.s.n; i++)
+        if (rows[i].n_edits > 0)
+            memcpy(g->parameters + b.masks + (size_t)b.draws[i].first_edit * sizeof(gpu_edit), rows[i].edits,
+                   (size_t)rows[i].n_edits * sizeof(gpu_edit));
+    return b;
 }
 
-static ln_status sample_some(ln_exec *e, int64_t row, const ln_row_sampling *how, int64_t n, int32_t *ids,
+static void read_results(const gpu_sampling *s, const ln_row_sampling *rows, int32_t *ids) {
+    for (int i = 0; i < s->n; i++) {
+        ids[i] = s->ids[i];
+        if (ids[i] < 0 || !rows[i].logprob) continue;
+        *rows[i].logprob = s->logprobs[i];
+        for (int k = 0; k < rows[i].n_top; k++) {
+            const gpu_top *t = &s->tops[i * GPU_TOP + k];
+            rows[i].top[k] = (ln_top){t->id, t->logprob};
+        }
+    }
+}
+
+/* Chooses the tokens of the first rows; *done: how many. */
+static ln_status sample_some(ln_exec *e, const ln_row_sampling *rows, int64_t n, int32_t *ids, int64_t *done,
                              ln_error *err) {
     const gpu_launch l = {.stream = e->queue->stream, .overlap = e->queue->dev->major >= 9};
+    const gpu_sampler *g = &e->sampler;
     const int64_t room = LN_MIN(e->program->bounds.N, (int64_t)GPU_SAMPLE_ROWS);
-    gpu_draw *host = e->host_draws, *draws = e->draws;
-    int32_t *host_ids = (int32_t *)(void *)(host + room);
-    for (int64_t i = 0; i < n; i++) host[i] = draw_of(&how[i]);
-    GPU_TRY(cudaMemcpyAsync(draws, host, (size_t)n * sizeof *host, cudaMemcpyHostToDevice, l.stream),
-            "drawing tokens");
-    GPU_TRY(gpu_sample(&l, &e->logits, row, (int32_t)n, draws, draws + room, host_ids), "drawing tokens");
-    GPU_TRY(cudaStreamSynchronize(l.stream), "drawing tokens");
-    memcpy(ids, host_ids, (size_t)n * sizeof *ids);
-    return LN_OK;
-}
-
-/* ---- draws ahead ---- */
-
-static bool same_draw(const gpu_draw *a, const gpu_draw *b) {
-    bool same = a->seed == b->seed && a->position == b->position && a->top_p == b->top_p &&
-                a->min_p == b->min_p && a->temperature == b->temperature && a->top_k == b->top_k &&
-                a->n_excluded == b->n_excluded;
-    for (int i = 0; same && i < a->n_excluded; i++) same = a->excluded[i] == b->excluded[i];
-    return same;
-}
-
-/* Adds the draw that is expected after the next step for a row that was drawn like this. */
-static void expect_draw(gpu_draws_ahead *next, int64_t row, const ln_row_sampling *how) {
-    if (row >= GPU_SAMPLE_ROWS) return;
-    const int32_t r = (int32_t)row;
-    if (next->first == next->end) next->first = next->end = r;
-    for (; next->first > r; next->first--) next->how[next->first - 1].n_excluded = -1;
-    for (; next->end <= r; next->end++) next->how[next->end].n_excluded = -1;
-    next->how[r] = draw_of(how);
-    next->how[r].position++;
-}
-
-ln_status gpu_send_draws(ln_exec *e, ln_error *err) {
-    const int64_t room = LN_MIN(e->program->bounds.N, (int64_t)GPU_SAMPLE_ROWS);
-    const int32_t first = e->next.first, end = (int32_t)LN_MIN(e->next.end, LN_MIN(room, e->live.N));
-    e->next.first = e->next.end = 0;
-    e->made.first = e->made.end = 0;
-    if (first >= end) return LN_OK;
-    const size_t bytes = (size_t)(end - first) * sizeof *e->draws;
-    memcpy(e->made.how + first, e->next.how + first, bytes);
-    GPU_TRY(cudaMemcpyAsync(e->draws, e->made.how + first, bytes, cudaMemcpyHostToDevice, e->queue->stream),
-            "drawing tokens");
-    e->made.first = first, e->made.end = end;
-    return LN_OK;
-}
-
-ln_status gpu_draw_ahead(ln_exec *e, ln_error *err) {
-    const gpu_launch l = {.stream = e->queue->stream, .overlap = e->queue->dev->major >= 9};
-    const int64_t room = LN_MIN(e->program->bounds.N, (int64_t)GPU_SAMPLE_ROWS);
-    const int32_t first = e->made.first, n = e->made.end - first;
-    if (n == 0) return LN_OK;
-    GPU_TRY(gpu_sample(&l, &e->logits, first, n, e->draws, e->draws + room, e->made.ids + first), "drawing "
-                                                                                                  "tokens");
-    return LN_OK;
-}
-
-/* Whether the last step has drawn this row in this way; then *id is the token. */
-static bool drawn_ahead(const gpu_draws_ahead *made, int64_t row, const ln_row_sampling *how, int32_t *id) {
-    if (row < made->first || row >= made->end) return false;
-    const gpu_draw want = draw_of(how);
-    if (!same_draw(&made->how[row], &want)) return false;
-    *id = made->ids[row];
-    return true;
-}
-
-ln_status gpu_sample_rows(ln_exec *e, int v, int64_t row, const ln_row_sampling *how, int64_t n, int32_t *ids,
-                          ln_error *err) {
-    if (v != e->argmax || row < 0 || n < 0 || row > e->live.N - n)
-        return ln_fail(err, LN_EINTERNAL,
-                       "sampling rows %lld .. %lld of value %d: the logits are value %d, of %lld rows",
-                       (long long)row, (long long)(row + n - 1), v, (int)e->argmax, (long long)e->live.N);
-    LN_TRY(gpu_use(e->queue->dev, err));
-    for (int64_t i = 0, k; i < n; i += k) {
-        const int64_t most = LN_MIN(n - i, (int64_t)GPU_SAMPLE_ROWS);
-        for (k = 0; k < most && !drawn_ahead(&e->made, row + i + k, &how[i + k], &ids[i + k]);) k++;
-        if (k > 0) LN_TRY(sample_some(e, row + i, how + i, k, ids + i, err));
-        else k = 1;
+    batch b = describe(e, rows, n);
+    const size_t bytes = b.masks + (size_t)b.n_edits * sizeof(gpu_edit);
+    b.s.parameters = g->device, b.s.states = g->states;
+    b.s.logprobs = (double *)(void *)g->results;
+    b.s.tops = (gpu_top *)(void *)(b.s.logprobs + room);
+    b.s.ids = (int32_t *)(void *)(b.s.tops + room * GPU_TOP);
+    *done = b.s.n;
+    if (b.s.n == 0) { /* more edits than a row can have */
+        ids[0] = -1, *done = 1;
+        return LN_OK;
     }
-    for (int64_t i = 0; i < n; i++) expect_draw(&e->next, row + i, &how[i]);
+    GPU_TRY(cudaMemcpyAsync(g->device, g->parameters, bytes, cudaMemcpyHostToDevice, l.stream), "choosing "
+                                                                                                "tokens");
+    GPU_TRY(gpu_sample(&l, &e->logits, &b.s), "choosing tokens");
+    GPU_TRY(cudaStreamSynchronize(l.stream), "choosing tokens");
+    read_results(&b.s, rows, ids);
+    return LN_OK;
+}
+
+ln_status gpu_sample_rows(ln_exec *e, int v, const ln_row_sampling *rows, int64_t n, int32_t *ids,
+                          ln_error *err) {
+    for (int64_t i = 0; i < n; i++)
+        if (v != e->argmax || rows[i].row < 0 || rows[i].row >= e->live.N || rows[i].n_top > GPU_TOP)
+            return ln_fail(err, LN_EINTERNAL,
+                           "sampling row %lld of value %d, with %d likeliest tokens: the logits are value "
+                           "%d, "
+                           "of %lld rows",
+                           (long long)rows[i].row, v, rows[i].n_top, (int)e->argmax, (long long)e->live.N);
+    LN_TRY(gpu_use(e->queue->dev, err));
+    for (int64_t i = 0, k; i < n; i += k) LN_TRY(sample_some(e, rows + i, n - i, ids + i, &k, err));
     return LN_OK;
 }

@@ -9,8 +9,8 @@
  *
  * Each part begins at a multiple of GPU_ALIGN bytes.
  *
- * An upload copies pieces of the file to two pinned buffers alternately. The GPU fetches a piece while the
- * next one is copied, by a copy of its own or by the kernel that packs the piece. */
+ * An upload copies pieces of the file to two pinned buffers alternately, on several threads. The GPU fetches
+ * a piece while the next one is copied, by a copy of its own or by the kernel that packs the piece. */
 #include "cuda_device.h"
 
 #include <string.h>
@@ -66,8 +66,7 @@ static bool has_large_scales(const ln_dev *d, const void *weight) {
         if ((uintptr_t)weight - (uintptr_t)d->large[i].from < d->large[i].bytes) return true;
     return false;
 }
-/* Notes after an upload that the weight has large scales. Entries of weights that no longer exist are kept: a
- * weight that is later stored at their address is computed more slowly, with the same bits. */
+/* Notes after an upload that the weight has large scales. */
 static ln_status note_scales(ln_dev *d, const void *weight, size_t bytes, ln_error *err) {
     if (!*d->found_large || has_large_scales(d, weight)) return LN_OK;
     gpu_range *grown = ln_realloc(d->large, (d->n_large + 1) * sizeof *grown);
@@ -75,6 +74,14 @@ static ln_status note_scales(ln_dev *d, const void *weight, size_t bytes, ln_err
     d->large = grown;
     d->large[d->n_large++] = (gpu_range){weight, bytes};
     return LN_OK;
+}
+void gpu_forget_scales(ln_dev *d, const void *block, size_t bytes) {
+    size_t kept = 0;
+    (void)pthread_mutex_lock(&d->lock);
+    for (size_t i = 0; i < d->n_large; i++)
+        if ((uintptr_t)d->large[i].from - (uintptr_t)block >= bytes) d->large[kept++] = d->large[i];
+    d->n_large = kept;
+    (void)pthread_mutex_unlock(&d->lock);
 }
 
 gpu_weight gpu_weight_of(ln_dev *d, const ln_pvalue *v) {
@@ -109,6 +116,31 @@ static ln_status open_staging(ln_dev *d, ln_error *err) {
     return LN_OK;
 }
 
+/* A copy of n pieces of `bytes` bytes, `step` bytes apart in `from`, to one block of memory. */
+typedef struct gathering {
+    char *to;
+    const char *from;
+    int64_t n, step;
+    size_t bytes;
+} gathering;
+static void gather_part(void *user, int thread, int n_threads) {
+    const gathering *g = user;
+    int64_t lo, hi;
+    ln_partition(g->n, 1, thread, n_threads, &lo, &hi);
+    if (g->step == (int64_t)g->bytes) {
+        memcpy(g->to + (size_t)lo * g->bytes, g->from + lo * g->step, (size_t)(hi - lo) * g->bytes);
+        return;
+    }
+    for (int64_t i = lo; i < hi; i++) memcpy(g->to + (size_t)i * g->bytes, g->from + i * g->step, g->bytes);
+}
+/* Pages of a file that is mapped are read here, which one thread does more slowly than the GPU fetches. */
+static void gather(const ln_dev *d, gathering g) {
+    enum { LEAST = 1 << 20 }; /* bytes for which threads are woken */
+    const bool many = d->copiers && (size_t)g.n * g.bytes >= LEAST;
+    if (many) ln_pool_run(d->copiers, d->n_copiers, gather_part, &g);
+    else gather_part(&g, 0, 1);
+}
+
 /* Sends `bytes` bytes, a piece of at most GPU_STAGING bytes at a time. *turn: which buffer is next. */
 static ln_status send_dense(ln_dev *d, char *to, const char *from, size_t bytes, int *turn, ln_error *err) {
     for (size_t at = 0; at < bytes; at += GPU_STAGING) {
@@ -116,7 +148,10 @@ static ln_status send_dense(ln_dev *d, char *to, const char *from, size_t bytes,
         const int i = *turn;
         *turn = 1 - i;
         GPU_TRY(cudaEventSynchronize(d->staged[i]), "uploading a weight");
-        memcpy(d->staging[i], from + at, n);
+        enum { PART = 4096 };
+        const size_t whole = n / PART * PART;
+        gather(d, (gathering){d->staging[i], from + at, (int64_t)(n / PART), PART, PART});
+        memcpy((char *)d->staging[i] + whole, from + at + whole, n - whole);
         GPU_TRY(cudaMemcpyAsync(to + at, d->staging[i], n, cudaMemcpyHostToDevice, d->uploads), "uploading a "
                                                                                                 "weight");
         GPU_TRY(cudaEventRecord(d->staged[i], d->uploads), "uploading a weight");
@@ -146,9 +181,7 @@ static ln_status send_packed(ln_dev *d, const gpu_packing *p, const void *from, 
         *turn = 1 - i;
         GPU_TRY(cudaEventSynchronize(d->staged[i]), "uploading a weight");
         const char *at = (const char *)from + r * step;
-        if (step == (int64_t)row) memcpy(d->staging[i], at, row * (size_t)piece.n);
-        for (int64_t k = 0; step != (int64_t)row && k < piece.n; k++)
-            memcpy((char *)d->staging[i] + (size_t)k * row, at + k * step, row);
+        gather(d, (gathering){d->staging[i], at, piece.n, step, row});
         GPU_TRY(gpu_pack_rows(d->uploads, &piece), "uploading a weight");
         GPU_TRY(cudaEventRecord(d->staged[i], d->uploads), "uploading a weight");
         if (gpu_release_pages) gpu_release_pages(at, (size_t)((piece.n - 1) * step) + row);

@@ -32,14 +32,15 @@ PRODUCT_OF(product_dense) {
     else launch_gemm(l, s, p);
 }
 
-int gpu_products_open(bool hopper) {
+int gpu_products_open(bool hopper, int32_t *clusters) {
     cudaError_t e = cudaFuncSetAttribute((const void *)product_gemm<true>,
                                          cudaFuncAttributeMaxDynamicSharedMemorySize, GEMM_SHARED);
+    *clusters = 0;
     if (e != cudaSuccess) return (int)e;
     e = cudaFuncSetAttribute((const void *)product_gemm<false>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              GEMM_SHARED);
 #ifdef GPU_HOPPER
-    if (e == cudaSuccess && hopper) return gpu_wgmma_open();
+    if (e == cudaSuccess && hopper) return gpu_wgmma_open(clusters);
 #else
     (void)hopper;
 #endif

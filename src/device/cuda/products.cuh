@@ -15,8 +15,9 @@ PRODUCT_OF(product_5bit);
 PRODUCT_OF(product_6bit);
 PRODUCT_OF(product_8bit);
 
-// The wgmma kernels, which exist where GPU_HOPPER is defined. gpu_wgmma puts the product of bf16 x with
-// packed weights on the stream, or returns false where it has no kernel for it. gpu_wgmma_open prepares the
-// kernels on the current device, of compute capability 9.0.
+// The wgmma kernels, which exist if GPU_HOPPER is defined. gpu_wgmma puts the product of bf16 x with packed
+// weights on the stream, or returns false if it has no kernel for it or its kernel cannot be launched.
+// gpu_wgmma_open prepares the kernels on the current device, of compute capability 9.0, and sets *clusters
+// (gpu_launch).
 bool gpu_wgmma(const gpu_launch *l, const gpu_step *s, const gpu_product *p);
-int gpu_wgmma_open(void);
+int gpu_wgmma_open(int32_t *clusters);

@@ -11,7 +11,7 @@
 // are added in ascending order. So a row's bits depend on the weight and on the row alone.
 #pragma once
 
-#include "fragments.cuh"
+#include "products_forms.cuh"
 #include "products_output.cuh"
 
 enum { MMA_SEGMENTS = 8, MMA_OUTPUTS = TILE_ROWS, MMA_ROWS = 8 };
@@ -28,177 +28,6 @@ __device__ inline void mma_bf16(float c[4], const uint32_t a[4], uint32_t b0, ui
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-
-// Loads of weights, which a step reads once: they do not stay in the L1 cache.
-__device__ inline uint4 load_weights(const uint4 *p) {
-    uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(p));
-    return v;
-}
-__device__ inline uint2 load_weights(const uint2 *p) {
-    uint2 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
-    return v;
-}
-
-// ---- stored forms: how a warp reads 16 rows of a weight ----
-//
-// A form reads units of TILES_K tiles of 16 columns. open sets the tile of rows and the first column; load
-// loads unit c from there on into registers; fragment makes operand A of tile j of a loaded unit. DEPTH: the
-// units that a warp loads ahead, divided by the number of groups of 8 rows of x; DEPTH_OF_8_ROWS: the same
-// where there is one such group.
-
-template <int COLUMNS> struct dense_form {
-    enum { TILES_K = COLUMNS / MMA_K, DEPTH = 256 / COLUMNS, DEPTH_OF_8_ROWS = DEPTH };
-    struct unit {
-        uint4 w[TILES_K];
-    };
-    const uint4 *from;
-
-    __device__ inline void open(const gpu_weight &w, int32_t tile, int32_t k0) {
-        from = (const uint4 *)w.data + ((int64_t)tile * ((uint32_t)w.C / MMA_K) + (uint32_t)k0 / MMA_K) * 32 +
-               threadIdx.x % 32;
-    }
-    __device__ inline void load(unit &u, int32_t c) const {
-#pragma unroll
-        for (int j = 0; j < TILES_K; j++) u.w[j] = load_weights(from + (c * TILES_K + j) * 32);
-    }
-    __device__ inline void fragment(const unit &u, int j, uint32_t a[4]) const {
-        a[0] = u.w[j].x, a[1] = u.w[j].y, a[2] = u.w[j].z, a[3] = u.w[j].w;
-    }
-};
-
-// Codes of 4 or 8 bits, packed. GROUPS: the groups of columns in a unit, 1 where a group is a unit or more.
-// BF16: the scales are bf16, and with codes of 4 bits none is large (gpu_weight); else they have any type.
-template <int BITS, int COLUMNS, int GROUPS, bool BF16> struct words_form {
-    enum {
-        TILES_K = COLUMNS / MMA_K,
-        WORDS = COLUMNS / word_columns(BITS), // of a row, in a unit
-        WORD_TILES = TILES_K / WORDS,
-        DEPTH = 1024 / BITS / COLUMNS,
-        DEPTH_OF_8_ROWS = BF16 && COLUMNS == 64 ? 2 * DEPTH : DEPTH
-    };
-    struct unit {
-        uint2 w[WORDS];
-        uint4 scales[GROUPS]; // pairs of rows g and g + 8; of 16 bits: two words
-    };
-    const uint2 *from;
-    const char *scales;
-    int32_t type, pair_bytes; // of a scale and a bias
-    int32_t first, shift;     // the unit of the first column; log2 of the units of a group
-
-    __device__ inline void open(const gpu_weight &w, int32_t tile, int32_t k0) {
-        const uint32_t C = (uint32_t)w.C, groups = w.group == 32 ? C / 32 : w.group == 64 ? C / 64 : C / 128;
-        type = w.type;
-        pair_bytes = !BF16 && type == GPU_F32 ? 8 : 4;
-        shift = w.group / COLUMNS / 2; // a group has 1, 2 or 4 units
-        first = (int32_t)((uint32_t)k0 / COLUMNS);
-        from = (const uint2 *)w.data +
-               ((int64_t)tile * (C / word_columns(BITS)) + (uint32_t)k0 / word_columns(BITS)) * 32 +
-               threadIdx.x % 32;
-        scales =
-            (const char *)w.scales + ((int64_t)tile * groups * 8 + threadIdx.x % 32 / 4) * 2 * pair_bytes;
-    }
-    __device__ inline void load(unit &u, int32_t c) const {
-#pragma unroll
-        for (int j = 0; j < WORDS; j++) u.w[j] = load_weights(from + (c * WORDS + j) * 32);
-        const int32_t group = GROUPS > 1 ? (first + c) * GROUPS : (first + c) >> shift;
-#pragma unroll
-        for (int i = 0; i < GROUPS; i++) {
-            const char *at = scales + (group + i) * (TILE_ROWS * pair_bytes);
-            if (!BF16 && pair_bytes == 8) u.scales[i] = load_weights((const uint4 *)at);
-            else *(uint2 *)&u.scales[i] = load_weights((const uint2 *)at);
-        }
-    }
-    // Scale and bias of row g + 8 h in a group of the unit; of BF16 with codes of 4 bits, the scale times
-    // 2^129.
-    __device__ inline affine_pair<BF16> scale(const unit &u, int i, int h) const {
-        affine_pair<BF16> p;
-        const uint32_t word = h ? u.scales[i].y : u.scales[i].x;
-        if constexpr (BF16) {
-            p.s = __byte_perm(word, 0, 0x1010), p.b = __byte_perm(word, 0, 0x3232);
-            if (BITS == 4) p.s = times_2_129(p.s);
-        } else if (pair_bytes == 8) {
-            p.s = __uint_as_float(h ? u.scales[i].z : u.scales[i].x);
-            p.b = __uint_as_float(h ? u.scales[i].w : u.scales[i].y);
-        } else if (type == GPU_F16) {
-            p.s = __half2float(__ushort_as_half((uint16_t)word));
-            p.b = __half2float(__ushort_as_half((uint16_t)(word >> 16)));
-        } else p.s = low_float(word), p.b = high_float(word);
-        return p;
-    }
-    __device__ inline void fragment(const unit &u, int j, uint32_t a[4]) const {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const uint32_t word = h ? u.w[j / WORD_TILES].y : u.w[j / WORD_TILES].x;
-            const affine_pair<BF16> p = scale(u, j * GROUPS / TILES_K, h);
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const int nibble = j % 2 * 2 + i;
-                if constexpr (BITS == 8) a[h + 2 * i] = p.of_numbers(bytes_of(word, i));
-                else if constexpr (BF16)
-                    a[h + 2 * i] =
-                        p.of_numbers(subnormal_codes(nibble ? word >> (4 * nibble - 4) : word << 4));
-                else a[h + 2 * i] = p.of(codes_of(word >> (4 * nibble)));
-            }
-        }
-    }
-};
-
-// Codes of any width, stored row by row.
-template <int BITS> struct rows_form {
-    enum { TILES_K = CHUNK / MMA_K, DEPTH = 1, DEPTH_OF_8_ROWS = 1 };
-    struct unit {
-        uint32_t pair[2][4]; // codes 8 i + 2 t + {0, 1} of rows g and g + 8, as bf16
-        float s[2], b[2];    // scales and biases of the two rows
-    };
-    const uint32_t *row[2];
-    const gpu_weight *weight;
-    int64_t first, group[2];
-
-    // Outputs beyond the last are computed from the last row, and not stored.
-    __device__ inline void open(const gpu_weight &w, int32_t tile, int32_t k0) {
-        weight = &w, first = k0;
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int64_t d = (int64_t)tile * TILE_ROWS + threadIdx.x % 32 / 4 + 8 * h, last = w.D - 1;
-            row[h] = affine_row(w, d < w.D ? d : last);
-            group[h] = (d < w.D ? d : last) * (w.C / w.group);
-        }
-    }
-    __device__ inline uint32_t pair_at(const uint32_t *codes, int64_t k) const {
-        const uint32_t at = (uint32_t)k * BITS, shift = at & 31, mask = (1u << BITS) - 1;
-        const uint32_t *p = codes + (at >> 5);
-        const uint32_t v = shift + 2 * BITS > 32 ? __funnelshift_r(p[0], p[1], shift) : p[0] >> shift;
-        return __float_as_uint((float)(v & mask)) >> 16 |
-               (__float_as_uint((float)(v >> BITS & mask)) & 0xffff0000u);
-    }
-    __device__ inline void load(unit &u, int32_t c) const {
-        const int64_t k = first + (int64_t)c * CHUNK;
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) u.pair[h][i] = pair_at(row[h], k + 8 * i + threadIdx.x % 4 * 2);
-            const int64_t g = group[h] + k / weight->group;
-            u.s[h] = load_element(weight->scales, weight->type, g);
-            u.b[h] = load_element(weight->biases, weight->type, g);
-        }
-    }
-    template <bool BF16> __device__ inline void pairs(const unit &u, int j, uint32_t a[4]) const {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            affine_pair<BF16> p;
-            p.set(u.s[h], u.b[h]);
-            a[h] = p.of_numbers(u.pair[h][2 * j]), a[h + 2] = p.of_numbers(u.pair[h][2 * j + 1]);
-        }
-    }
-    __device__ inline void fragment(const unit &u, int j, uint32_t a[4]) const {
-        if (weight->type == GPU_BF16) pairs<true>(u, j, a);
-        else pairs<false>(u, j, a);
-    }
-};
 
 // ---- the kernel ----
 
@@ -418,8 +247,8 @@ template <int TILES, typename FORM, int WEIGHTS> struct segment_stream {
     }
 };
 
-// Adds the segments and stores the outputs. sums: [WEIGHTS][MMA_SEGMENTS][8 TILES][MMA_OUTPUTS + 1]. The
-// caller alternates between two such buffers, so that one barrier for each tile is enough.
+// Adds the segments and stores the outputs. sums: [WEIGHTS][MMA_SEGMENTS][8 TILES][MMA_OUTPUTS + 1]. If the
+// caller alternates between two such buffers, one barrier for each tile is enough.
 template <int TILES, bool GATED>
 __device__ inline void store_segments(const gpu_product &p, float *sums, const float y[][TILES][4],
                                       output_tile t, int32_t r0, int32_t rows) {
@@ -452,7 +281,7 @@ __device__ inline void store_segments(const gpu_product &p, float *sums, const f
 // to load its first weights before it waits for x, while the kernel before still runs.
 template <int TILES, typename FORM, bool GATED>
 __global__ void __launch_bounds__(32 * MMA_SEGMENTS, TILES < 4 ? 2 : 1)
-    product_mma(gpu_step s, gpu_product p, x_shape shape, int32_t n_tiles) {
+    product_mma(gpu_step s, gpu_product p, x_shape shape, int32_t n_sums, int32_t n_tiles) {
     extern __shared__ __align__(128) char shared[];
     enum { WEIGHTS = GATED ? 2 : 1, SUMS = WEIGHTS * MMA_SEGMENTS * TILES * MMA_ROWS * (MMA_OUTPUTS + 1) };
     segment_stream<TILES, FORM, WEIGHTS> stream;
@@ -468,7 +297,7 @@ __global__ void __launch_bounds__(32 * MMA_SEGMENTS, TILES < 4 ? 2 : 1)
     for (int c = 0; c < stream.DEPTH; c++) stream.load(c, c);
     const int32_t live = live_rows(s, p.x.rows); // from the step block, which no kernel of a step writes
     float *sums = (float *)shared;
-    char *buffers = (char *)(sums + 2 * SUMS);
+    char *buffers = (char *)(sums + n_sums * SUMS);
     const int32_t warp_bytes = shape.buffer_bytes * shape.n_buffers;
     const x_part x = {p.x,
                       shape,
@@ -488,12 +317,13 @@ __global__ void __launch_bounds__(32 * MMA_SEGMENTS, TILES < 4 ? 2 : 1)
     if (TILES == 1 && p.norm.data) norm.stage(sums);
     else if (x.n_chunks > 0)
         for (int32_t b = 0; b < shape.n_buffers; b++) x.stage(b % x.n_chunks, b);
-    for (int part = 0; i < n_tiles; part = 1 - part) {
+    for (int part = 0; i < n_tiles; part = n_sums - 1 - part) {
         i += (int32_t)gridDim.x;
         const output_tile next = tile_of(p, i);
         stream.clear();
         stream.multiply_tile(p, x, next, i < n_tiles, &turn);
         store_segments<TILES, GATED>(p, sums + part * SUMS, stream.y, tile, r0, x.rows);
+        if (n_sums == 1) __syncthreads();
         tile = next;
     }
     asm volatile("cp.async.wait_all;" ::: "memory");
@@ -535,35 +365,67 @@ static inline bool norms_itself(const gpu_launch *l, const gpu_product *p) {
            ((uintptr_t)p->x.data | (uintptr_t)p->norm.data) % 16 == 0;
 }
 
+// The shared memory of a block of product_mma<TILES, FORM, gated>: n_sums buffers of sums (two, or one if two
+// do not fit in `limit` bytes), the buffers of x, and the weights of the norm.
+struct mma_memory {
+    x_shape shape;
+    int32_t n_sums, bytes;
+};
 template <int TILES, typename FORM>
-static void launch_tiles(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+static mma_memory mma_memory_of(const gpu_launch *l, const gpu_product *p, int32_t limit) {
     enum {
         SLOTS = TILES > 1 ? FORM::DEPTH / TILES : FORM::DEPTH_OF_8_ROWS,
         STEP = (SLOTS > 1 ? SLOTS : 1) * FORM::TILES_K * MMA_K
     };
-    const bool gated = p->gate != GPU_NO_GATE;
     const int32_t bound = grid_rows(l, p->x.rows), rows = bound < 8 * TILES ? bound : 8 * TILES;
-    const x_shape shape = shape_of(p->w[0].C, rows, STEP);
+    mma_memory m = {shape_of(p->w[0].C, rows, STEP), 2, 0};
+    const int32_t sums = (p->gate != GPU_NO_GATE ? 2 : 1) * MMA_SEGMENTS * TILES * MMA_ROWS *
+                         (MMA_OUTPUTS + 1) * (int32_t)sizeof(float),
+                  norm = p->norm.data ? (int32_t)p->w[0].C * (p->norm.type == GPU_F32 ? 4 : 2) : 0,
+                  rest = m.shape.buffer_bytes * m.shape.n_buffers * MMA_SEGMENTS + norm;
+    if (2 * sums + rest > limit) m.n_sums = 1;
+    m.bytes = m.n_sums * sums + rest;
+    return m;
+}
+
+template <int TILES, typename FORM>
+static void launch_tiles(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+    const int32_t bound = grid_rows(l, p->x.rows);
+    const mma_memory m = mma_memory_of<TILES, FORM>(l, p, l->shared_limit);
     const int32_t n_tiles = (int32_t)output_blocks(p, MMA_OUTPUTS), most = 2 * l->n_multiprocessors,
                   blocks = n_tiles < most ? n_tiles : most;
     const dim3 grid((unsigned)blocks, (unsigned)((bound + MMA_ROWS * TILES - 1) / (MMA_ROWS * TILES)));
-    const size_t sums = (gated ? 4 : 2) * MMA_SEGMENTS * TILES * MMA_ROWS * (MMA_OUTPUTS + 1) * sizeof(float),
-                 stage = (size_t)shape.buffer_bytes * shape.n_buffers * MMA_SEGMENTS,
-                 norm = p->norm.data ? (size_t)p->w[0].C * (p->norm.type == GPU_F32 ? 4 : 2) : 0,
-                 bytes = sums + stage + norm;
-    const auto kernel = gated ? product_mma<TILES, FORM, true> : product_mma<TILES, FORM, false>;
-    if (bytes > 48 << 10) // an attribute of the kernel on the current device
+    const auto kernel =
+        p->gate != GPU_NO_GATE ? product_mma<TILES, FORM, true> : product_mma<TILES, FORM, false>;
+    // An attribute of the kernel on the device, which all threads set to the same value: the threads of
+    // several engines launch it with different sizes at the same time.
+    if (m.bytes > 48 << 10)
         (void)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                   (int)bytes);
-    run(l, grid, 32 * MMA_SEGMENTS, bytes, kernel, *s, *p, shape, n_tiles);
+                                   l->shared_limit);
+    run(l, grid, 32 * MMA_SEGMENTS, (size_t)m.bytes, kernel, *s, *p, m.shape, m.n_sums, n_tiles);
+}
+template <int TILES, typename FORM> static bool fits_tiles(const gpu_launch *l, const gpu_product *p) {
+    return mma_memory_of<TILES, FORM>(l, p, l->shared_limit).bytes <= l->shared_limit;
 }
 
+// With 8 rows or fewer two blocks share a multiprocessor, whose memory is a little more than a block may
+// have.
+template <typename FORM>
+static void launch_few(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+    if constexpr ((int)FORM::DEPTH_OF_8_ROWS > (int)FORM::DEPTH)
+        if (mma_memory_of<1, FORM>(l, p, l->shared_limit).bytes > l->shared_limit / 2) {
+            launch_tiles<1, shallow_form<FORM>>(l, s, p);
+            return;
+        }
+    launch_tiles<1, FORM>(l, s, p);
+}
+// Takes as many rows at a time as the shared memory of a block has space for.
 template <typename FORM>
 static void launch_form(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
     const int32_t rows = grid_rows(l, p->x.rows);
-    if (rows <= 8) launch_tiles<1, FORM>(l, s, p);
-    else if (rows <= 16) launch_tiles<2, FORM>(l, s, p);
-    else launch_tiles<4, FORM>(l, s, p);
+    if (rows > 16 && fits_tiles<4, FORM>(l, p)) launch_tiles<4, FORM>(l, s, p);
+    else if (rows > 8 && fits_tiles<2, FORM>(l, p)) launch_tiles<2, FORM>(l, s, p);
+    else launch_few<FORM>(l, s, p);
 }
 
 #if GPU_CODE_BITS == 0
@@ -572,20 +434,23 @@ static void launch_mma(const gpu_launch *l, const gpu_step *s, const gpu_product
     else launch_form<dense_form<32>>(l, s, p);
 }
 #elif GPU_CODE_BITS == 4 || GPU_CODE_BITS == 8
-template <bool BF16> static void launch_words(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+template <int SCALES> static void launch_words(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
     enum { BITS = GPU_CODE_BITS };
     const bool small_groups = p->w[0].group == 32;
-    if (p->w[0].C % 64 || (small_groups && BITS == 8)) launch_form<words_form<BITS, 32, 1, BF16>>(l, s, p);
+    if (p->w[0].C % 64 || (small_groups && BITS == 8)) launch_form<words_form<BITS, 32, 1, SCALES>>(l, s, p);
 #if GPU_CODE_BITS == 4
-    else if (small_groups) launch_form<words_form<BITS, 64, 2, BF16>>(l, s, p);
+    else if (small_groups) launch_form<words_form<BITS, 64, 2, SCALES>>(l, s, p);
 #endif
-    else launch_form<words_form<BITS, 64, 1, BF16>>(l, s, p);
+    else launch_form<words_form<BITS, 64, 1, SCALES>>(l, s, p);
 }
 static void launch_mma(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
     bool large = false;
     for (int i = 0; i < GPU_PRODUCTS && GPU_CODE_BITS == 4; i++) large |= p->w[i].large_scales;
-    if (p->w[0].type == GPU_BF16 && !large) launch_words<true>(l, s, p);
-    else launch_words<false>(l, s, p);
+    if (p->w[0].type != GPU_BF16) launch_words<ANY_SCALES>(l, s, p);
+#if GPU_CODE_BITS == 4
+    else if (large) launch_words<LARGE_SCALES>(l, s, p);
+#endif
+    else launch_words<SMALL_SCALES>(l, s, p);
 }
 #else
 static void launch_mma(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {

@@ -192,7 +192,7 @@ static int launch_few_rows_of(const gpu_launch *l, const gpu_step *s, const gpu_
     if (tiles >= (unsigned)l->n_multiprocessors)
         return launch_tiles<SPLIT_ROWS, FORM, GATED, WG_MORE_OUTPUTS>(l, s, p);
     if (p->w[0].C <= FEW_COLUMNS) return launch_tiles<SPLIT_ROWS, FORM, GATED, WG_OUTPUTS>(l, s, p);
-    if (tiles <= FEW_TILES) return launch_parts<FORM, GATED, 8>(l, s, p);
+    if (tiles <= FEW_TILES && l->clusters >= 8) return launch_parts<FORM, GATED, 8>(l, s, p);
     return launch_parts<FORM, GATED, 2>(l, s, p);
 }
 // Products of up to SPLIT_ROWS rows.

@@ -14,8 +14,34 @@ template <int FORM> static int launch_form(const gpu_launch *l, const gpu_step *
 #if GPU_WGMMA_FORM == 0
 gpu_map_encoder gpu_encode_map;
 
-int gpu_wgmma_open(void) {
+// Whether clusters of this size fit on the device, which may be a part of a GPU: MIG.
+template <typename K> static bool fits_cluster(K *kernel, unsigned cluster, unsigned threads, size_t shared) {
+    cudaLaunchAttribute a = {};
+    cudaLaunchConfig_t c = {};
+    int n = 0;
+    a.id = cudaLaunchAttributeClusterDimension;
+    a.val.clusterDim.x = cluster, a.val.clusterDim.y = a.val.clusterDim.z = 1;
+    c.gridDim = dim3(cluster), c.blockDim = dim3(threads), c.dynamicSmemBytes = shared;
+    c.attrs = &a, c.numAttrs = 1;
+    const cudaError_t e = cudaOccupancyMaxActiveClusters(&n, kernel, &c);
+    if (e != cudaSuccess) (void)cudaGetLastError();
+    return e == cudaSuccess && n > 0;
+}
+static int32_t largest_cluster(void) {
+    typedef split_shape<WG_DENSE, WG_SEGMENTS> eight;
+    typedef wg_shape<192, WG_DENSE, false, WG_OUTPUTS> pair;
+    if (!fits_cluster(product_wgmma<192, WG_DENSE, false, WG_OUTPUTS>, WG_CLUSTER, pair::THREADS,
+                      pair::BYTES))
+        return 0;
+    return fits_cluster(product_split<WG_DENSE, false, WG_SEGMENTS>, WG_SEGMENTS, eight::THREADS,
+                        eight::BYTES)
+               ? WG_SEGMENTS
+               : WG_CLUSTER;
+}
+
+int gpu_wgmma_open(int32_t *clusters) {
     void *f = NULL;
+    *clusters = 0;
     cudaDriverEntryPointQueryResult found;
     cudaError_t e =
         cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault, &found);
@@ -25,7 +51,9 @@ int gpu_wgmma_open(void) {
     int r = wgmma_open_dense();
     if (r == 0) r = wgmma_open_bf16();
     if (r == 0) r = wgmma_open_f16();
-    return r == 0 ? wgmma_open_bytes() : r;
+    if (r == 0) r = wgmma_open_bytes();
+    if (r == 0) *clusters = largest_cluster();
+    return r;
 }
 
 // Whether there is a kernel of this stored form, the copies can read the operands, and the stores can write
@@ -39,11 +67,12 @@ static bool fits(const gpu_product *p) {
 }
 
 bool gpu_wgmma(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
-    if (!l->hopper || !fits(p)) return false;
+    if (l->clusters < WG_CLUSTER || !fits(p)) return false;
     const int e = p->w[0].bits == 0          ? wgmma_dense(l, s, p)
                   : p->w[0].bits == 8        ? wgmma_bytes(l, s, p)
                   : p->w[0].type == GPU_BF16 ? wgmma_bf16(l, s, p)
                                              : wgmma_f16(l, s, p);
+    if (e) (void)cudaGetLastError(); // another kernel computes the product
     return e == 0;
 }
 

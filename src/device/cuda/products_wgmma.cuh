@@ -524,7 +524,7 @@ static inline int launch_cluster(const gpu_launch *l, unsigned cluster, unsigned
                                  const gpu_step *s, const gpu_product *p, const wg_maps &maps) {
     cudaLaunchAttribute attributes[3] = {};
     attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim.x = cluster;
+    attributes[0].val.clusterDim.x = l->bad_clusters ? 3 * blocks : cluster;
     attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
     attributes[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
     attributes[1].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Tokens per second over HTTP of `linnet serve` on a GPU, by kind of request: what sampling asks for must not cost much.
+
+usage: bench/cuda_http.py MODEL [CLIENTS [TOKENS [ROUNDS]]]       64 clients, 128 tokens each, 3 rounds
+
+Kinds alternate in each round; a row has the median, and its ratio to plain (greedy) requests. Each client sends one request a round, not streamed. The
+environment variable LINNET is the path of the command. Only Python's standard library is needed; the client runs on the same machine."""
+import http.client
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LINNET = os.environ.get("LINNET", os.path.join(HERE, "../build/linnet"))
+DRAW = dict(temperature=0.7, top_p=0.8, top_k=20)
+SCHEMA = dict(type="array", items=dict(type="string"), minItems=400)  # an answer that cannot end early
+KINDS = {
+    "plain": dict(temperature=0),
+    "draws": DRAW,
+    "penalties": dict(DRAW, presence_penalty=1.5, frequency_penalty=0.1, repetition_penalty=1.05),
+    "bias": dict(DRAW, logit_bias={"11": 2, "13": -3, "15": 1}),
+    "logprobs 5": dict(DRAW, logprobs=5),
+    "JSON schema": dict(DRAW, json_schema=SCHEMA, ignore_eos=False),
+}
+
+
+def start(model, clients, tokens):
+    p = subprocess.Popen([LINNET, "serve", model, "--port", "0", "--device", "cuda", "--numerics", "fast", "--parallel", str(clients), "--ctx",
+                          str(tokens + 256), "--log-format", "none"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    for line in p.stderr:
+        if "listening on http://" in line:
+            threading.Thread(target=p.stderr.read, daemon=True).start()
+            return p, int(line.split("listening on http://")[1].split()[0].rsplit(":", 1)[1].rstrip("/,;"))
+    sys.exit("the server ended")
+
+
+def ask(port, body, out):
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    c.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+    r = c.getresponse()
+    answer = json.loads(r.read())
+    out.append(answer["usage"]["completion_tokens"] if r.status == 200 else sys.exit(f"{r.status}: {answer}"))
+
+
+def run(port, kind, clients, tokens):
+    out = []
+    bodies = [dict(dict(prompt=f"Client {i} asks about the weather in {i * 37} towns.", max_tokens=tokens, seed=i, ignore_eos=True), **KINDS[kind])
+              for i in range(clients)]
+    threads = [threading.Thread(target=ask, args=(port, b, out)) for b in bodies]
+    begin = time.monotonic()
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if len(out) < clients:
+        sys.exit(f"{kind}: {clients - len(out)} requests failed")
+    return sum(out) / (time.monotonic() - begin)
+
+
+def main():
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
+    clients, tokens, rounds = (int(sys.argv[i]) if len(sys.argv) > i else d for i, d in ((2, 64), (3, 128), (4, 3)))
+    server, port = start(sys.argv[1], clients, tokens)
+    rates = {k: [] for k in KINDS}
+    try:
+        for r in range(rounds + 1):
+            for k in KINDS:
+                rate = run(port, k, clients, tokens if r else 8)
+                if r:
+                    rates[k].append(rate)
+        plain = statistics.median(rates["plain"])
+        for k, v in rates.items():
+            print(f"{clients:3} clients  {k:<14}{statistics.median(v):8.0f} tok/s {100 * statistics.median(v) / plain:6.1f} %", flush=True)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+main()

@@ -1,0 +1,38 @@
+/* Products with weights (kernels: products*.cu): linear, linear_gated. */
+#include "cuda_ops.h"
+
+#include <math.h>
+
+static bool can_multiply(const ln_lower_ask *q) {
+    return q->in[1].kind == LN_KIND_WEIGHT && q->in[0].format.kind <= LN_FORMAT_BF16;
+}
+
+/* Tensor cores cut the sum of 16 products to 24 bits instead of rounding it. Both factors of a gated pair
+ * differ, and its largest gate and its largest other factor need not meet in one output. */
+static double tolerance(const ln_lower_ask *q) {
+    enum { PAIR = 4 };
+    const double C = (double)q->in[1].dims[1];
+    return (q->op == LN_OP_LINEAR_GATED ? PAIR : 1) * (GPU_FAR * GPU_UNIT * sqrt(C) + 2 * GPU_UNIT * C / 16) +
+           gpu_rounding(q);
+}
+
+static ln_status prepare_linear(gpu_preparing *p, gpu_node *g, ln_error *err) {
+    const bool gated = p->n->op == LN_OP_LINEAR_GATED;
+    gpu_product *to = &g->product;
+    to->n = 1;
+    to->gate = !gated ? GPU_NO_GATE : p->n->p.gate.act == LN_ACT_SILU ? GPU_GATE_SILU : GPU_GATE_GELU;
+    to->y[0] = g->y;
+    LN_TRY(gpu_operand(p, 0, &to->x, err));
+    LN_TRY(gpu_weight_operand(p, 1, &to->w[0], err));
+    if (p->n->n_in < 3) return LN_OK;
+    return gpu_weight_operand(p, 2, gated ? &to->w[1] : &to->bias[0], err);
+}
+
+static int launch_linear(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
+    if (!g->few.data || l->T > GPU_FUSED_ROWS) return gpu_linear(l, s, &g->product);
+    gpu_product p = g->product;
+    p.x = g->few;
+    return gpu_linear(l, s, &p);
+}
+const gpu_op gpu_op_linear = {
+    .can = can_multiply, .tolerance = tolerance, .prepare = prepare_linear, .launch = launch_linear};

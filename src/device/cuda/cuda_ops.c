@@ -1,0 +1,50 @@
+/* The table of the ops of the CUDA device, and what their rows share. */
+#include "cuda_ops.h"
+
+static const gpu_op *const ops[GPU_OP_COUNT] = {
+    [LN_OP_EMBED] = &gpu_op_embed,
+    [LN_OP_LINEAR] = &gpu_op_linear,
+    [LN_OP_LINEAR_GATED] = &gpu_op_linear,
+    [LN_OP_RMSNORM] = &gpu_op_rmsnorm,
+    [LN_OP_ADD] = &gpu_op_pointwise,
+    [LN_OP_MUL] = &gpu_op_pointwise,
+    [LN_OP_SILU] = &gpu_op_pointwise,
+    [LN_OP_GELU_TANH] = &gpu_op_pointwise,
+    [LN_OP_GATED] = &gpu_op_pointwise,
+    [LN_OP_CONVERT] = &gpu_op_convert,
+    [LN_OP_ROPE_TABLE] = &gpu_op_rope_table,
+    [LN_OP_ROPE] = &gpu_op_rope,
+    [LN_OP_KV_WRITE] = &gpu_op_kv_write,
+    [LN_OP_ATTN_PAGED] = &gpu_op_attention,
+    [LN_OP_GATHER_ROWS] = &gpu_op_gather_rows,
+    [LN_OP_LORA_DOWN] = &gpu_op_lora_down,
+    [LN_OP_LORA_UP] = &gpu_op_lora_up,
+    [GPU_OP_HEADS] = &gpu_op_heads,
+    [GPU_OP_ATTENTION] = &gpu_op_attention_heads,
+};
+
+const gpu_op *gpu_op_of(int op) { return ops[op]; }
+
+ln_status gpu_array_of(const ln_exec *e, ln_v i, gpu_array *out, ln_error *err) {
+    const ln_pvalue *v = ln_program_value(e->program, i);
+    if (v->kind != LN_KIND_TEMP || v->offset < 0)
+        return ln_fail(err, LN_EINTERNAL, "program: %s has no buffer", v->name);
+    *out = (gpu_array){.data = (char *)e->temp + v->offset,
+                       .pitch = ln_temp_pitch(e->program, v),
+                       .cols = (int32_t)v->dims[v->n_dims - 1],
+                       .rows = v->n_dims > 1 ? (int32_t)v->dims[0] : 1,
+                       .type = v->layout == LN_LAYOUT_NARROW ? GPU_BF16 : GPU_F32};
+    return LN_OK;
+}
+ln_status gpu_operand(const gpu_preparing *p, int k, gpu_array *out, ln_error *err) {
+    return gpu_array_of(p->e, p->n->in[k], out, err);
+}
+ln_status gpu_weight_operand(const gpu_preparing *p, int k, gpu_weight *out, ln_error *err) {
+    const ln_pvalue *v = ln_program_value(p->e->program, p->n->in[k]);
+    if (!v->data) return ln_fail(err, LN_EINTERNAL, "program: %s has no address", v->name);
+    *out = gpu_weight_of(p->e->queue->dev, v);
+    return LN_OK;
+}
+void *gpu_state_operand(const gpu_preparing *p, int k) {
+    return ln_program_value(p->e->program, p->n->in[k])->data;
+}
