@@ -54,21 +54,38 @@ static void add_rows(ln_step_block *s, const ln_batch_item *item, int b) {
     s->n_seqs = b + 1;
 }
 
-static ln_status advance(ln_eng *e, const ln_batch_item *items, int n_items, ln_error *err) {
+static ln_status run(ln_eng *e, const ln_batch_item *items, int n_items, ln_error *err) {
     for (int i = 0; i < n_items; i++) LN_TRY(ln_seq_reserve(e, items[i].seq, items[i].n, err));
     for (int i = 0; i < n_items; i++) add_rows(e->run->step, &items[i], i);
     LN_TRY(ln_run_step(e->run, err));
-    LN_TRY(check_files(e, err));
-    for (int i = 0; i < n_items; i++) ln_seq_advance(e, items[i].seq, items[i].ids, items[i].n);
-    return LN_OK;
+    return check_files(e, err);
 }
 
 /* After an error the pages that the step took are freed, because they hold no valid keys and values. */
-static ln_status step(ln_eng *e, const ln_batch_item *items, int n_items, bool no_logits, ln_error *err) {
+static ln_status run_items(ln_eng *e, const ln_batch_item *items, int n_items, bool no_logits,
+                           ln_error *err) {
     LN_TRY(check_items(e, items, n_items, ln_run_choose(e->run, no_logits), err));
-    const ln_status st = advance(e, items, n_items, err);
+    const ln_status st = run(e, items, n_items, err);
     for (int i = 0; st != LN_OK && i < n_items; i++) ln_seq_free_unused(e, items[i].seq);
     return st;
+}
+
+ln_status ln_eng_run(ln_eng *e, const ln_batch_item *items, int n_items, ln_error *err) {
+    return run_items(e, items, n_items, false, err);
+}
+
+ln_status ln_eng_commit(ln_eng *e, const ln_batch_item *item, int64_t n_accepted, ln_error *err) {
+    if (n_accepted < 0 || n_accepted > item->n)
+        return ln_fail(err, LN_EINTERNAL, "%lld of %lld rows of a step are accepted", (long long)n_accepted,
+                       (long long)item->n);
+    ln_seq_advance(e, item->seq, item->ids, n_accepted);
+    return n_accepted == item->n ? LN_OK : ln_seq_truncate(e, item->seq, err);
+}
+
+static ln_status step(ln_eng *e, const ln_batch_item *items, int n_items, bool no_logits, ln_error *err) {
+    LN_TRY(run_items(e, items, n_items, no_logits, err));
+    for (int i = 0; i < n_items; i++) ln_seq_advance(e, items[i].seq, items[i].ids, items[i].n);
+    return LN_OK;
 }
 
 ln_status ln_eng_step(ln_eng *e, const ln_batch_item *items, int n_items, ln_error *err) {

@@ -373,6 +373,18 @@ ln_status ln_kv_cut(ln_kv *kv, ln_seq *s, int64_t n, ln_error *err) {
 
 void ln_kv_free_unused(ln_kv *kv, ln_seq *s) { drop_from(kv, s, blocks_of(kv, s->n)); }
 
+/* The last block of a sequence is its own if it is not full: what is registered are whole blocks. */
+ln_status ln_kv_truncate(ln_kv *kv, ln_seq *s, ln_error *err) {
+    const int64_t b = s->n / kv->o.page_len, n = s->n % kv->o.page_len;
+    ln_kv_free_unused(kv, s);
+    for (int c = 0; n > 0 && c < kv->o.n_groups; c++)
+        for (int i = 0; b >= s->low[c] && i < kv->o.pages_per_block[c]; i++) {
+            const int32_t page = entry(kv, s, c, b)[i];
+            LN_TRY(kv->ops.copy(kv->ops.user, c, page, page, n, err));
+        }
+    return LN_OK;
+}
+
 ln_status ln_kv_reserve(ln_kv *kv, ln_seq *s, int64_t add, ln_error *err) {
     const int64_t len = kv->o.page_len;
     if (add < 1 || add > kv->o.n_chunk || s->n + add > s->n_most)

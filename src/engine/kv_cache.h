@@ -142,6 +142,7 @@ void ln_kv_release(ln_kv *kv, ln_seq **s);
 ln_status ln_kv_cut(ln_kv *kv, ln_seq *s, int64_t n, ln_error *err);
 ln_status ln_kv_reserve(ln_kv *kv, ln_seq *s, int64_t add, ln_error *err);
 void ln_kv_advance(ln_kv *kv, ln_seq *s, const int32_t *ids, int64_t add);
+ln_status ln_kv_truncate(ln_kv *kv, ln_seq *s, ln_error *err);
 void ln_kv_free_unused(ln_kv *kv, ln_seq *s);
 
 #endif

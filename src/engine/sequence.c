@@ -75,4 +75,5 @@ ln_status ln_seq_reserve(ln_eng *e, ln_seq *s, int64_t add, ln_error *err) {
 void ln_seq_advance(ln_eng *e, ln_seq *s, const int32_t *ids, int64_t add) {
     ln_kv_advance(e->kv, s, ids, add);
 }
+ln_status ln_seq_truncate(ln_eng *e, ln_seq *s, ln_error *err) { return ln_kv_truncate(e->kv, s, err); }
 void ln_seq_free_unused(ln_eng *e, ln_seq *s) { ln_kv_free_unused(e->kv, s); }

@@ -38,6 +38,9 @@ ln_status ln_seq_reserve(struct ln_eng *e, ln_seq *s, int64_t add, ln_error *err
 /* For eng_step.c. The step has written ids[0..add) at positions n ..: advances, registers the blocks that
  * became full in the prefix cache, and releases pages that no later row can attend to. */
 void ln_seq_advance(struct ln_eng *e, ln_seq *s, const int32_t *ids, int64_t add);
+/* For eng_step.c. A step has written rows beyond n that are not kept: frees their pages, and writes zeros
+ * over them in the page that stays. LN_EDEVICE. */
+ln_status ln_seq_truncate(struct ln_eng *e, ln_seq *s, ln_error *err);
 /* For eng_step.c. Frees the pages of positions beyond n, which a failed step had taken. */
 void ln_seq_free_unused(struct ln_eng *e, ln_seq *s);
 

@@ -5,6 +5,7 @@
  * ln_run_options.embeds, another one that ends where the first multiplies with the head; else
  * ln_run_add_headless prepares it later. Both read and write the same KV pool and page tables. */
 #include "run.h"
+#include "compile.h"
 
 #include "../base/memory_use.h"
 
@@ -47,49 +48,46 @@ static ln_bounds bounds_of(const ln_run_options *o) {
 /* What the product that makes the logits reads. */
 static ln_v head_operand(const ln_graph *g, ln_v logits) { return g->nodes[g->values[logits].def].in[0]; }
 
+/* The outputs of a lowered graph: with the operand of the product that makes the logits, which ln_run_hidden
+ * reads after a step. */
+static void keep_head(void *user, ln_graph *g) { ln_g_output(g, head_operand(g, *(const ln_v *)user)); }
+
 /* Takes the product that makes the logits out of a lowered graph, whose output is its operand then. All that
  * was decided about the operand stays, so that its bits are those of the whole program. */
-static void drop_head(ln_graph *g, ln_v logits) {
+static void drop_head(void *user, ln_graph *g) {
+    const ln_v logits = *(const ln_v *)user;
     g->nodes[g->values[logits].def].dead = true;
     g->outputs[0] = head_operand(g, logits);
 }
 
-/* Builds the graph, without the head where `headless`, runs the passes, checks, and plans the memory of
- * temps. */
-static ln_status make_graph(const ln_run *r, const ln_bounds *b, bool headless, ln_graph *g,
-                            ln_lowering *lowering, ln_temp_plan *plan, ln_v *logits, ln_error *err) {
-    const ln_run_options *opt = &r->opt;
-    const ln_run *as = opt->as ? opt->as : r;
+/* Builds the graph of the model, with adapters where the run has room for some. */
+static ln_status build(const ln_run *r, ln_graph *g, ln_v *logits, ln_error *err) {
     LN_TRY(ln_decoder_build(g, r->spec, r->weights, &r->kv, logits, err));
-    if (r->lora) {
-        LN_TRY(ln_graph_adapt(g, r->lora, r->weights->n, err));
-        LN_TRY(ln_graph_check(g, "adapt", err));
-    }
-    LN_TRY(ln_graph_cast(g, opt->numerics == LN_FAST ? LN_POLICY_FAST : LN_POLICY_EXACT, err));
-    LN_TRY(ln_graph_check(g, "cast", err));
-    ln_graph_prune(g);
-    LN_TRY(ln_graph_check(g, "prune", err));
-    ln_graph_fuse(g);
-    LN_TRY(ln_graph_check(g, "fuse", err));
-    LN_TRY(ln_graph_lower(g, as->ops->lower, as->dev, r->ops->lower, r->dev, b, r->info.real_bytes, lowering,
-                          err));
-    if (headless) drop_head(g, *logits);
-    else ln_g_output(g, head_operand(g, *logits)); /* ln_run_hidden reads it after a step, too */
-    LN_TRY(ln_graph_check(g, "lower", err));
-    return ln_graph_plan(g, lowering, b, r->info.real_bytes, plan, err);
+    if (!r->lora) return LN_OK;
+    LN_TRY(ln_graph_adapt(g, r->lora, r->weights->n, err));
+    return ln_graph_check(g, "adapt", err);
 }
 
-/* Makes a program in r->arena. The graph is needed no longer then. *hidden becomes the value that the head is
- * multiplied with. */
+/* Makes a program in r->arena, without the head where `headless`. The graph is needed no longer then. *hidden
+ * becomes the value that the head is multiplied with. */
 static ln_status make_program(ln_run *r, const ln_bounds *b, bool headless, ln_program *out, ln_v *logits,
                               ln_v *hidden, ln_error *err) {
+    const ln_run *as = r->opt.as;
+    const ln_compile_options o = {.policy = r->opt.numerics == LN_FAST ? LN_POLICY_FAST : LN_POLICY_EXACT,
+                                  .fuses = true,
+                                  .bounds = *b,
+                                  .real_bytes = r->info.real_bytes,
+                                  .ops = r->ops,
+                                  .dev = r->dev,
+                                  .choose_ops = as ? as->ops : NULL,
+                                  .choose_dev = as ? as->dev : NULL,
+                                  .lowered = headless ? drop_head : keep_head,
+                                  .user = logits};
     ln_graph g;
-    ln_lowering lowering;
-    ln_temp_plan plan;
     ln_graph_open(&g);
-    ln_status st = make_graph(r, b, headless, &g, &lowering, &plan, logits, err);
+    ln_status st = build(r, &g, logits, err);
+    if (st == LN_OK) st = ln_compile(&g, &o, &r->arena, out, err);
     if (st == LN_OK) *hidden = head_operand(&g, *logits);
-    if (st == LN_OK) st = ln_program_make(&g, &lowering, &plan, &r->arena, out, err);
     ln_graph_close(&g);
     return st;
 }

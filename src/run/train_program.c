@@ -4,6 +4,7 @@
  * reverse pass. They share the block of temps, since they never run at once, and all bound memory: weights in
  * the device's layout, parameters, and the inputs of a micro-batch. */
 #include "train_program.h"
+#include "compile.h"
 
 #include <stdio.h>
 
@@ -14,7 +15,6 @@ typedef struct mode {
     ln_train_graph built;
     ln_lora_graph lora;
     ln_v *grads; /* [n_params] in the graph's arena */
-    ln_lowering lowering;
     ln_program program;
     ln_exec *exec;
 } mode;
@@ -75,18 +75,14 @@ static ln_status build_mode(ln_train_program *p, int which, int n_recompute, ln_
  * and the same bits on every device. */
 static ln_status make_mode(ln_train_program *p, int which, int n_recompute, ln_error *err) {
     mode *m = &p->modes[which];
-    ln_graph *g = &m->graph;
+    const ln_compile_options o = {.policy =
+                                      p->opt.run.numerics == LN_EXACT ? LN_POLICY_EXACT : LN_POLICY_TRAIN,
+                                  .bounds = p->bounds,
+                                  .real_bytes = p->info.real_bytes,
+                                  .ops = p->ops,
+                                  .dev = p->dev};
     LN_TRY(build_mode(p, which, n_recompute, err));
-    LN_TRY(ln_graph_cast(g, p->opt.run.numerics == LN_EXACT ? LN_POLICY_EXACT : LN_POLICY_TRAIN, err));
-    LN_TRY(ln_graph_check(g, "cast", err));
-    ln_graph_prune(g);
-    LN_TRY(ln_graph_check(g, "prune", err));
-    LN_TRY(ln_graph_lower(g, p->ops->lower, p->dev, p->ops->lower, p->dev, &p->bounds, p->info.real_bytes,
-                          &m->lowering, err));
-    LN_TRY(ln_graph_check(g, "lower", err));
-    ln_temp_plan plan;
-    LN_TRY(ln_graph_plan(g, &m->lowering, &p->bounds, p->info.real_bytes, &plan, err));
-    return ln_program_make(g, &m->lowering, &plan, &g->arena, &m->program, err);
+    return ln_compile(&m->graph, &o, &m->graph.arena, &m->program, err);
 }
 
 /* ---- sizes ---- */

@@ -1,5 +1,6 @@
 /* Graphs that a caller builds (contract: user_graph.h). */
 #include "user_graph.h"
+#include "compile.h"
 
 #include <stdio.h>
 
@@ -23,7 +24,6 @@ typedef struct program {
     size_t n_wrt;
     bool has_cotangent;
     ln_graph graph;
-    ln_lowering lowering;
     ln_program program;
     ln_exec *exec;
     void *temp;
@@ -300,16 +300,13 @@ static ln_status build(const ln_user_graph *u, program *p, ln_v *inputs, ln_erro
 }
 
 static ln_status prepare(ln_user_graph *u, program *p, const ln_v *inputs, ln_error *err) {
-    ln_graph *g = &p->graph;
-    ln_temp_plan plan;
-    LN_TRY(ln_graph_cast(g, LN_POLICY_EXACT, err));
-    ln_graph_prune(g);
-    ln_graph_fuse(g);
-    LN_TRY(ln_graph_check(g, "fuse", err));
-    LN_TRY(ln_graph_lower(g, u->ops->lower, u->dev, u->ops->lower, u->dev, &one_row, u->info.real_bytes,
-                          &p->lowering, err));
-    LN_TRY(ln_graph_plan(g, &p->lowering, &one_row, u->info.real_bytes, &plan, err));
-    LN_TRY(ln_program_make(g, &p->lowering, &plan, &g->arena, &p->program, err));
+    const ln_compile_options o = {.policy = LN_POLICY_EXACT,
+                                  .fuses = true,
+                                  .bounds = one_row,
+                                  .real_bytes = u->info.real_bytes,
+                                  .ops = u->ops,
+                                  .dev = u->dev};
+    LN_TRY(ln_compile(&p->graph, &o, &p->graph.arena, &p->program, err));
     for (size_t i = 0; i < u->n_bounds; i++)
         if (u->bounds[i].bound < p->program.n_values)
             p->program.values[u->bounds[i].bound].data = u->bounds[i].data;

@@ -168,6 +168,65 @@ static void prefixes_are_reused(void **state) {
     free(x), free(y);
 }
 
+/* The last page of each group has zeros beyond a sequence's tokens. */
+static void nothing_beyond(ln_eng *e, const ln_seq *s) {
+    const ln_state_pool *p = &e->run->kv;
+    const int64_t b = s->n / p->page_len, n = s->n % p->page_len;
+    float values[4 * 20 * 32];
+    for (int l = 0; n > 0 && l < MIXED_L; l++) {
+        const ln_state_group *g = &p->groups[p->group[l]];
+        const int32_t page = s->tables[p->group[l]][b * g->pages_per_block + p->page_in_block[l]];
+        assert_true(page >= 0);
+        OK(ln_run_read_page(e->run, l, page, NULL, values, err));
+        for (int64_t i = 0; i < g->n_kv_heads * p->page_len * g->head_dim; i++)
+            assert_true(i / g->head_dim % p->page_len < n || values[i] == 0);
+    }
+}
+
+/* Steps of which some rows are not accepted: the text goes on as if they had never been computed, and nothing
+ * of them is registered for reuse. Rejected rows end in the same block, in the next one, and behind a window.
+ */
+static void rejected_rows_leave_nothing(void **state) {
+    (void)state;
+    ln_run_options o = options_of(LN_DEVICE_CPU, 40, 32);
+    float *x = logits_of(&o), *y = malloc((size_t)(MIXED_ROWS * model.V) * sizeof *y);
+    static const int accepted[] = {1, 5, 0, 23, 2, 9, 33};
+    ln_eng *e;
+    OK(ln_eng_open_with(&e, model.m, &o, err));
+    ln_seq *s = test_prompt(e, ids, MIXED_ROWS, MIXED_ROWS + 40);
+    int32_t wrong[40];
+    for (size_t i = 0; i < LN_COUNT(accepted); i++) {
+        const int64_t at = s->n, n = accepted[i] + 7;
+        for (int64_t k = 0; k < n; k++)
+            wrong[k] = k < accepted[i] ? ids[at + k] : (int32_t)((at * 7 + k) % model.V);
+        const ln_batch_item item = {s, wrong, n, LN_LOGITS_ALL};
+        OK(ln_eng_run(e, &item, 1, err));
+        for (int64_t r = 0; r < accepted[i]; r++) OK(ln_run_logits(e->run, r, y + (at + r) * model.V, err));
+        FAILS(LN_EINTERNAL, "accepted", ln_eng_commit(e, &item, n + 1, err));
+        OK(ln_eng_commit(e, &item, accepted[i], err));
+        assert_int_equal(s->n, at + accepted[i]);
+        nothing_beyond(e, s);
+    }
+    run_rest(e, s, y);
+    assert_memory_equal(x, y, (size_t)(MIXED_ROWS * model.V) * sizeof *x);
+    ln_seq_close(e, &s);
+    int32_t other[MIXED_ROWS];
+    memcpy(other, ids, sizeof other);
+    for (int i = 6; i < MIXED_ROWS; i++)
+        other[i] = (int32_t)((1 * 7 + i - 1) % model.V); /* as was rejected */
+    s = test_prompt(e, other, MIXED_ROWS, MIXED_ROWS);
+    assert_true(s->n_cached <= 6);
+    ln_seq_close(e, &s);
+    s = test_prompt(e, ids, MIXED_ROWS, MIXED_ROWS);
+    assert_int_equal(s->n_cached, MIXED_ROWS - 1);
+    run_rest(e, s, y);
+    assert_memory_equal(x + (MIXED_ROWS - 1) * model.V, y + (MIXED_ROWS - 1) * model.V,
+                        (size_t)model.V * sizeof *x);
+    ln_seq_close(e, &s);
+    ln_eng_close(&e);
+    free(x), free(y);
+}
+
 /* The keys of each layer, with its own heads and width; a layer that reads another one's shows those. */
 typedef struct seen_keys {
     float *of[MIXED_L];
@@ -306,6 +365,7 @@ int main(int argc, char **argv) {
                                        cmocka_unit_test(logits_are_those_of_plain_loops),
                                        cmocka_unit_test(bits_are_those_of_the_reference),
                                        cmocka_unit_test(prefixes_are_reused),
+                                       cmocka_unit_test(rejected_rows_leave_nothing),
                                        cmocka_unit_test(keys_have_the_sizes_of_their_layers),
                                        cmocka_unit_test(scores_are_those_of_plain_loops),
                                        cmocka_unit_test(classes_are_those_of_plain_loops),
