@@ -23,6 +23,12 @@ files_of() {
     sse) echo src/serve/stream.c src/wire/delta.c ;;
     grammar) echo src/grammar/*.c ;;
     jinja) echo src/jinja/jinja_*.c ;;
+    adapter) echo src/io/adapter.c src/io/adapter_config.c src/io/name_pattern.c ;;
+    index) echo src/io/shards.c ;;
+    modules) echo src/io/embedding_files.c src/io/embedding_config.c src/io/embedding_modules.c ;;
+    samples) echo src/train/dataset.c src/train/sample_reader.c src/base/line_reader.c ;;
+    batch) echo src/batch/batch_input.c ;;
+    manifest) echo src/train/checkpoint.c ;;
     esac
 }
 

@@ -18,7 +18,12 @@ else()
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all)
   add_link_options(-fsanitize=address,undefined)
 endif()
-file(GLOB LN_FUZZED CONFIGURE_DEPENDS src/base/*.c src/unicode/*.c src/quant/*.c src/io/*.c src/checkpoint/*.c src/tokenizer/*.c src/jinja/*.c src/chat/*.c src/model/*.c src/model/families/*.c src/graph/*.c src/grammar/*.c src/api/api_form.c src/args/sized_struct.c src/wire/*.c src/batch/batch_input.c src/serve/http_*.c src/serve/stream.c src/serve/dialect.c src/serve/messages_*.c src/serve/responses_*.c)
+set(LN_FUZZED_FILES src/base/*.c src/unicode/*.c src/quant/*.c src/io/*.c src/checkpoint/*.c src/tokenizer/*.c src/jinja/*.c src/chat/*.c
+  src/model/*.c src/model/families/*.c src/graph/*.c src/grammar/*.c src/api/api_form.c src/args/sized_struct.c src/args/struct_defaults.c
+  src/wire/*.c src/batch/batch_input.c
+  src/train/adapter_file.c src/train/batches.c src/train/checkpoint.c src/train/dataset.c src/train/sample_reader.c
+  src/serve/http_*.c src/serve/stream.c src/serve/dialect.c src/serve/messages_*.c src/serve/responses_*.c)
+file(GLOB LN_FUZZED CONFIGURE_DEPENDS ${LN_FUZZED_FILES})
 add_library(fuzzed STATIC ${LN_FUZZED})
 target_include_directories(fuzzed PUBLIC include src)
 target_compile_options(fuzzed PRIVATE -fsanitize=fuzzer-no-link ${LN_WARN} -Wno-sign-conversion)

@@ -4,6 +4,8 @@
 
 #include "tokenizers.h"
 
+static void fuzz_open(void) { open_tokenizers(); }
+
 /* Whether `back` is the text with its invalid bytes replaced by U+FFFD. The comparison ignores U+FFFD, so
  * that it does not depend on how many of them the tokenizer writes. */
 static bool same_text(const char *text, size_t bytes, const ln_str *back) {

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs all fuzzers of a folder at once, each on its corpus, and prints their findings.
 # usage: fuzz/run.sh DIR SECONDS [CORPUS]     DIR has the binaries fuzz_*; CORPUS has their corpora (corpus/ next to this script)
+# With 0 seconds each runs the files of its corpus once and nothing else: what .ci/run checks.
 # Needs only a shell and the binaries. New inputs are written to DIR/found/NAME, inputs that crash, leak or time out to DIR/crashes/NAME.
 # Exit 1 when there are any of the latter.
 set -eu
@@ -9,6 +10,8 @@ seconds=${2:?seconds}
 corpus=$(cd "${3:-$(dirname "$0")/corpus}" && pwd)
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1:detect_stack_use_after_return=0}" UBSAN_OPTIONS=print_stacktrace=1
 running=
+how="-max_total_time=$seconds -max_len=8192"
+[ "$seconds" != 0 ] || how=-runs=0
 for f in "$dir"/fuzz_*; do
     name=$(basename "$f")
     case $name in *.*) continue ;; esac
@@ -20,8 +23,10 @@ for f in "$dir"/fuzz_*; do
     rm -f "$dir/$name.exit"
     (
         status=0
-        "$f" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=3000 -max_len=8192 -artifact_prefix="$dir/crashes/$name/" -print_final_stats=1 \
-            "$dir/found/$name" "$seeds" >"$dir/$name.log" 2>&1 || status=$?
+        set -- "$seeds"
+        [ "$seconds" = 0 ] || set -- "$dir/found/$name" "$seeds"
+        # shellcheck disable=SC2086 # two flags
+        "$f" $how -timeout=20 -rss_limit_mb=3000 -artifact_prefix="$dir/crashes/$name/" -print_final_stats=1 "$@" >"$dir/$name.log" 2>&1 || status=$?
         echo $status >"$dir/$name.exit"
     ) &
     running="$running $name"

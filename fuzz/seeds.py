@@ -72,6 +72,43 @@ def forms():
             yield form + b"\xff" + item
 
 
+def write_files(out):
+    """Writes the seeds of the targets that read files: adapters, indexes, modules, requests, samples, manifests."""
+    found = []
+    for folder, _, names in os.walk(os.path.join(ROOT, "tests", "golden")):
+        found += [json.dumps(json.loads(text(folder, n)), separators=(",", ":")).encode() for n in names if n == "adapter_config.json"]
+    peft = b'{"peft_type":"LORA","r":2,"lora_alpha":4,"target_modules":["q_proj","v_proj"]'
+    more = [b"}", b',"use_rslora":true}', b',"rank_pattern":{"q_proj":2,"layers.1":3},"alpha_pattern":{"^.*v_proj":8}}', b',"bias":"all"}', b',"lora_bias":true}',
+            b',"use_dora":true}', b',"layers_to_transform":[0,1],"layers_pattern":"layers"}', b',"modules_to_save":["lm_head"]}', b',"fan_in_fan_out":null}',
+            b',"lora_dropout":0.1,"init_lora_weights":"gaussian","exclude_modules":"k_proj"}', b',"target_parameters":["a"]}', b',"r":0}']
+    mlx = [b'{"fine_tune_type":"lora","num_layers":2,"lora_parameters":{"rank":2,"scale":20.0,"dropout":0,"keys":["self_attn.q_proj"]}}', b'{"lora_parameters":{"rank":2}}',
+           b'{"fine_tune_type":"dora"}', b'{"rank":2,"alpha":4,"target_keys":["q_proj"]}', b"{}", b"[]", b'{"fine_tune_type":"full","num_layers":-1}']
+    write(out, "adapter", [bytes([k]) + c for k in range(3) for c in found[:12] + [peft + m for m in more] + mlx] + [bytes([0]) + peft + b"}\xff\x08\0\0\0\0\0\0\0{}      "])
+    a, b, other = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "more.safetensors"
+    maps = [{"a": a, "b": a, "c": b}, {"a": a, "c": b}, {"a": a, "b": b}, {"b": other, "c": other}, {"a": "../" + a}, {"a": "sub/x.safetensors"}, {"a": "./" + a, "b": "no.safetensors"},
+            {"a": 5}, {"a": "C:\\x.safetensors"}, {"a": ""}, {}, [], {"d" * 1100: a}, {"a": a + "/"}, {"a": "/etc/passwd"}]
+    write(out, "index", [json.dumps({"metadata": {"total_size": 44}, "weight_map": m}) for m in maps] + ["{}", "[]", '{"weight_map":null}', '{"weight_map":{"a":"%s","a":"%s"}}' % (a, b)])
+    kinds = ["Transformer", "Pooling", "Dense", "Normalize", "LayerNorm", "Dropout", "CNN", 7]
+    entry = [{"idx": i, "name": str(i), "path": p, "type": k if k == 7 else "sentence_transformers.models." + k} for i, (k, p) in
+             enumerate(zip(kinds, ("", "1_Pooling", "2_Dense", "3_Normalize", "2_Dense", "4", "5", "6")))]
+    lists = [entry[:2], entry[:3], [entry[0], entry[1], entry[3]], [entry[0], entry[1], entry[2], entry[3]], entry[:1], entry, [dict(entry[0], path="../x"), entry[1]], [entry[1], entry[0]], [], {}]
+    pooling = [b'{"word_embedding_dimension":8,"pooling_mode_mean_tokens":true,"pooling_mode_cls_token":false}', b'{"word_embedding_dimension":8,"pooling_mode":"lasttoken","include_prompt":false}',
+               b'{"pooling_mode_max_tokens":true,"pooling_mode_mean_tokens":true}', b"", b"[]"]
+    model = [b'{"prompts":{"query":"q: ","document":null},"default_prompt_name":"query","similarity_fn_name":"cosine","truncate_dim":4}', b'{"prompts":{"a":5}}', b'{"default_prompt_name":"x"}', b""]
+    bert = [b'{"max_seq_length":32,"do_lower_case":true}', b'{"max_seq_length":-1}', b""]
+    dense = [b'{"in_features":8,"out_features":4,"bias":true,"activation_function":"torch.nn.modules.activation.Tanh"}', b'{"in_features":8,"out_features":4,"activation_function":"x"}', b""]
+    write(out, "modules", [b"\xff".join((json.dumps(l).encode(), pooling[i % 5], model[i % 4], bert[i % 3], dense[i % 3])) for l in lists for i in range(5)])
+    members = [line for line in c_strings(text("tests", "train", "test_dataset.c")) if line.startswith(b"{")]
+    write(out, "samples", [bytes([how]) + line for line in members for how in (3, 255)] + [bytes([k]) + b"\n".join(members[k::7]) for k in range(7)])
+    line = b'{"custom_id":"%d","method":"POST","url":"/v1/chat/completions","body":{"messages":[{"role":"user","content":"a"}]}}'
+    good = [line % i for i in range(6)]
+    write(out, "batch", [b"\n".join(good), b"\r\n".join(good) + b"\r\n", b"\n\n" + good[0] + b"\n\n", good[0] + b"\n" + good[0], b"\xef\xbb\xbf" + good[0], b"", b"\n", b"[]\n", good[0][:40],
+                         b'{"custom_id":"\\u0000"}', b'{"custom_id":1}', good[1] + b"\n{}\n", b'{"body":{},"url":"/v1/completions","method":"POST","custom_id":"x","more":[1,{"a":null}]}'])
+    changes = [b"{}", b'{"step":3}', b'{"step":4}', b'{"best_loss":"nan"}', b'{"best_loss":1.5}', b'{"updates":-1}', b'{"at":18446744073709551615}', b'{"settings":{"model":"digest","rank":3}}', b'{"settings":{}}',
+               b'{"settings":null}', b'{"files":{}}', b'{"files":{"../x":{"bytes":1,"sha256":""}}}', b'{"format":2}', b'{"format":"1"}', b'{"epoch":1e30}', b'{"worse":9223372036854775807}', b'{"time":5}', b"[]", b"{"]
+    write(out, "manifest", [bytes([whole]) + c for c in changes for whole in (0, 1)])
+
+
 def main(argv):
     out = argv[1]
     write(out, "grammar", sorted(set(forms())))
@@ -143,6 +180,7 @@ def main(argv):
     write(out, "http", [bytes([k]) + r for r in requests for k in (0, 2, 63)])
     events = [bytes([c, how, arg]) for how in range(32) for c, arg in ((0, 97), (1, 200), (2, 129))]
     write(out, "sse", [bytes([how, more]) + b"".join(events[k % 7::5])[:90] for k, how in enumerate(range(0, 256, 3)) for more in (0, 1, 2, 6, 10, 24)])
+    write_files(out)
     calls = [t for t in c_strings(text("tests", "chat", "test_tool_calls.c")) if b"{" in t or b"[TOOL" in t or b"<tool" in t]
     write(out, "calls", [bytes([form, step]) + t for t in calls for form, step in ((0, 0), (1, 2), (2, 6), (4, 0))])
     return 0

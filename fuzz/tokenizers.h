@@ -133,7 +133,7 @@ static void add_chars(ln_str *s, const char *model) {
                                        : "},\"merges\":[\"a b\",\"ab c\",\"\xe2\x96\x81 t\"]");
 }
 
-static void fuzz_open(void) {
+static void open_tokenizers(void) {
     for (size_t i = 0; i < LN_COUNT(kinds); i++) {
         ln_str s = {0};
         ln_error err = {0};

@@ -91,6 +91,10 @@ ln_status ln_json_load_limited(json_t **out, const char *name, const char *data,
 ln_status ln_json_load_file(json_t **out, const char *path, size_t limit, ln_error *err);
 /* The same from a file that the user names, which may be a pipe or a device (ln_read_input). */
 ln_status ln_json_load_input(json_t **out, const char *path, size_t limit, ln_error *err);
+/* Copies a value; the members of an object or array are shared, or copied too. The caller owns the result.
+ * NULL: out of memory; json_copy and json_deep_copy drop members then, and return what is left. */
+json_t *ln_json_copy(const json_t *value);
+json_t *ln_json_deep_copy(const json_t *value);
 /* Whether a value, which may be NULL, is this text. */
 bool ln_json_is_text(const json_t *value, const char *text);
 /* A value as text for messages: "nothing" for NULL, else compact JSON, shortened if it is long. Returns buf

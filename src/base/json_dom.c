@@ -115,6 +115,15 @@ ln_status ln_json_load(json_t **out, const char *name, const char *data, size_t 
     return ln_json_load_limited(out, name, data, bytes, &(ln_json_limits){0}, err);
 }
 
+/* Returns the copy, or frees it and returns NULL unless it is equal to the value. */
+static json_t *whole(json_t *copy, const json_t *value) {
+    if (copy && json_equal(copy, value)) return copy;
+    json_decref(copy);
+    return NULL;
+}
+json_t *ln_json_copy(const json_t *value) { return whole(json_copy((json_t *)(uintptr_t)value), value); }
+json_t *ln_json_deep_copy(const json_t *value) { return whole(json_deep_copy(value), value); }
+
 bool ln_json_is_text(const json_t *value, const char *text) {
     return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
 }

@@ -166,7 +166,7 @@ static ln_status add_eos(const ln_convert *c, json_t *config, ln_error *err) {
 static ln_status write_dense_config(const ln_convert *c, const char *to, ln_error *err) {
     static const char *const blocks[] = {"quantization", "quantization_config"};
     if (!c->weights.code.bits) return ln_convert_copy(c->from, to, "config.json", err);
-    json_t *config = json_deep_copy(c->config.root);
+    json_t *config = ln_json_deep_copy(c->config.root);
     if (!config) return LN_OOM(err, "a configuration");
     for (size_t i = 0; i < LN_COUNT(blocks); i++) {
         (void)json_object_del(config, blocks[i]);
@@ -178,7 +178,7 @@ static ln_status write_dense_config(const ln_convert *c, const char *to, ln_erro
 }
 
 static ln_status write_config(const ln_convert *c, const char *to, ln_error *err) {
-    json_t *config = json_deep_copy(c->config.root), *in_order = NULL;
+    json_t *config = ln_json_deep_copy(c->config.root), *in_order = NULL;
     ln_status st = LN_OK;
     bool ok = config != NULL;
     if (ok) {

@@ -86,7 +86,7 @@ static json_t *keep(schema_reader *r, json_t *v) {
 }
 
 json_t *schema_without(schema_reader *r, const json_t *s, const char *keyword) {
-    json_t *copy = keep(r, json_copy((json_t *)(uintptr_t)s));
+    json_t *copy = keep(r, ln_json_copy(s));
     if (copy) (void)json_object_del(copy, keyword);
     return copy;
 }
@@ -307,7 +307,7 @@ ln_status schema_join(schema_reader *r, json_t *a, json_t *b, const schema_place
     if (!json_is_object(a) || !json_is_object(b))
         return schema_refuse(r, at, NULL, "expected a schema (an object), found %s",
                              ln_json_text(json_is_object(a) ? b : a, found));
-    json_t *into = keep(r, json_copy(a));
+    json_t *into = keep(r, ln_json_copy(a));
     if (!into) return LN_OOM(r->err, "a schema");
     const joining j = {r, into, at};
     LN_TRY(check_apart(&j, a, b));

@@ -88,12 +88,14 @@ static ln_status check_unknown(const ln_adapter_config *c, ln_error *err) {
                                         "qalora_group_size",
                                         "runtime_config"};
     const char *key;
+    char shown[80];
     json_t *v;
     json_object_foreach(c->root, key, v) {
         size_t i = 0;
         while (i < LN_COUNT(known) && strcmp(key, known[i]) != 0) i++;
         if (i == LN_COUNT(known) && is_set(v))
-            return refuse(c, LN_EUNSUPPORTED, key, v, "linnet does not know this option of PEFT", err);
+            return refuse(c, LN_EUNSUPPORTED, ln_excerpt(shown, key, strlen(key)), v,
+                          "linnet does not know this option of PEFT", err);
     }
     return LN_OK;
 }

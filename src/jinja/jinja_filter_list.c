@@ -288,7 +288,7 @@ FILTER(slice) {
     if (!rows) return jj_nomem(r);
     for (size_t i = 0; i < (size_t)slices; i++) {
         size_t here = per + (i < more);
-        LN_TRY(filled(r, v + at, here, here + (fills(a[1]) && i >= more), a[1], &rows[i]));
+        LN_TRY(filled(r, here ? v + at : NULL, here, here + (fills(a[1]) && i >= more), a[1], &rows[i]));
         at += here;
     }
     return jj_seq_new(r, JJ_LAZY, rows, (size_t)slices, out);

@@ -256,13 +256,8 @@ ln_status ln_rope_object(const ln_config *c, const json_t *in, const char *field
     if (!value || json_is_null(value)) return LN_OK;
     if (!json_is_object(value)) return ln_config_fail(c, value, field, "an object", err);
     if (json_object_size(value) == 0) return LN_OK;
-    /* json_copy takes no const pointer; it does not change the value */
-    *out = json_copy((json_t *)(uintptr_t)value);
-    if (*out && json_object_size(*out) == json_object_size(value))
-        return LN_OK; /* json_copy drops members when memory runs out */
-    json_decref(*out);
-    *out = NULL;
-    return LN_OOM(err, "rope parameters");
+    *out = ln_json_copy(value);
+    return *out ? LN_OK : LN_OOM(err, "rope parameters");
 }
 
 /* Adds the table of one object (flat, or of one layer kind), completed with rope_theta and

@@ -119,7 +119,7 @@ static bool add_steps(json_t *list, const json_t *section, const char *key, bool
         json_array_foreach(steps, i, step) ok = ok && add_steps(list, step, key, decodes);
         return ok;
     }
-    json_t *copy = json_deep_copy(section);
+    json_t *copy = ln_json_deep_copy(section);
     if (!copy) return false;
     const bool bytes = ln_json_is_text(json_object_get(copy, "type"), "ByteLevel");
     (void)json_object_del(copy, "trim_offsets");

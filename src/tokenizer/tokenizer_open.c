@@ -258,6 +258,7 @@ bool ln_tok_is_special(const ln_tok *tok, int32_t id) {
 
 const char *tok_shown(const ln_tok *tok, int32_t id, size_t *bytes, bool *skip) {
     const char *text = ln_tok_content(tok, id, bytes);
+    *skip = false;
     if (!text) return NULL;
     *skip = (tok->flags[id] & TOK_FLAG_SKIP) != 0;
     if (!(tok->flags[id] & TOK_FLAG_SHOWN)) return text;

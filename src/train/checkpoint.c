@@ -98,7 +98,7 @@ static int add_text(const char *text, size_t bytes, void *user) {
 /* The SHA-256 of a manifest without its member sha256. */
 static ln_status manifest_hash(const json_t *manifest, char hex[LN_SHA256_HEX], ln_error *err) {
     ln_sha256 h;
-    json_t *bare = json_copy((json_t *)(uintptr_t)manifest);
+    json_t *bare = ln_json_copy(manifest);
     if (!bare) return LN_OOM(err, "a manifest");
     (void)json_object_del(bare, "sha256");
     ln_sha256_open(&h);
@@ -412,14 +412,15 @@ ln_status train_settings_check(const train_found *f, const json_t *now, ln_error
     json_object_foreach((json_t *)(uintptr_t)now, key, v) {
         const json_t *old = json_object_get(then, key);
         if (json_equal((json_t *)(uintptr_t)old, v)) continue;
-        ln_str_addf(&s, "%s%s: ", s.len ? "; " : "", key);
+        ln_str_addf(&s, "%s%s: ", s.len ? "; " : "", ln_excerpt(shown, key, strlen(key)));
         inputs = inputs || is_input(key);
         if (is_input(key)) ln_str_adds(&s, old ? "changed" : "not in the checkpoint of an older version");
         else ln_str_addf(&s, "%s then, %s now", ln_json_text(old, was), ln_json_text(v, is));
     }
     json_object_foreach(then, key, v) {
         if (!json_object_get(now, key))
-            ln_str_addf(&s, "%s%s: %s then, nothing now", s.len ? "; " : "", key, ln_json_text(v, was));
+            ln_str_addf(&s, "%s%s: %s then, nothing now", s.len ? "; " : "", ln_excerpt(is, key, strlen(key)),
+                        ln_json_text(v, was));
     }
     if (s.failed) {
         ln_str_free(&s);
