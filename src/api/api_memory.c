@@ -45,6 +45,17 @@ ln_status ln_seq_save(ln_engine *engine, const int32_t *ids, size_t n_ids, const
     return done(engine, st);
 }
 
+ln_status ln_seq_save_new(ln_engine *engine, const int32_t *ids, size_t n_ids, const char *path,
+                          size_t *n_saved, ln_error *err) {
+    ln_eng *e;
+    size_t n = 0;
+    ARG(ids && n_ids > 0 && path, "ids and path must not be NULL, n_ids not 0");
+    LN_TRY(ln_api_engine(engine, &e, err));
+    const ln_status st = ln_eng_seq_save_new(e, ids, n_ids, path, &n, err);
+    if (n_saved) *n_saved = n;
+    return done(engine, st);
+}
+
 ln_status ln_seq_load(ln_engine *engine, const char *path, size_t *n_loaded, ln_error *err) {
     ln_eng *e;
     size_t n = 0;

@@ -1,6 +1,7 @@
 /* The table of handles: 16,384 slots under one lock. A handle is (generation << 20 | index << 4 | kind) as a
- * pointer value. Free slots are in a list; those that were never used follow the last used one, so that their
- * memory is never touched.
+ * pointer value. Free slots are in a list; those that were never used follow the last used one. Slots are
+ * mapped a part at a time when they are first used, and never unmapped: as a static array they would take so
+ * much of a process's data that the kernel kills it under a small `ulimit -d` before it can report anything.
  *
  * A slot whose handle was closed while calls use it keeps its object, and is not reused, until the last
  * reference is released. A model's tokenizer has no slot of its own: its handle is the model's with the kind
@@ -10,8 +11,9 @@
 #include "../base/stop_count.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 
-enum { SLOTS = 16384, KIND_BITS = 4, INDEX_BITS = 16, KINDS = (1 << KIND_BITS) - 1 };
+enum { SLOTS = 16384, PART = 256, KIND_BITS = 4, INDEX_BITS = 16, KINDS = (1 << KIND_BITS) - 1 };
 
 typedef struct slot {
     ln_handle_object o; /* o.object NULL: the slot is free */
@@ -24,7 +26,7 @@ typedef struct slot {
     atomic_bool closed; /* the handle was closed: its stop request stays */
 } slot;
 
-static slot slots[SLOTS];
+static _Atomic(slot *) parts[SLOTS / PART];
 static int first_free; /* index + 1 of the first free slot that was used before; 0: none */
 static int n_used;     /* slots that were ever used */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -41,14 +43,19 @@ static const char *const kinds[] = {
     "",      "model",   "engine", "tokenizer", "template", "request", "model of a backend",
     "graph", "adapter", "trainer"};
 
-static slot *at(const void *handle) { return &slots[((uintptr_t)handle >> KIND_BITS) % SLOTS]; }
+static int index_of(const void *handle) { return (int)(((uintptr_t)handle >> KIND_BITS) % SLOTS); }
+/* Returns the slot of a handle; NULL if no handle can be of it yet. Async-signal-safe. */
+static slot *at(const void *handle) {
+    slot *part = atomic_load(&parts[index_of(handle) / PART]);
+    return part ? &part[index_of(handle) % PART] : NULL;
+}
 static uintptr_t kind_of(const void *handle) { return (uintptr_t)handle & KINDS; }
 static uintptr_t generation_of(const void *handle) { return (uintptr_t)handle >> (KIND_BITS + INDEX_BITS); }
 
 /* The slot of an open handle of this kind; NULL for any other value. Call it under the lock. */
 static slot *find(ln_handle_kind kind, const void *handle) {
     slot *s = at(handle);
-    return kind_of(handle) == (uintptr_t)kind && s->o.object && s->open && s->kind == kind &&
+    return s && kind_of(handle) == (uintptr_t)kind && s->o.object && s->open && s->kind == kind &&
                    s->generation == generation_of(handle)
                ? s
                : NULL;
@@ -65,12 +72,25 @@ static slot *find_tokenizer(const void *handle) {
                : NULL;
 }
 
+/* Returns slot i, whose part is mapped when its first slot is used; NULL: the system gave no memory. */
+static slot *slot_at(int i) {
+    slot *part = atomic_load(&parts[i / PART]);
+    if (!part) {
+        void *p = mmap(NULL, PART * sizeof *part, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (p == MAP_FAILED) return NULL;
+        part = p;
+        atomic_store(&parts[i / PART], part);
+    }
+    return &part[i % PART];
+}
+
 ln_status ln_handle_new(ln_handle_kind kind, const ln_handle_object *o, void **handle, ln_error *err) {
     pthread_mutex_lock(&lock);
-    const int i = first_free ? first_free - 1 : n_used < SLOTS ? n_used++ : -1;
-    if (i >= 0) {
-        slot *s = &slots[i];
+    const int i = first_free ? first_free - 1 : n_used < SLOTS ? n_used : -1;
+    slot *s = i >= 0 ? slot_at(i) : NULL;
+    if (s) {
         if (first_free) first_free = s->next_free;
+        else n_used++;
         s->o = *o;
         s->kind = kind;
         s->open = true;
@@ -80,7 +100,9 @@ ln_status ln_handle_new(ln_handle_kind kind, const ln_handle_object *o, void **h
                                       (uint64_t)kind);
     }
     pthread_mutex_unlock(&lock);
-    return i >= 0 ? LN_OK : ln_fail(err, LN_EMEMORY, "%d handles are open, no more fit; close some", SLOTS);
+    if (s) return LN_OK;
+    return i < 0 ? ln_fail(err, LN_EMEMORY, "%d handles are open, no more fit; close some", SLOTS)
+                 : LN_OOM(err, "the table of handles");
 }
 
 ln_status ln_handle_use(ln_handle_kind kind, const void *handle, void **object, ln_error *err) {
@@ -103,6 +125,7 @@ static void leave(const void *handle, ln_handle_kind closing) {
         pthread_mutex_lock(&lock);
         slot *s = closing ? find(closing, handle) : at(handle);
         ln_handle_object gone = {0};
+        const int i = index_of(handle);
         if (s && closing) {
             atomic_store(&s->closed, true);
             ln_handle_stop(handle, true);
@@ -114,7 +137,7 @@ static void leave(const void *handle, ln_handle_kind closing) {
             gone = s->o;
             s->o.object = NULL;
             s->next_free = first_free;
-            first_free = (int)(s - slots) + 1;
+            first_free = i + 1;
         }
         pthread_mutex_unlock(&lock);
         if (gone.object) gone.free(gone.object);
@@ -139,7 +162,7 @@ void ln_handle_stop(const void *handle, bool stop) {
     if (kind_of(handle) != LN_HANDLE_ENGINE && kind_of(handle) != LN_HANDLE_REQUEST &&
         kind_of(handle) != LN_HANDLE_BACKEND)
         return;
-    if (generation_of(handle) != atomic_load(&s->generation)) return;
+    if (!s || generation_of(handle) != atomic_load(&s->generation)) return;
     if (!stop) atomic_compare_exchange_strong(&s->stop, &now, 0);
     if (!stop && !atomic_load(&s->closed)) return;
     now = atomic_load(&s->stop);

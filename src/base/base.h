@@ -103,6 +103,11 @@ void ln_str_double(ln_str *s, double v);
 const char *ln_excerpt(char buf[80], const char *data, size_t bytes);
 /* The same for a path, with at most 508 bytes. */
 #define LN_PATH_TEXT 512
+/* Returns advice that follows such a text, beginning with "; "; "" if there is none. */
+const char *ln_errno_hint(int number);
+/* Makes a message in a buffer of `cap` bytes (8 to 1500) one printable line: line breaks become blanks, and
+ * everything that ln_excerpt would escape is escaped. */
+void ln_printable(char *text, size_t cap);
 /* Writes the system's text for an errno value to buf, and returns it. */
 enum { LN_ERRNO_TEXT = 128 };
 const char *ln_errno_text(char buf[LN_ERRNO_TEXT], int number);

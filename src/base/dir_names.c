@@ -15,8 +15,8 @@ static int by_bytes(const void *a, const void *b) { return strcmp(*(char *const 
 
 static ln_status cannot_list(const char *dir, int number, ln_error *err) {
     char text[LN_PATH_TEXT], why[LN_ERRNO_TEXT];
-    return ln_fail(err, LN_EIO, "%s: cannot be listed: %s", ln_path_text(text, dir),
-                   ln_errno_text(why, number));
+    return ln_fail(err, LN_EIO, "%s: cannot be listed: %s%s", ln_path_text(text, dir),
+                   ln_errno_text(why, number), ln_errno_hint(number));
 }
 
 static ln_status add_name(ln_names *out, const char *name, ln_error *err) {

@@ -28,10 +28,8 @@
 static ln_status fail_errno(ln_error *err, const char *path, const char *doing, int number) {
     char shown[LN_PATH_TEXT], why[LN_ERRNO_TEXT];
     ln_status code = number == ENOMEM ? LN_EMEMORY : LN_EIO;
-    const char *hint =
-        number == EACCES ? "; check its permissions and those of the directories above it" : "";
     return ln_fail(err, code, "%s: cannot %s: %s%s", ln_path_text(shown, path), doing,
-                   ln_errno_text(why, number), hint);
+                   ln_errno_text(why, number), ln_errno_hint(number));
 }
 
 static int open_again(const char *path, int flags, mode_t mode) {
@@ -366,6 +364,17 @@ static ln_status out_target(ln_out *o, const char *path, bool force, ln_error *e
 }
 
 ln_status ln_out_open(ln_out *o, const char *path, bool force, ln_error *err) {
+    return ln_out_open_as(o, path, force, 0666, err);
+}
+
+ln_status ln_out_try(const char *path, bool force, ln_error *err) {
+    ln_out o;
+    LN_TRY(ln_out_open(&o, path, force, err));
+    ln_out_abort(&o);
+    return LN_OK;
+}
+
+ln_status ln_out_open_as(ln_out *o, const char *path, bool force, unsigned mode, ln_error *err) {
     static _Atomic unsigned serial;
     *o = (ln_out){.fd = -1};
     ln_status st = out_target(o, path, force, err);
@@ -379,7 +388,7 @@ ln_status ln_out_open(ln_out *o, const char *path, bool force, ln_error *err) {
     }
     for (int tries = 0; tries < 100 && o->fd < 0; tries++) {
         (void)snprintf(o->tmp, n, "%s.%ld-%u.tmp", o->path, (long)getpid(), atomic_fetch_add(&serial, 1));
-        o->fd = open_again(o->tmp, O_WRONLY | O_CREAT | O_EXCL, 0666);
+        o->fd = open_again(o->tmp, O_WRONLY | O_CREAT | O_EXCL, (mode_t)mode);
         if (o->fd < 0 && errno != EEXIST) break;
     }
     if (o->fd < 0) {

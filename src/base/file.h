@@ -86,6 +86,11 @@ typedef struct ln_out {
     bool force;
 } ln_out;
 ln_status ln_out_open(ln_out *o, const char *path, bool force, ln_error *err);
+/* The same for a file with these permissions: 0600 for what other users may not read. */
+ln_status ln_out_open_as(ln_out *o, const char *path, bool force, unsigned mode, ln_error *err);
+/* Opens the file as ln_out_open does, and removes the temporary file again: whether the file may be written
+ * is known before the work whose result it gets. */
+ln_status ln_out_try(const char *path, bool force, ln_error *err);
 ln_status ln_out_write(ln_out *o, const void *data, size_t bytes, ln_error *err);
 /* Writes at offset `at`, which must be beyond everything that ln_out_write wrote. Threads may call it
  * concurrently for disjoint ranges. */

@@ -45,10 +45,7 @@ void ln_log(ln_level level, const char *fmt, ...) {
     int n = ln_vsnprintf(line, sizeof line, fmt, args);
     va_end(args);
     if (n < 0) return;
-    size_t len = ln_utf8_valid(line, strnlen(line, sizeof line - 1));
-    line[len] = '\0';
-    for (size_t i = 0; i < len; i++)
-        if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f) line[i] = ' ';
+    ln_printable(line, sizeof line);
     take();
     inside = true;
     if (sink) sink(sink_user, level, line);

@@ -378,7 +378,7 @@ ln_status ln_pool_reserve(ln_pool *p, int n, ln_error *err) {
             st = ln_fail(err, LN_EMEMORY,
                          "threads: expected %d, the system gave %d (%s); lower ln_options.n_threads, or "
                          "raise the limits "
-                         "of this process (ulimit -u, ulimit -v)",
+                         "of this process (ulimit -u, -v, -d)",
                          n, have, strerror(bad));
     }
     pthread_mutex_unlock(&p->growing);

@@ -55,7 +55,10 @@ static ln_status write_state(const batch_output *o, const batch_binding *to, ln_
     ln_str_adds(&s, "}\n");
     ln_status st = s.failed || tmp.failed ? LN_OOM(err, "the state of a file of answers")
                                           : write_file(tmp.data, &s, err);
-    if (st == LN_OK && rename(tmp.data, o->state) != 0) st = fail_errno(err, o->state, "create");
+    if (st == LN_OK && rename(tmp.data, o->state) != 0) {
+        st = fail_errno(err, o->state, "create");
+        (void)unlink(tmp.data);
+    }
     ln_str_free(&s);
     ln_str_free(&tmp);
     return st;

@@ -13,6 +13,7 @@
 #include "../base/json.h"
 #include "../jinja/jinja.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { PATH_MOST = 4096 };
@@ -101,12 +102,13 @@ static ln_status read_tokens(template_source *s, const json_t *config, ln_error 
 
 /* Reads the template of that name in a list of named templates; of several, the last one, as in transformers.
  */
-static ln_status look_in_list(template_text *t, const json_t *list, const char *name, ln_error *err) {
+static ln_status look_in_list(template_text *t, const char *where, const json_t *list, const char *name,
+                              ln_error *err) {
     for (size_t i = json_array_size(list); i-- > 0;) {
         const json_t *e = json_array_get(list, i), *n = json_object_get(e, "name"),
                      *text = json_object_get(e, "template");
         if (json_is_string(n) && json_is_string(text) && strcmp(json_string_value(n), name) == 0)
-            return set_text(t, member, json_string_value(text), json_string_length(text), err);
+            return set_text(t, where, json_string_value(text), json_string_length(text), err);
     }
     return LN_OK;
 }
@@ -118,25 +120,27 @@ static ln_status no_default(const char *where, const char *found, ln_error *err)
                    where, *found ? ", such as " : "", found);
 }
 
-static ln_status use_member(template_source *s, const json_t *v, const char *choice, ln_error *err) {
+/* Takes the template of a member "chat_template"; `where`: file and member, for messages. */
+static ln_status use_member(template_source *s, const char *where, const json_t *v, const char *choice,
+                            ln_error *err) {
     bool usual = !choice || strcmp(choice, "default") == 0;
     if (json_is_string(v))
-        return usual ? set_text(&s->plain, member, json_string_value(v), json_string_length(v), err) : LN_OK;
+        return usual ? set_text(&s->plain, where, json_string_value(v), json_string_length(v), err) : LN_OK;
     if (!json_is_array(v))
-        return ln_fail(err, LN_EINVALID,
-                       "chat_template: expected a text or a list of named ones, found neither");
-    LN_TRY(look_in_list(&s->plain, v, choice ? choice : "default", err));
+        return ln_fail(err, LN_EINVALID, "%s: expected a text or a list of named ones, found neither", where);
+    LN_TRY(look_in_list(&s->plain, where, v, choice ? choice : "default", err));
     if (choice) return LN_OK;
-    LN_TRY(look_in_list(&s->tools, v, "tool_use", err));
-    return s->plain.text || s->tools.text ? LN_OK : no_default(member, "", err);
+    LN_TRY(look_in_list(&s->tools, where, v, "tool_use", err));
+    return s->plain.text || s->tools.text ? LN_OK : no_default(where, "", err);
 }
 
 /* Reads the special tokens (`tokens`) of DIR/NAME.json and, while no template was found, its template. */
 static ln_status from_json(template_source *s, const char *dir, const char *name, const char *choice,
                            bool tokens, ln_error *err) {
-    char path[PATH_MOST];
+    char path[PATH_MOST], where[80];
     json_t *root = NULL;
     bool there;
+    (void)snprintf(where, sizeof where, "%s.json: %s", name, member);
     LN_TRY(path_of(path, dir, "", name, ".json", err));
     LN_TRY(ln_look(path, &there, err));
     if (!there) return LN_OK;
@@ -145,7 +149,7 @@ static ln_status from_json(template_source *s, const char *dir, const char *name
     ln_status st = tokens ? read_tokens(s, root, err) : LN_OK;
     if (st == LN_OK && !s->plain.text && !s->tools.text && v && !json_is_null(v) &&
         !(json_is_string(v) && json_string_length(v) == 0))
-        st = use_member(s, v, choice, err);
+        st = use_member(s, where, v, choice, err);
     json_decref(root);
     return st;
 }

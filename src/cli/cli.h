@@ -89,6 +89,9 @@ const char *verb_nearest(const char *name);
 const char *verb_advice(const char *word);
 /* The nearest of n names, at most two edits away from `typed`, or NULL. */
 const char *name_nearest(const char *typed, const char *const *known, size_t n);
+/* Writes the existing path that differs from `typed` in one mistyped component to out, or the name of the
+ * bundled model; false when there is none. */
+bool path_nearest(char *out, size_t cap, const char *typed);
 /* Append the page of a verb, or the overview for VERB_COUNT, generated from the tables: as help text or as
  * a man page. */
 void help_page(ln_str *s, verb v);
@@ -233,6 +236,8 @@ void session_close(session *s);
 /* Writes to stdout immediately. A closed pipe is not an error: later writes do nothing and out_closed() is
  * true. LN_EIO: any other failure. */
 ln_status out_write(const char *data, size_t bytes, ln_error *err);
+/* Ends the line of a text on stdout before a message about it follows on stderr. */
+void out_end_line(void);
 ln_status out_str(ln_str *s, ln_error *err); /* writes and frees s; LN_EMEMORY when s->failed */
 /* Writes generated text: like out_write, but on a terminal control characters are replaced by U+FFFD. */
 ln_status out_text(const char *text, size_t bytes, ln_error *err);
@@ -312,6 +317,9 @@ const char *miss_text(const ln_metrics *m); /* cache_miss_reason; "" where there
 void stats_print(const ln_metrics *m);
 /* A human-readable size such as "1.23 GB". Returns buf. */
 const char *bytes_text(char buf[32], uint64_t bytes);
+
+/* Checks that the files which the flags name can be written: before the work whose results they get. */
+ln_status outputs_try(const args *a, ln_error *err);
 
 /* Writes the header of a safetensors file of n f32 tensors, whose data must follow in the same order. */
 typedef struct tensor_head {

@@ -134,6 +134,11 @@ static ln_status text_as_model(const args *a, ln_status st, ln_error *err) {
  * helpful answer is how the argument was interpreted. Where both the prompt and the model are missing, the
  * model is reported first. */
 static ln_status explain_model(const args *a, ln_status st, ln_error *err) {
+    char near[LN_PATH_TEXT], shown[LN_PATH_TEXT];
+    if (a->model && st == LN_EIO && strstr(err->message, "no such directory") &&
+        path_nearest(near, sizeof near, a->model))
+        return ln_fail(err, st, "%s: no such directory; the nearest is %s", ln_path_text(shown, a->model),
+                       ln_path_text((char[LN_PATH_TEXT]){0}, near));
     if (!a->model || input_given(a) || !(takes_prompt(a->verb) || a->verb == VERB_CHAT) ||
         (st != LN_EUSAGE && st != LN_EIO))
         return st;
@@ -178,7 +183,8 @@ static ln_status dispatch(int argc, char **argv, const char **page, ln_error *er
     } else if (st == LN_OK) {
         if (has(&a, F_VERBOSE)) log_more();
         if (has(&a, F_MEMORY)) (void)ln_memory_set_limit((uint64_t)a.flag[F_MEMORY].i); /* of texts too */
-        st = commands[v](&a, err);
+        st = outputs_try(&a, err);
+        if (st == LN_OK) st = commands[v](&a, err);
         st = explain_model(&a, st, err);
     }
     args_free(&a);
@@ -211,6 +217,7 @@ int main(int argc, char **argv) {
     if (signals_seen() && (st == LN_OK || st == LN_ECANCELLED)) return 128 + signals_seen();
     if (out_closed() && (st == LN_OK || st == LN_ECANCELLED)) return 0; /* the reader closed the pipe */
     if (st == LN_OK) return 0;
+    out_end_line();
     if (st == LN_EUSAGE) note("%s (see linnet help%s%s)", err.message, page ? " " : "", page ? page : "");
     else note("%s", err.message);
     return (int)st;

@@ -2,6 +2,8 @@
  *
  * A suggestion is at most two edits away from the typed name, and fewer for short words, because two edits
  * turn any short word into any other. */
+#include "../base/dir_names.h"
+#include "../base/file.h"
 #include "flags.h"
 
 #include <stdio.h>
@@ -63,6 +65,38 @@ const char *verb_nearest(const char *name) {
     const char *names[VERB_COUNT];
     for (int v = 0; v < VERB_COUNT; v++) names[v] = verb_rows[v].name;
     return name_nearest(name, names, VERB_COUNT);
+}
+
+/* ---- the nearest path ---- */
+
+/* The beginning of a path whose last component is the first that does not exist; its length. */
+static size_t first_absent(const char *path) {
+    char head[4096];
+    for (size_t n = strspn(path, "/"); path[n]; n += strspn(path + n, "/")) {
+        n += strcspn(path + n, "/");
+        if (snprintf(head, sizeof head, "%.*s", (int)n, path) >= (int)sizeof head) return 0;
+        if (!ln_exists(head)) return n;
+    }
+    return 0;
+}
+
+bool path_nearest(char *out, size_t cap, const char *typed) {
+    const size_t n = first_absent(typed);
+    size_t from = n;
+    char folder[4096], word[MOST_LETTERS + 1];
+    ln_names names;
+    while (from > 0 && typed[from - 1] != '/') from--;
+    if (n == 0 || n - from >= sizeof word || from >= sizeof folder) return false;
+    (void)snprintf(folder, sizeof folder, "%.*s", (int)from, typed);
+    (void)snprintf(word, sizeof word, "%.*s", (int)(n - from), typed + from);
+    if (ln_names_read(&names, from ? folder : ".", NULL) != LN_OK) return false;
+    search s = search_for(word);
+    for (size_t i = 0; i < names.n; i++) (void)nearer(&s, names.items[i]);
+    if (from == 0 && !typed[n] && strcmp(word, "tiny") != 0) (void)nearer(&s, "tiny");
+    const bool found = s.best && snprintf(out, cap, "%s%s%s", folder, s.best, typed + n) < (int)cap &&
+                       (strcmp(out, "tiny") == 0 || ln_exists(out));
+    ln_names_free(&names);
+    return found;
 }
 
 /* ---- other tools' names ---- */

@@ -8,15 +8,22 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static bool closed;
+static bool within_line; /* text was written to stdout that does not end a line */
 
 bool out_closed(void) { return closed; }
 
 bool out_is_tty(void) { return isatty(STDOUT_FILENO); }
 
+void out_end_line(void) {
+    if (within_line) (void)out_write("\n", 1, NULL);
+}
+
 ln_status out_write(const char *data, size_t bytes, ln_error *err) {
+    if (bytes > 0) within_line = data[bytes - 1] != '\n';
     while (bytes > 0 && !closed) {
         ssize_t n = write(STDOUT_FILENO, data, bytes);
         if (n < 0 && errno == EINTR) continue;
@@ -59,11 +66,13 @@ ln_status out_text(const char *text, size_t bytes, ln_error *err) {
     if (!out_is_tty()) return out_write(text, bytes, err);
     ln_str s = {0};
     text_clean(&s, text, bytes);
-    return out_str(&s, err);
+    ln_status st = s.failed ? LN_OOM(err, "the result") : out_write(s.data ? s.data : "", s.len, err);
+    ln_str_free(&s);
+    return st;
 }
 
 ln_status out_str(ln_str *s, ln_error *err) {
-    ln_status st = s->failed ? LN_OOM(err, "the result") : out_write(s->data ? s->data : "", s->len, err);
+    ln_status st = s->failed ? LN_OOM(err, "the result") : out_text(s->data ? s->data : "", s->len, err);
     ln_str_free(s);
     return st;
 }
@@ -80,6 +89,7 @@ void note(const char *fmt, ...) {
     int n = ln_vsnprintf(line + PREFIX, sizeof line - PREFIX - 1, fmt, list);
     va_end(list);
     if (n < 0) return;
+    ln_printable(line, sizeof line - 1);
     ln_str_adds(&s, prefix);
     advice_add(&s, line + PREFIX);
     ln_str_adds(&s, "\n");
@@ -121,6 +131,7 @@ const char *bytes_text(char buf[32], uint64_t bytes) { return ln_bytes_text(buf,
 
 void stats_print(const ln_metrics *m) {
     char now[32], peak[32];
+    out_end_line();
     note("load %.3f s", m->load_seconds);
     note("prompt %lld tokens (%lld cached%s%s) in %.3f s, %.1f tok/s", (long long)m->prompt_tokens,
          (long long)m->cached_tokens, miss_text(m)[0] ? ": " : "", miss_text(m), m->prefill_seconds,
@@ -129,6 +140,31 @@ void stats_print(const ln_metrics *m) {
         note("generated %lld tokens in %.3f s, %.1f tok/s, the first after %.3f s",
              (long long)m->generated_tokens, m->decode_seconds, m->decode_tok_s, m->first_token_seconds);
     note("memory %s, at most %s", bytes_text(now, m->active_bytes), bytes_text(peak, m->peak_bytes));
+}
+
+/* ---- files ---- */
+
+/* The answers of batch continue a file that an earlier run has begun, whose state is in a file next to it. */
+static ln_status try_answers(const char *path, bool force, ln_error *err) {
+    char state[4096], shown[LN_PATH_TEXT];
+    struct stat st;
+    bool begun = false;
+    if (snprintf(state, sizeof state, "%s.state", path) < (int)sizeof state)
+        LN_TRY(ln_look(state, &begun, err));
+    if (begun || force || stat(path, &st) != 0 || st.st_size == 0) return ln_out_try(path, true, err);
+    return ln_fail(err, LN_EIO,
+                   "%s: exists already and is no unfinished file of answers (there is no %s.state); "
+                   "ln_batch_options.force replaces it",
+                   ln_path_text(shown, path), ln_path_text((char[LN_PATH_TEXT]){0}, path));
+}
+
+ln_status outputs_try(const args *a, ln_error *err) {
+    const bool force = has(a, F_FORCE), writes = a->verb != VERB_PLAN;
+    if (writes && has(a, F_LOGITS)) LN_TRY(ln_out_try(a->flag[F_LOGITS].text, force, err));
+    if (writes && has(a, F_SAVE_KV)) LN_TRY(ln_out_try(a->flag[F_SAVE_KV].text, force, err));
+    if (a->verb == VERB_BATCH) LN_TRY(try_answers(a->flag[F_OUTPUT].text, force, err));
+    if (a->verb == VERB_ATTENTION) LN_TRY(ln_out_try(a->flag[F_OUTPUT].text, force, err));
+    return LN_OK;
 }
 
 /* ---- safetensors ---- */

@@ -38,9 +38,12 @@ static ln_status say(speech *s, const char *before, const char *text, size_t byt
     }
     text_clean(&clean, text, bytes);
     wrap_add(&s->wrap, &out, clean.data, clean.len);
-    out.failed = out.failed || clean.failed;
+    /* what wraps lines moves the cursor, so that it is written as it is */
+    ln_status st = out.failed || clean.failed ? LN_OOM(err, "generated text")
+                                              : out_write(out.data ? out.data : "", out.len, err);
     ln_str_free(&clean);
-    LN_TRY(out_str(&out, err));
+    ln_str_free(&out);
+    LN_TRY(st);
     return out_write(after, strlen(after), err);
 }
 
@@ -91,6 +94,7 @@ void note_cut(const ln_result *r, int64_t most) {
     char what[120];
     bool by_n = m->generated_tokens >= most;
     if (r->finish != LN_FINISH_LENGTH || m->generated_tokens == 0) return; /* 0 tokens: -n 0 */
+    out_end_line();
     if (by_n) (void)snprintf(what, sizeof what, "cut at %lld tokens (-n)", (long long)m->generated_tokens);
     else
         (void)snprintf(what, sizeof what, "cut at %lld tokens: the context of %lld positions is full (--ctx)",

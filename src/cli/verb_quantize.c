@@ -129,6 +129,19 @@ static ln_status print_fused(const args *a, quantizing *q, const ln_fuse_options
     return out_str(&s, err);
 }
 
+/* Warns if rounding changes the logits by more than half of what the adapter does: then less of the adapter
+ * is in the result than of the noise. */
+static void warn_of_fused(const ln_fuse_options *o, const ln_fuse_report *r) {
+    if (!r->n_rows || !(r->difference > r->change / 2)) return;
+    note("warning: rounding changes the logits by up to %.2g, and the adapter by up to %.2g: the result does "
+         "not "
+         "have what was trained; %s",
+         r->difference, r->change,
+         o->bits
+             ? "leave out --bits, or give more of them, or apply the adapter when the model runs"
+             : "fuse it into the model before it was quantised, or apply the adapter when the model runs");
+}
+
 ln_status cmd_fuse(const args *a, ln_error *err) {
     quantizing q = {.json = has(a, F_JSON)};
     ln_fuse_options o = ln_fuse_options_default();
@@ -142,6 +155,7 @@ ln_status cmd_fuse(const args *a, ln_error *err) {
     ln_status st = ln_fuse(a->model, a->adapters[0].dir, a->flag[F_OUTPUT].text, &o, on_tensor, &q, &r, err);
     signals_note(false);
     if (st == LN_OK) st = print_fused(a, &q, &o, &r, err);
+    if (st == LN_OK) warn_of_fused(&o, &r);
     ln_str_free(&q.tensors);
     return st;
 }

@@ -23,14 +23,6 @@ static ln_status print_json(const ln_result *r, ln_error *err) {
     return out_str(&s, err);
 }
 
-/* A file that is there is not replaced without --force; refused before anything is computed. */
-static ln_status check_save(const args *a, ln_error *err) {
-    char shown[LN_PATH_TEXT];
-    if (!has(a, F_SAVE_KV) || has(a, F_FORCE) || !ln_exists(a->flag[F_SAVE_KV].text)) return LN_OK;
-    return ln_fail(err, LN_EIO, "%s: exists already; --force replaces it",
-                   ln_path_text(shown, a->flag[F_SAVE_KV].text));
-}
-
 static ln_status load_kv(const args *a, ln_engine *engine, ln_error *err) {
     size_t n;
     if (!has(a, F_LOAD_KV)) return LN_OK;
@@ -47,9 +39,14 @@ static ln_status save_kv(const args *a, ln_engine *engine, const ln_result *r, l
     if (!ids) return LN_OOM(err, "token ids");
     memcpy(ids, r->prompt_ids, r->n_prompt_ids * sizeof *ids);
     if (r->n_ids > 0) memcpy(ids + r->n_prompt_ids, r->ids, r->n_ids * sizeof *ids);
-    const ln_status st = ln_seq_save(engine, ids, n, a->flag[F_SAVE_KV].text, &n, err);
+    const char *path = a->flag[F_SAVE_KV].text;
+    const ln_status st = has(a, F_FORCE) ? ln_seq_save(engine, ids, n, path, &n, err)
+                                         : ln_seq_save_new(engine, ids, n, path, &n, err);
     ln_free(ids);
-    if (st == LN_OK && has(a, F_VERBOSE)) note("--save-kv: keys and values of %zu tokens", n);
+    if (st == LN_OK && has(a, F_VERBOSE)) {
+        out_end_line();
+        note("--save-kv: keys and values of %zu tokens", n);
+    }
     return st;
 }
 
@@ -115,7 +112,6 @@ ln_status cmd_run(const args *a, ln_error *err) {
     ln_info info = {.size = sizeof info};
     ln_status st = LN_OK;
     LN_GO(options_of(a, &opt, err));
-    LN_GO(check_save(a, err));
     LN_GO(input_read(&in, a, true, err));
     LN_GO(ln_model_open(&model, a->model ? a->model : "tiny", &opt, err));
     LN_GO(check_texts(model, err));

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { MOST_KEYS = 1024, MOST_KEY = 512, MOST_KEY_FILE = 1 << 20, DEFAULT_PORT = 8080 };
 
@@ -30,21 +31,8 @@ static ln_status add_key(key_list *l, char *key, size_t line, ln_error *err) {
     return LN_OK;
 }
 
-/* Reads the keys of the flag, separated by commas as llama.cpp takes them, or those of its file: one a line,
- * without comments (#). Empty keys and lines are skipped. */
-static ln_status read_keys(const args *a, key_list *l, ln_error *err) {
-    const char *given = a->flag[F_API_KEY].text;
-    const bool file = given && given[0] == '@';
-    size_t bytes = 0, line = 0;
-    if (!has(a, F_API_KEY)) return LN_OK;
-    l->keys = ln_zalloc(MOST_KEYS, sizeof *l->keys);
-    if (!l->keys) return LN_OOM(err, "API keys");
-    if (file) LN_TRY(source_read(given + 1, "API keys", MOST_KEY_FILE, &l->text, &bytes, err));
-    else l->text = ln_strndup(given, strlen(given));
-    if (!l->text) return LN_OOM(err, "API keys");
-    if (file && strlen(l->text) < bytes)
-        return ln_fail(err, LN_EINVALID, "--api-key: byte %zu of the file is NUL, which no key may have",
-                       strlen(l->text));
+static ln_status split_keys(key_list *l, bool file, const char *given, ln_error *err) {
+    size_t line = 0;
     for (char *at = l->text, *next; at; at = next) {
         next = strchr(at, file ? '\n' : ',');
         if (next) *next++ = '\0';
@@ -54,6 +42,41 @@ static ln_status read_keys(const args *a, key_list *l, ln_error *err) {
         if (at[0] && !(file && at[0] == '#')) LN_TRY(add_key(l, at, line, err));
     }
     return l->n > 0 ? LN_OK : ln_fail(err, LN_EUSAGE, "--api-key: no key in '%s'", given);
+}
+
+/* Overwrites keys in the arguments, which every user can read in the list of processes. */
+static void hide(const char *given) {
+    char *text = (char *)(uintptr_t)given; /* main's argv, which may be written to */
+    memset(text, 'x', strlen(text));
+}
+
+static void warn_of_readers(const char *path) {
+    char shown[LN_PATH_TEXT];
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || !(st.st_mode & (S_IRGRP | S_IROTH))) return;
+    note("warning: --api-key: %s can be read by other users (mode %04o); chmod 600 it",
+         ln_path_text(shown, path), (unsigned)st.st_mode & 07777);
+}
+
+/* Reads the keys of the flag, separated by commas as llama.cpp takes them, or those of its file: one a line,
+ * without comments (#). Empty keys and lines are skipped. */
+static ln_status read_keys(const args *a, key_list *l, ln_error *err) {
+    const char *given = a->flag[F_API_KEY].text;
+    const bool file = given && given[0] == '@';
+    size_t bytes = 0;
+    if (!has(a, F_API_KEY)) return LN_OK;
+    l->keys = ln_zalloc(MOST_KEYS, sizeof *l->keys);
+    if (!l->keys) return LN_OOM(err, "API keys");
+    if (file) LN_TRY(source_read(given + 1, "API keys", MOST_KEY_FILE, &l->text, &bytes, err));
+    else l->text = ln_strndup(given, strlen(given));
+    if (!l->text) return LN_OOM(err, "API keys");
+    if (file) warn_of_readers(given + 1);
+    if (file && strlen(l->text) < bytes)
+        return ln_fail(err, LN_EINVALID, "--api-key: byte %zu of the file is NUL, which no key may have",
+                       strlen(l->text));
+    const ln_status st = split_keys(l, file, given, err);
+    if (!file) hide(given);
+    return st;
 }
 
 static int take_stops(void) {

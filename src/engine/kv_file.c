@@ -178,6 +178,7 @@ enum { SLICE = 16 }; /* parts of pages that are read at once */
 typedef struct saver {
     ln_eng *e;
     ln_out out;
+    bool replace; /* an existing file */
     ln_xxh64 sum;
     layout l;
     int64_t rope;
@@ -244,7 +245,7 @@ static ln_status put_header(saver *s, meta_texts texts, ln_error *err) {
 
 static ln_status put_file(saver *s, const char *path, meta_texts texts, const int32_t *ids, ln_error *err) {
     LN_TRY(layout_of(s->e, s->l.n, &s->l, err));
-    LN_TRY(ln_out_open(&s->out, path, true, err));
+    LN_TRY(ln_out_open_as(&s->out, path, s->replace, 0600, err)); /* it tells what a user wrote */
     LN_TRY(put_header(s, texts, err));
     ln_xxh64_open(&s->sum);
     LN_TRY(put(s, ids, (size_t)s->l.n * sizeof *ids, err));
@@ -293,10 +294,10 @@ static ln_status find_text(saver *s, const char *path, const int32_t *ids, size_
                    ln_path_text(shown, path));
 }
 
-ln_status ln_eng_seq_save(ln_eng *e, const int32_t *ids, size_t n_ids, const char *path, size_t *n_saved,
-                          ln_error *err) {
+static ln_status save(ln_eng *e, const int32_t *ids, size_t n_ids, const char *path, bool replace,
+                      size_t *n_saved, ln_error *err) {
     meta_texts texts;
-    saver s = {.e = e, .out = {.fd = -1}};
+    saver s = {.e = e, .out = {.fd = -1}, .replace = replace};
     ln_status st = LN_OK;
     n_ids = LN_MIN(n_ids, (size_t)e->run->opt.n_ctx);
     LN_TRY(ln_eng_check_ids(e, ids, n_ids, err));
@@ -310,6 +311,16 @@ ln_status ln_eng_seq_save(ln_eng *e, const int32_t *ids, size_t n_ids, const cha
 out:
     close_saver(&s);
     return st;
+}
+
+ln_status ln_eng_seq_save(ln_eng *e, const int32_t *ids, size_t n_ids, const char *path, size_t *n_saved,
+                          ln_error *err) {
+    return save(e, ids, n_ids, path, true, n_saved, err);
+}
+
+ln_status ln_eng_seq_save_new(ln_eng *e, const int32_t *ids, size_t n_ids, const char *path, size_t *n_saved,
+                              ln_error *err) {
+    return save(e, ids, n_ids, path, false, n_saved, err);
 }
 
 /* ---- loading ---- */

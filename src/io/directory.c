@@ -52,6 +52,5 @@ ln_status ln_json_object_file(json_t **out, const char *path, ln_error *err) {
 ln_status ln_cannot_reach(const char *path, int number, ln_error *err) {
     char shown[LN_PATH_TEXT], why[LN_ERRNO_TEXT];
     return ln_fail(err, LN_EIO, "%s: cannot reach: %s%s", ln_path_text(shown, path),
-                   ln_errno_text(why, number),
-                   number == EACCES ? "; check its permissions and those of the directories above it" : "");
+                   ln_errno_text(why, number), ln_errno_hint(number));
 }

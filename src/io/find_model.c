@@ -308,6 +308,7 @@ static ln_status find(const char *model, const char *needs, char *path, ln_error
                        ": hf download ORG/NAME, then give ORG/NAME",
                        shown);
     if (parse_id(&what, model)) return find_cached(&what, needs, path, err);
+    if (n >= LN_PATH_MAX) return ln_cannot_reach(model, ENAMETOOLONG, err);
     return ln_fail(err, LN_EIO,
                    "%s: no such directory; a model is a directory, an id org/name[@rev] in the Hugging Face "
                    "cache (get it with: hf download org/name) "

@@ -19,6 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define AGAIN "download it again, or write it again if it was written on this machine"
+
 static const struct {
     const char *name;
     unsigned bits;
@@ -331,7 +333,7 @@ static ln_status place(reader *r, const uint8_t *data) {
     }
     if (at > r->data_bytes)
         return ln_fail(r->err, LN_EINVALID,
-                       "%s: the file is truncated: it has %llu bytes of data, needs %llu; download it again",
+                       "%s: the file is truncated: it has %llu bytes of data, needs %llu; " AGAIN,
                        r->j.name, (unsigned long long)r->data_bytes, (unsigned long long)at);
     if (at < r->data_bytes)
         return ln_fail(r->err, LN_EINVALID, "%s: %llu bytes follow the last tensor, expected none", r->j.name,
@@ -371,8 +373,7 @@ static ln_status refuse_length(const char *path, const char *text, const uint8_t
                        "%s: a header of %llu bytes, the limit is %u; not a safetensors file?", text,
                        (unsigned long long)n, LN_ST_MAX_HEADER);
     return ln_fail(err, LN_EINVALID,
-                   "%s: the header of %llu bytes goes beyond the end of the file (%zu bytes); download it "
-                   "again",
+                   "%s: the header of %llu bytes goes beyond the end of the file (%zu bytes); " AGAIN,
                    text, (unsigned long long)n, bytes);
 }
 

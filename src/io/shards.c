@@ -52,8 +52,8 @@ static ln_status add(set *s, const char *name) {
     ln_path_text(text, path);
     if (!realpath(path, real))
         return ln_fail(s->err, LN_EIO, "%s: cannot be opened: %s%s", text, strerror(errno),
-                       errno == EACCES ? "; check its permissions and those of the directories above it"
-                                       : "; a shard is missing, download the model again");
+                       errno == ENOENT ? "; a shard is missing, download the model again"
+                                       : ln_errno_hint(errno));
     size_t n = strlen(s->root);
     if (n && (strncmp(real, s->root, n) != 0 || real[n] != '/'))
         return ln_fail(s->err, LN_EINVALID,

@@ -237,8 +237,9 @@ static ln_status read_item(exchange *x, const json_t *item, size_t k, size_t *at
         return wire_refuse(&x->why, field, "expected an object with id or name, and scale, found %s",
                            ln_json_text(item, found));
     (void)snprintf(field, sizeof field, "[%zu].scale", k);
-    if (!json_is_number(v) || !isfinite(json_number_value(v)))
-        return wire_refuse(&x->why, field, "expected a number, found %s", ln_json_text(v, found));
+    if (!json_is_number(v) || !isfinite((float)json_number_value(v))) /* factors are f32 */
+        return wire_refuse(&x->why, field, "expected a number from -3.4e38 to 3.4e38, found %s",
+                           ln_json_text(v, found));
     *scale = json_number_value(v);
     if (body_integer(json_object_get(item, "id"), &id)) *at = id < 0 ? SIZE_MAX : (size_t)id + 1;
     else

@@ -1,7 +1,7 @@
 /* Who may ask for what: hosts, origins, keys, paths, methods, types of content. Everything is judged before
  * the body is read. */
 #include "../base/sha256.h"
-#include "server.h"
+#include "dialect.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -197,12 +197,22 @@ static bool copy_rest(exchange *x, const http_head *h) {
     return true;
 }
 
+/* Whether a client of Anthropic's API asks: by the path, or by a header on a path that nothing answers. */
+static bool is_anthropic(const http_head *h, const route *r) {
+    static const char messages[] = "/v1/messages";
+    const size_t n = sizeof messages - 1;
+    const bool path =
+        h->path.n >= n && memcmp(h->path.at, messages, n) == 0 && (h->path.n == n || h->path.at[n] == '/');
+    return path || (!r && http_count(h, "anthropic-version") > 0);
+}
+
 bool route_begin(exchange *x, const http_head *h) {
     static const route unknown = {"", 0, false, false, NULL};
     x->method = h->method;
     x->minor = h->minor;
     x->keep_alive = h->keep_alive;
     const route *r = route_of(h->path, h->method);
+    if (is_anthropic(h, r)) x->form = &dialect_messages; /* so that every refusal has its form */
     if (!check_browser(x, h)) return false;
     if (h->method == HTTP_OPTIONS && (r || http_is(h->path, "*"))) {
         char allow[64];

@@ -278,9 +278,7 @@ static void trash(const char *dir, int64_t step) {
     if (rename(path, aside) == 0) remove_tree(aside);
 }
 
-/* Removes checkpoints that are older than the newest `keep` valid ones, and what an earlier removal left
- * because a call failed. */
-static ln_status prune(const char *dir, int keep, ln_error *err) {
+ln_status train_checkpoint_prune(const char *dir, int keep, ln_error *err) {
     int64_t *steps = NULL;
     size_t n = 0;
     int valid = 0;
@@ -318,7 +316,7 @@ ln_status train_checkpoint_write(const char *dir, const train_state *s, const tr
     LN_TRY(ln_path_join(path, dir, name, err));
     if (train_checkpoint_verify(path, &there, NULL) == LN_OK) {
         json_decref(there);
-        return LN_OK;
+        return train_checkpoint_prune(dir, how->keep, err);
     }
     (void)snprintf(tmp, sizeof tmp, "%s.tmp-%ld", path, (long)getpid());
     remove_tree(tmp);
@@ -326,7 +324,7 @@ ln_status train_checkpoint_write(const char *dir, const train_state *s, const tr
     ln_status st = write_files(tmp, s, how, err);
     if (st == LN_OK) st = commit(dir, tmp, path, s->step, err);
     if (st != LN_OK) remove_tree(tmp);
-    return st == LN_OK ? prune(dir, how->keep, err) : st;
+    return st == LN_OK ? train_checkpoint_prune(dir, how->keep, err) : st;
 }
 
 /* ---- reading ---- */

@@ -75,6 +75,9 @@ ln_status train_settings_check(const train_found *f, const json_t *now, ln_error
 /* Removes what killed processes left in `dir`, that of checkpoints. Only for the process that holds the lock
  * of the run's directory, as the next one. */
 void train_checkpoint_sweep(const char *dir);
+/* Removes checkpoints that are older than the newest `keep` (at least 2) valid ones: a process that was
+ * killed after a save may have left one more. */
+ln_status train_checkpoint_prune(const char *dir, int keep, ln_error *err);
 /* Removes the temporary files of train_file_write that killed processes left in `dir`, which may be absent.
  */
 void train_files_sweep(const char *dir);

@@ -239,6 +239,24 @@ static ln_status find_checkpoint(train_trainer *t, ln_error *err) {
     return there ? train_checkpoint_find(path, &t->found, err) : LN_OK;
 }
 
+/* Rejects a directory that holds another run. Nothing is created, so that this can come before the data are
+ * read. */
+static ln_status check_out(const train_trainer *t, ln_error *err) {
+    static const char *const ours[] = {"checkpoints", "metrics.jsonl", "adapter_model.safetensors",
+                                       "adapter_config.json", "config.json"};
+    char path[4096 + 32], shown[LN_PATH_TEXT];
+    bool exists;
+    for (size_t i = t->how.resume ? 4 : 0; i < LN_COUNT(ours); i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", t->how.out, ours[i]);
+        LN_TRY(ln_look(path, &exists, err));
+        if (exists)
+            return ln_fail(err, LN_EIO, "%s: holds %s already; %sname another directory",
+                           ln_path_text(shown, t->how.out), ours[i],
+                           i < 4 ? "ln_trainer_options.resume continues it, or " : "");
+    }
+    return LN_OK;
+}
+
 /* Determines the time that templates write into the samples. A run that is resumed keeps that of its start,
  * so that it continues with the same samples on another day. */
 static void set_time(train_trainer *t) {
@@ -250,8 +268,9 @@ static void set_time(train_trainer *t) {
     (void)ln_strftime(t->time, sizeof t->time, "%Y-%m-%dT%H:%M:%S", &now);
 }
 
+/* Reads what the plan depends on. `writes`: the run follows. */
 static ln_status begin(train_trainer **out, const ln_package *m, const ln_options *opt,
-                       const ln_trainer_options *how, ln_error *err) {
+                       const ln_trainer_options *how, bool writes, ln_error *err) {
     train_trainer *t = *out = ln_zalloc(1, sizeof *t);
     if (!t) return LN_OOM(err, "a trainer");
     t->m = m;
@@ -259,6 +278,7 @@ static ln_status begin(train_trainer **out, const ln_package *m, const ln_option
     t->metrics.fd = -1;
     LN_TRY(take_options(t, opt, how, err));
     LN_TRY(find_checkpoint(t, err));
+    if (writes && t->how.out) LN_TRY(check_out(t, err));
     set_time(t);
     ln_text_work work; /* until the plan counts what was read */
     ln_text_begin(&work);
@@ -271,7 +291,7 @@ static ln_status begin(train_trainer **out, const ln_package *m, const ln_option
 ln_status train_plan(const ln_package *m, const ln_options *opt, const ln_trainer_options *how,
                      ln_trainer_info *out, ln_error *err) {
     train_trainer *t = NULL;
-    const ln_status st = begin(&t, m, opt, how, err);
+    const ln_status st = begin(&t, m, opt, how, false, err);
     if (st == LN_OK) *out = t->info;
     train_close(&t);
     return st;
@@ -311,22 +331,14 @@ static ln_status lock_dir(train_trainer *t, ln_error *err) {
 }
 
 static ln_status open_out(train_trainer *t, ln_error *err) {
-    static const char *const ours[] = {"checkpoints", "metrics.jsonl", "adapter_model.safetensors",
-                                       "adapter_config.json", "config.json"};
-    char path[4096 + 32], shown[LN_PATH_TEXT];
+    char path[4096 + 32];
     LN_TRY(make_dir(t->how.out, err));
     LN_TRY(lock_dir(t, err));
-    for (size_t i = 0; i < LN_COUNT(ours); i++) {
-        (void)snprintf(path, sizeof path, "%s/%s", t->how.out, ours[i]);
-        if (i < 4 && t->how.resume) continue;
-        if (ln_exists(path))
-            return ln_fail(err, LN_EIO, "%s: holds %s already; %sname another directory",
-                           ln_path_text(shown, t->how.out), ours[i],
-                           i < 4 ? "ln_trainer_options.resume continues it, or " : "");
-    }
+    LN_TRY(check_out(t, err)); /* again: another run may have begun here while the data were read */
     (void)snprintf(path, sizeof path, "%s/checkpoints", t->how.out);
     LN_TRY(make_dir(path, err));
     train_checkpoint_sweep(path);
+    if (t->how.resume) LN_TRY(train_checkpoint_prune(path, t->how.keep, err));
     (void)snprintf(path, sizeof path, "%s/best", t->how.out);
     train_files_sweep(path);
     train_files_sweep(t->how.out);
@@ -398,7 +410,7 @@ static ln_status open_run(train_trainer *t, ln_error *err) {
 ln_status train_open(train_trainer **out, const ln_package *m, const ln_options *opt,
                      const ln_trainer_options *how, ln_error *err) {
     train_trainer *t = NULL;
-    ln_status st = begin(&t, m, opt, how, err);
+    ln_status st = begin(&t, m, opt, how, true, err);
     if (st == LN_OK) st = open_run(t, err);
     if (st != LN_OK) train_close(&t);
     *out = t;

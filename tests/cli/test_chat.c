@@ -315,9 +315,31 @@ static void windows_change_their_size(void **state) {
     leave();
 }
 
+/* /help breaks its lines between words. */
+static void help_wraps_at_words(void **state) {
+    (void)state;
+    wide = 50;
+    SIT("xterm", S(TINY));
+    until_prompt();
+    type("/help\r");
+    until("sends it to the model");
+    until_prompt();
+    wide = 80;
+    size_t column = 0;
+    for (const char *c = strstr(tty.raw.data, "/help\r"); *c; c++) { /* no line reaches the margin */
+        column = *c == '\n' || *c == '\r' ? 0 : column + ((unsigned char)*c >= 0x20);
+        if (strncmp(c, "sends it", 8) == 0) break;
+        if (*c == 0x1b) column = 0; /* a sequence that moves the cursor */
+        if (column > 55) fail_msg("a line of more than 50 columns");
+    }
+    type("/exit\r");
+    assert_int_equal(stand_up(), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(wide_characters_are_edited),
                                        cmocka_unit_test(wide_characters_wrap),
+                                       cmocka_unit_test(help_wraps_at_words),
                                        cmocka_unit_test(messages_of_several_lines),
                                        cmocka_unit_test(a_thousand_lines_are_one_message),
                                        cmocka_unit_test(a_short_paste_stands_in_the_line),

@@ -272,6 +272,18 @@ static void a_text_read_as_model(void **state) {
     expect(RUN(S("run"), S(TINY)), 2, "no prompt");
 }
 
+/* A mistyped directory: the nearest one that exists, one component of it differing. */
+static void mistyped_directories(void **state) {
+    (void)state;
+    expect(RUN(S("run"), S("tiyn"), S("Hi")), 5, "tiyn: no such directory; the nearest is tiny");
+    expect(RUN(S("show"), S(LN_ROOT "/modls/tiny")), 5, "the nearest is " TINY);
+    expect(RUN(S("show"), S(LN_ROOT "/models/tny/")), 5, "the nearest is " TINY "/");
+    expect(RUN(S("show"), S(LN_ROOT "/models/other")), 5, "no such directory; a model is");
+    expect(RUN(S("show"), S(LN_ROOT "/modls/none")), 5, "no such directory; a model is");
+    expect(RUN(S("train"), S(TINY), S("--output_dir=x")), 2,
+           "the nearest is --output-dir (that is --output)");
+}
+
 static void put_file(const char *path, const char *text) {
     FILE *f = fopen(path, "w");
     assert_non_null(f);
@@ -393,6 +405,7 @@ int main(void) {
                                        cmocka_unit_test(verbs_of_other_tools),
                                        cmocka_unit_test(alone_it_prints_the_help_page),
                                        cmocka_unit_test(a_text_read_as_model),
+                                       cmocka_unit_test(mistyped_directories),
                                        cmocka_unit_test(gguf_is_refused_by_name),
                                        cmocka_unit_test(sizes_have_units),
                                        cmocka_unit_test(what_tokenize_prints_is_ids)};

@@ -39,7 +39,7 @@ static void what_was_saved_is_not_computed(void **state) {
 static void files_are_kept_and_checked(void **state) {
     (void)state;
     char *file = at(1, "keys.st");
-    expect(generate("Hello", "--save-kv", file, "--seed=1"), 5, "exists already; --force replaces it");
+    expect(generate("Hello", "--save-kv", file, "--seed=1"), 5, "exists already; --force overwrites it");
     expect(generate("Hello", "--save-kv", file, "--force"), 0, NULL);
     expect(generate("Hello", "--load-kv", file, "--numerics=exact"), 3, "the numerics: expected exact");
     expect(generate("Hello", "--load-kv", file, "--quantize=8"), 3, "quantised to at load: expected 8");

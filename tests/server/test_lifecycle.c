@@ -2,6 +2,8 @@
 /* run: slow */
 #include "server_test.h"
 
+#include <sys/stat.h>
+
 #include <dirent.h>
 #include <sys/un.h>
 
@@ -297,6 +299,40 @@ static void the_log_tells_no_text(void **state) {
     assert_int_equal(stop(), 0);
 }
 
+/* A key in the arguments is overwritten, because every user can list them; the option itself stays. */
+static void a_key_is_not_in_the_list_of_processes(void **state) {
+    (void)state;
+    char path[64], text[4096] = "";
+    START("--log-format", "none", "--api-key", "hush-one,hush-two", "--alias", "shown");
+    (void)snprintf(path, sizeof path, "/proc/%d/cmdline", (int)server.pid);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = read(fd, text, sizeof text - 1);
+    (void)close(fd);
+    assert_true(n > 0);
+    assert_null(memmem(text, (size_t)n, "hush", 4));
+    assert_non_null(memmem(text, (size_t)n, "--api-key\0xxxx", 14));
+    assert_non_null(memmem(text, (size_t)n, "shown", 5));
+    assert_int_equal(status_of("GET", "/v1/models", "Authorization: Bearer hush-two\r\n", NULL), 200);
+    assert_int_equal(stop(), 0);
+}
+
+static void a_key_file_that_others_may_read_is_named(void **state) {
+    (void)state;
+    char path[] = "/tmp/linnet-keys-XXXXXX", flag[64];
+    const int fd = mkstemp(path);
+    assert_int_equal(write(fd, "secret", 6), 6);
+    (void)snprintf(flag, sizeof flag, "@%s", path);
+    for (int open_to_all = 0; open_to_all < 2; open_to_all++) {
+        assert_int_equal(fchmod(fd, open_to_all ? 0644 : 0600), 0);
+        START("--log-format", "none", "--api-key", flag);
+        const char *warning = strstr(server.said, "can be read by other users (mode 0644)");
+        assert_int_equal(warning != NULL, open_to_all);
+        assert_int_equal(stop(), 0);
+    }
+    (void)close(fd);
+    (void)unlink(path);
+}
+
 /* SIGTERM: no new connection, running and waiting answers end properly, exit 0 (LT-11). */
 static void a_signal_drains(void **state) {
     (void)state;
@@ -462,6 +498,8 @@ int main(void) {
         SERVED(a_full_queue_refuses),
         SERVED(keys_are_asked_for),
         SERVED(the_log_tells_no_text),
+        SERVED(a_key_is_not_in_the_list_of_processes),
+        SERVED(a_key_file_that_others_may_read_is_named),
         SERVED(the_server_is_fenced),
         SERVED(a_flood_of_one_key_leaves_room),
         SERVED(a_signal_drains),

@@ -237,6 +237,36 @@ static void a_client_may_wait_for_100(void **state) {
     ln_str_free(&rest);
 }
 
+/* On the paths of Anthropic's API every refusal has its form, also of paths and methods that are not
+ * answered. */
+static void refusals_have_the_form_of_the_api(void **state) {
+    (void)state;
+    static const struct {
+        const char *method, *path, *fields;
+        int status;
+        const char *type;
+    } cases[] = {{"GET", "/v1/messages", "", 405, "invalid_request_error"},
+                 {"POST", "/v1/messages/batches", JSON, 404, "not_found_error"},
+                 {"GET", "/v1/files", "anthropic-version: 2023-06-01\r\n", 404, "not_found_error"},
+                 {"POST", "/v1/messages", "Content-Type: text/plain\r\n", 415, "invalid_request_error"}};
+    for (size_t i = 0; i < LN_COUNT(cases); i++) {
+        const char *body = strcmp(cases[i].method, "POST") == 0 ? "{}" : NULL;
+        reply r = call(cases[i].method, cases[i].path, cases[i].fields, body);
+        assert_int_equal(r.status, cases[i].status);
+        json_t *root = json_of(&r);
+        assert_string_equal(text_at(root, "type"), "error");
+        assert_string_equal(text_at(root, "error.type"), cases[i].type);
+        json_decref(root);
+        drop_reply(&r);
+    }
+    reply r = call("GET", "/v1/messagesx", "", NULL);
+    json_t *root = json_of(&r);
+    assert_int_equal(r.status, 404);
+    assert_null(json_object_get(root, "type"));
+    json_decref(root);
+    drop_reply(&r);
+}
+
 /* A body may come byte by byte, in chunks, or split anywhere. */
 static void the_cut_of_a_request_does_not_matter(void **state) {
     (void)state;
@@ -467,6 +497,7 @@ int main(void) {
         BESIDE(large_bodies_are_refused),
         BESIDE(a_pipeline_is_answered_in_order),
         BESIDE(a_client_may_wait_for_100),
+        BESIDE(refusals_have_the_form_of_the_api),
         BESIDE(the_cut_of_a_request_does_not_matter),
         BESIDE(bodies_are_refused),
         BESIDE(types_of_errors),

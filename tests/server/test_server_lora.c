@@ -281,6 +281,7 @@ static void changes_are_checked(void **state) {
     refused(SCALES, "[{\"id\":1,\"scale\":1}]", 404, "no such adapter");
     refused(SCALES, "[{\"name\":\"tiny\",\"scale\":1}]", 404, "no such adapter");
     refused(SCALES, "[{\"id\":0,\"scale\":\"1\"}]", 400, "[0].scale");
+    refused(SCALES, "[{\"id\":0,\"scale\":1e39}]", 400, "[0].scale"); /* factors are f32 */
     assert_int_equal(stop(), 0);
 }
 

@@ -120,6 +120,12 @@ static void written_and_read(void **state) {
     OK(save(5, 2, err)); /* once more: it stays */
     OK(save(6, 4, err));
     assert_int_equal(entries(""), 3);
+    OK(save(6, 2, err)); /* a process that was killed before it removed the oldest one: the next one does */
+    assert_int_equal(entries(""), 2);
+    OK(save(7, 4, err));
+    OK(train_checkpoint_prune(dir, 2, err));
+    assert_int_equal(entries(""), 2);
+    OK(save(6, 4, err));
     snprintf(path, sizeof path, "%s/step-00000006/adapter_model.safetensors", dir);
     OK(ln_tensors_open_file(&t, path, err));
     assert_int_equal(t.n, N_PARAMS);

@@ -1,9 +1,12 @@
 /* The slash commands: one table for execution, help and suggestions. Nothing here reaches the model. */
+#include "../flags.h"
 #include "chat.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 typedef ln_status command_fn(chat *c, const char *rest, ln_error *err);
 
@@ -41,6 +44,30 @@ static ln_status set_list(chat *c, const args *a, ln_error *err) {
     return LN_OK;
 }
 
+/* The flag of chat that has this name without its dashes, or one of its other names; F_COUNT: none. */
+static flag flag_of_chat(const char *name) {
+    for (int f = 0; f < F_COUNT; f++)
+        if ((flag_rows[f].verbs & 1u << VERB_CHAT) &&
+            strcmp(flag_rows[f].name + strspn(flag_rows[f].name, "-"), name) == 0)
+            return (flag)f;
+    char word[48];
+    (void)snprintf(word, sizeof word, "--%s", name);
+    return flag_elsewhere(word, strlen(word));
+}
+
+static ln_status unknown_setting(const char *name, ln_error *err) {
+    const char *names[F_SEED - F_N + 3] = {"stats", "max-tokens"};
+    char shown[80];
+    size_t n = 2;
+    for (int f = F_N; f <= F_SEED; f++)
+        if (flag_rows[f].verbs & 1u << VERB_CHAT)
+            names[n++] = flag_rows[f].name + strspn(flag_rows[f].name, "-");
+    const char *near = name_nearest(name, names, n);
+    (void)ln_excerpt(shown, name, strlen(name));
+    return near ? ln_fail(err, LN_EUSAGE, "/set %s: there is no such setting; the nearest is %s", shown, near)
+                : ln_fail(err, LN_EUSAGE, "/set %s: there is no such setting; /show lists them", shown);
+}
+
 /* Parses "name value" as the flag --name=value of the command line, with the same table. */
 static ln_status set_flag(chat *c, const char *name, const char *value, ln_error *err) {
     ln_str word = {0};
@@ -48,6 +75,7 @@ static ln_status set_flag(chat *c, const char *name, const char *value, ln_error
     bool is_switch = strcmp(name, "ignore-eos") == 0, on = strcmp(value, "on") == 0;
     if (is_switch && !on && strcmp(value, "off") != 0)
         return ln_fail(err, LN_EUSAGE, "ignore-eos: expected on or off");
+    if (flag_of_chat(name) == F_COUNT) return unknown_setting(name, err);
     if (!value[0]) return ln_fail(err, LN_EUSAGE, "/set %s needs a value; /show tells what it is now", name);
     if (is_switch) ln_str_adds(&word, "--ignore-eos");
     else ln_str_addf(&word, "--%s=%s", name, value);
@@ -272,13 +300,33 @@ static const struct {
     {"/?", NULL, NULL, do_help},
 };
 
+/* Says a text whose lines after the first are indented, broken between words at the terminal's width. */
+static void say_wrapped(const chat *c, const char *first, const char *text) {
+    ln_str s = {0};
+    const int indent = (int)strlen(first), columns = terminal_columns(STDERR_FILENO);
+    ln_str_adds(&s, first);
+    if (columns > 2 * indent) add_wrapped(&s, text, strlen(text), indent, indent, columns);
+    else ln_str_adds(&s, text);
+    while (s.len > 0 && s.data[s.len - 1] == '\n') s.data[--s.len] = '\0';
+    if (!s.failed) say(c, "%s", s.data);
+    ln_str_free(&s);
+}
+
 static ln_status do_help(chat *c, const char *rest, ln_error *err) {
+    char first[40];
     (void)rest, (void)err;
-    for (size_t i = 0; i < LN_COUNT(commands); i++)
-        if (commands[i].help) say(c, "%-8s %-11s %s", commands[i].name, commands[i].form, commands[i].help);
-    say(c, "\"\"\" begins and ends a block of lines; a backslash at the end of a line, or Alt-Enter, goes on "
-           "in the next one");
-    say(c, "Ctrl-C stops an answer and keeps what was said; a blank before a slash sends it to the model");
+    for (size_t i = 0; i < LN_COUNT(commands); i++) {
+        if (!commands[i].help) continue;
+        (void)snprintf(first, sizeof first, "%-8s %-11s ", commands[i].name, commands[i].form);
+        say_wrapped(c, first, commands[i].help);
+    }
+    say_wrapped(c, "",
+                "\"\"\" begins and ends a block of lines; a backslash at the end of a line, or Alt-Enter, "
+                "goes on "
+                "in the next one");
+    say_wrapped(c, "",
+                "Ctrl-C stops an answer and keeps what was said; a blank before a slash sends it to the "
+                "model");
     return LN_OK;
 }
 
@@ -293,8 +341,8 @@ ln_status chat_command(chat *c, const char *line, ln_error *err) {
         const char *rest = line + n + strspn(line + n, " \t\n");
         size_t bytes = strlen(rest);
         while (bytes > 0 && (rest[bytes - 1] == ' ' || rest[bytes - 1] == '\t')) bytes--;
-        bool takes = !commands[i].form || commands[i].form[0];
-        if (!takes && bytes > 0) return ln_fail(err, LN_EUSAGE, "%s takes no argument", names[i]);
+        bool has_argument = !commands[i].form || commands[i].form[0];
+        if (!has_argument && bytes > 0) return ln_fail(err, LN_EUSAGE, "%s takes no argument", names[i]);
         char *copy = ln_strndup(rest, bytes);
         if (!copy) return LN_OOM(err, "a command");
         ln_status st = commands[i].fn(c, copy, err);

@@ -60,8 +60,7 @@ static size_t unescape(char *s, size_t bytes) {
 /* Truncates the file to the lines that begin at `from`. */
 static ln_status shorten(const char *path, const char *from, size_t bytes, ln_error *err) {
     ln_out o = {.fd = -1};
-    ln_status st = ln_out_open(&o, path, true, err);
-    if (st == LN_OK && fchmod(o.fd, 0600) != 0) st = refused(path, err);
+    ln_status st = ln_out_open_as(&o, path, true, 0600, err);
     if (st == LN_OK) st = ln_out_write(&o, from, bytes, err);
     if (st == LN_OK) st = ln_out_commit(&o, err);
     ln_out_abort(&o);

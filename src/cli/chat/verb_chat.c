@@ -14,16 +14,18 @@
 #include <unistd.h>
 
 void say(const chat *c, const char *fmt, ...) {
-    ln_str s = {0};
+    ln_str s = {0}, clean = {0};
     char text[1400];
     va_list list;
     va_start(list, fmt);
     (void)ln_vsnprintf(text, sizeof text, fmt, list);
     va_end(list);
-    ln_str_addf(&s, c->colour ? "\033[2m%s\033[0m\n" : "%s\n", text);
-    ssize_t done = s.failed ? 0 : write(STDERR_FILENO, s.data, s.len);
+    text_clean(&clean, text, strlen(text));
+    ln_str_addf(&s, c->colour ? "\033[2m%s\033[0m\n" : "%s\n", clean.data ? clean.data : "");
+    ssize_t done = s.failed || clean.failed ? 0 : write(STDERR_FILENO, s.data, s.len);
     (void)done;
     ln_str_free(&s);
+    ln_str_free(&clean);
 }
 
 /* ---- one answer ---- */
