@@ -8,6 +8,7 @@
  * unless the shapes of the tensors contradict it. The encoding of a tensor without an entry follows from its
  * shapes (tensor_source.c). Other quantisation schemes are refused by name, so that their packed integers are
  * never read as affine groups. */
+#include "../base/dir_names.h"
 #include "quant_config.h"
 
 #include <string.h>
@@ -90,6 +91,32 @@ ln_status ln_quant_open(ln_quant *out, const ln_config *c, ln_error *err) {
         out->where = where;
         return read_form(c, q, where, &(ln_groups){0, 0}, &out->code, err);
     }
+    return LN_OK;
+}
+
+/* Ends of names that a tool's layout alone has. */
+static const struct {
+    const char *end, *tool;
+} packed[] = {{".g_idx", "GPTQ (old AutoGPTQ keeps its block in quantize_config.json)"},
+              {".qzeros", "AWQ or GPTQ"},
+              {".qweight", "GPTQ or AWQ"},
+              {".weight_packed", "compressed-tensors"},
+              {".weight_scale_inv", "fp8 with scales of blocks"},
+              {".weight_scale", "compressed-tensors or fp8 with scales"}};
+
+ln_status ln_quant_check_names(const ln_quant *q, const ln_tensors *t, ln_error *err) {
+    char shown[LN_PATH_TEXT], text[80];
+    for (size_t k = 0; k < LN_COUNT(packed) && !q->block; k++)
+        for (size_t i = 0; i < t->n; i++) {
+            const ln_tensor *x = &t->items[i];
+            if (!ln_ends_with(x->name, packed[k].end)) continue;
+            return ln_fail(err, LN_EUNSUPPORTED,
+                           "tensor %s: a matrix as %s packs it, and %s has no quantization_config that says "
+                           "how; "
+                           "%s",
+                           ln_excerpt(text, x->name, x->name_bytes), packed[k].tool,
+                           ln_path_text(shown, q->config->path), affine_only);
+        }
     return LN_OK;
 }
 

@@ -248,6 +248,7 @@ bool out_is_tty(void);
 /* A progress callback that shows one line on stderr while an operation takes longer than half a second,
  * and removes it at the end. It does nothing where stderr is not a terminal. */
 ln_progress progress_line(void);
+ln_progress progress_log(void); /* notes how far a model is loaded, at most every few seconds */
 void progress_show(const char *text); /* shows a progress line at once; for terminals only */
 void progress_wipe(void);             /* removes the progress line; called before other output */
 /* Prints one line "linnet: ..." to stderr. */

@@ -1,10 +1,17 @@
 /* Progress: one line on stderr, if that is a terminal, which is overwritten in place. It appears only
- * after half a second, so that quick operations show nothing, and is erased before any other output. */
+ * after half a second, so that quick operations show nothing, and is erased before any other output. The log of
+ * a server has a line every few seconds instead.
+ *
+ * Loading is reported after each tensor, and the first one may take seconds: a model of LARGE bytes or more is
+ * shown from the start. */
 #include "cli.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { LARGE = 64 << 20 };
+static const double LOG_SECONDS = 5;
 
 static struct {
     const char *what; /* the operation that is in progress */
@@ -37,12 +44,28 @@ static void on_progress(void *user, const char *what, int64_t done, int64_t tota
     if (done >= total) {
         progress_wipe();
         now.what = NULL;
-    } else if (t - now.start > 0.5 && t - now.last > 0.1) {
+    } else if ((t - now.start > 0.5 && t - now.last > 0.1) ||
+               (done == 0 && total >= LARGE && strcmp(what, "loading") == 0)) {
         put(line, snprintf(line, sizeof line, "\r\033[K%s: %d %%", what,
                            (int)(100 * (double)done / (double)total)));
         now.shown = true;
         now.last = t;
     }
 }
+
+static void on_log_progress(void *user, const char *what, int64_t done, int64_t total) {
+    static double said; /* loading is the work of one thread */
+    const double t = ln_now();
+    char size[32];
+    (void)user;
+    if (strcmp(what, "loading") != 0) return;
+    if (done == 0) said = total >= LARGE ? t - LOG_SECONDS : t;
+    if (done >= total || t - said < LOG_SECONDS) return;
+    said = t;
+    note("loading: %d %% of %s", (int)(100 * (double)done / (double)total),
+         bytes_text(size, (uint64_t)total));
+}
+
+ln_progress progress_log(void) { return (ln_progress){on_log_progress, NULL}; }
 
 ln_progress progress_line(void) { return (ln_progress){isatty(STDERR_FILENO) ? on_progress : NULL, NULL}; }

@@ -134,7 +134,7 @@ ln_status cmd_serve(const args *a, ln_error *err) {
     if (o.stop_fd < 0) LN_GO(ln_fail(err, LN_EIO, "no file descriptor is left for signals"));
     LN_GO(check_name(o.name, err));
     LN_GO(options_of(a, &o.engine, err));
-    o.engine.progress = (ln_progress){0}; /* the server loads on another thread */
+    o.engine.progress = progress_log();
     if (o.engine.n_parallel == 0) o.engine.n_parallel = BATCH_PARALLEL;
     o.engine.n_queue = o.max_queue;
     o.engine.embeddings = true;

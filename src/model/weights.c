@@ -266,7 +266,8 @@ static ln_status allocate(binder *b) {
 ln_status ln_weights_bind(ln_weights *out, ln_spec *s, const ln_tensors *t, ln_error *err) {
     *out = (ln_weights){0};
     binder b = {.w = out, .s = s, .t = t, .err = err, .report.t = t};
-    ln_status st = allocate(&b);
+    ln_status st = ln_quant_check_names(&s->quant, t, err);
+    if (st == LN_OK) st = allocate(&b);
     if (st == LN_OK) {
         settle_head(&b);
         st = bind_all(&b);

@@ -199,6 +199,7 @@ static ln_status take_block(ln_device_weights *r, const ln_run_options *opt, int
 static ln_status fill(ln_device_weights *r, const ln_run_options *opt, ln_error *err) {
     int64_t done = 0, total = 0;
     LN_TRY(take_block(r, opt, &total, err));
+    ln_say_progress(opt, "loading", 0, total);
     for (size_t i = 0; i < r->weights->n; i++) {
         const ln_weight *w = &r->weights->items[i];
         size_t at = r->bytes;

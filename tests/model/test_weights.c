@@ -427,12 +427,40 @@ static void test_no_memory(void **state) {
     ln_spec_close(&s);
 }
 
+/* Tensors that a tool has packed, in a directory whose config.json does not say so. */
+static void test_packed_without_a_block(void **state) {
+    (void)state;
+    static const struct {
+        const char *end, *tool;
+    } cases[] = {{"qweight", "GPTQ or AWQ"},
+                 {"g_idx", "quantize_config.json"},
+                 {"qzeros", "AWQ"},
+                 {"weight_packed", "compressed-tensors"},
+                 {"weight_scale_inv", "fp8"}};
+    static draft d;
+    for (size_t i = 0; i < LN_COUNT(cases); i++) {
+        ln_spec s;
+        char name[80];
+        spec_of(LLAMA "}", &s);
+        fill(&d, &s, "model.");
+        (void)snprintf(name, sizeof name, "layers.0.self_attn.q_proj.%s", cases[i].end);
+        add(&d, "model.", name, 8, 4);
+        refuses("packed", &d, &s, LN_EUNSUPPORTED, cases[i].tool);
+        ln_spec_close(&s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prefixes),    cmocka_unit_test(test_index),
-        cmocka_unit_test(test_refusals),    cmocka_unit_test(test_left_over),
-        cmocka_unit_test(test_heads),       cmocka_unit_test(test_table_under_the_heads_name),
-        cmocka_unit_test(test_embed_scale), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_prefixes),
+        cmocka_unit_test(test_index),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_left_over),
+        cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_packed_without_a_block),
+        cmocka_unit_test(test_table_under_the_heads_name),
+        cmocka_unit_test(test_embed_scale),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, dir_make, dir_remove);
 }
