@@ -50,9 +50,18 @@ static ln_status save_kv(const args *a, ln_engine *engine, const ln_result *r, l
     return st;
 }
 
-/* Generates on the engine or, where that is NULL, on the model of a backend. */
+/* Prints the ids of an answer whose model has no tokenizer. */
+static ln_status print_ids(const ln_result *r, ln_error *err) {
+    ln_str s = {0};
+    for (size_t i = 0; i < r->n_ids; i++) ln_str_addf(&s, i ? " %d" : "%d", r->ids[i]);
+    ln_str_adds(&s, "\n");
+    return out_str(&s, err);
+}
+
+/* Generates on the engine or, where that is NULL, on the model of a backend. `ids_only`: the answer has no
+ * text. */
 static ln_status generate(const args *a, ln_engine *engine, ln_backend_model *other, const ln_prompt *p,
-                          ln_sampling *how, int64_t most, ln_error *err) {
+                          ln_sampling *how, int64_t most, bool ids_only, ln_error *err) {
     ln_result r = {.size = sizeof r};
     speech words = speech_of(a);
     ln_text_fn *on_text = has(a, F_JSON) ? NULL : speech_answer;
@@ -63,8 +72,10 @@ static ln_status generate(const args *a, ln_engine *engine, ln_backend_model *ot
                           : backend_generate(other, p, how, on_text, &words, &r, err);
     (void)speech_end(&words, NULL);
     if (st == LN_OK && has(a, F_JSON)) st = print_json(&r, err);
+    else if (st == LN_OK && ids_only) st = print_ids(&r, err);
     /* the shell's prompt must begin on a new line */
-    if (!has(a, F_JSON) && out_is_tty() && (st == LN_OK || st == LN_ECANCELLED)) st = out_write("\n", 1, err);
+    if (!has(a, F_JSON) && !ids_only && out_is_tty() && (st == LN_OK || st == LN_ECANCELLED))
+        st = out_write("\n", 1, err);
     if (st == LN_OK && !out_closed()) note_cut(&r, most);
     if (st == LN_OK && engine) st = save_kv(a, engine, &r, err);
     if (st == LN_OK && has(a, F_STATS)) {
@@ -93,7 +104,7 @@ static ln_status run_on_backend(const args *a, ln_error *err) {
     LN_GO(ln_backend_info(model, &info, err));
     start_note(a, &info, &how);
     const ln_prompt p = prompt_of(a, &in);
-    st = generate(a, NULL, model, &p, &how, tokens_most(a, &info), err);
+    st = generate(a, NULL, model, &p, &how, tokens_most(a, &info), false, err);
 out:
     ln_backend_close(&model);
     ln_str_free(&form);
@@ -114,7 +125,8 @@ ln_status cmd_run(const args *a, ln_error *err) {
     LN_GO(options_of(a, &opt, err));
     LN_GO(input_read(&in, a, true, err));
     LN_GO(ln_model_open(&model, a->model ? a->model : "tiny", &opt, err));
-    LN_GO(check_texts(model, err));
+    const bool ids_only = check_texts(model, NULL) != LN_OK;
+    if (!in.ids) LN_GO(check_texts(model, err));
     LN_GO(sampling_of(a, model, &how, err));
     LN_GO(form_of(a, &form, &how, err));
     LN_GO(ln_model_info(model, &info, err));
@@ -125,7 +137,7 @@ ln_status cmd_run(const args *a, ln_error *err) {
     opt.n_expected = positions_needed(a, (int64_t)n_prompt);
     LN_GO(ln_engine_open(&engine, model, &opt, err));
     LN_GO(load_kv(a, engine, err));
-    LN_GO(generate(a, engine, NULL, &p, &how, tokens_most(a, &info), err));
+    LN_GO(generate(a, engine, NULL, &p, &how, tokens_most(a, &info), ids_only, err));
 out:
     ln_engine_close(&engine);
     ln_model_close(&model);

@@ -135,6 +135,12 @@ ln_status ln_answer_warn(const ln_answer *a, _Atomic uint64_t *warned, ln_error 
     return LN_OK;
 }
 
+/* Whether a setting of the answer concerns its text. */
+static bool needs_text(const ln_answer *a) {
+    const ln_sampling *how = a->how;
+    return how->n_stop + how->n_model_stop > 0 || how->tool_choice || how->has_think_budget;
+}
+
 ln_status ln_answer_open(ln_answer *a, const ln_package *model, const ln_sampling *how, bool split,
                          const int32_t *ids, size_t n, ln_error *err) {
     *a = (ln_answer){.model = model, .how = how};
@@ -142,7 +148,12 @@ ln_status ln_answer_open(ln_answer *a, const ln_package *model, const ln_samplin
     ln_calls_open(&a->calls, how->tool_choice ? model->calls : NULL, how->tool_names, how->n_tool_names,
                   how->single_tool_call);
     ln_stop_open(&a->stop, NULL, NULL, 0);
-    LN_TRY(ln_tok_check(model->tok, err));
+    a->no_text = ln_tok_check(model->tok, NULL) != LN_OK;
+    if (needs_text(a)) LN_TRY(ln_tok_check(model->tok, err));
+    if (a->no_text) {
+        find_end_ids(a);
+        return LN_OK;
+    }
     if (split && model->delims) LN_TRY(open_think(a, ids, n, err));
     open_detok(a, &a->detok);
     find_end_ids(a);
@@ -287,10 +298,11 @@ ln_status ln_answer_push(ln_answer *a, int32_t id, ln_error *err) {
     if (a->think.state == LN_REASONING_INSIDE) a->n_reasoning++;
     LN_TRY(ln_grow(&p, &a->cap_ends, a->n + 1, sizeof *a->ends, err));
     a->ends = p;
-    LN_TRY(ln_detok_push(&a->detok, id, err));
+    if (!a->no_text) LN_TRY(ln_detok_push(&a->detok, id, err));
     a->detokenised += a->detok.text.len;
     LN_TRY(add_mark(a, a->detokenised, id, a->n, err));
     a->ends[a->n++] = a->detokenised;
+    if (a->no_text) return LN_OK;
     LN_TRY(ln_reasoning_push(&a->think, a->detok.text.data, a->detok.text.len, err));
     return add_both(a, false, err);
 }
@@ -301,7 +313,7 @@ ln_status ln_answer_end(ln_answer *a, int32_t id, ln_error *err) {
 
 ln_status ln_answer_flush(ln_answer *a, ln_error *err) {
     forget_last(a);
-    if (a->stop.hit) return LN_OK;
+    if (a->stop.hit || a->no_text) return LN_OK;
     LN_TRY(ln_detok_flush(&a->detok, err));
     LN_TRY(ln_reasoning_push(&a->think, a->detok.text.data, a->detok.text.len, err));
     LN_TRY(add_both(a, false, err));

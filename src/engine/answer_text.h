@@ -42,6 +42,7 @@ typedef struct ln_answer {
     int n_end_ids;
     ln_ids end;          /* tokens that are forced when the budget of reasoning is spent: its end delimiter */
     size_t n_forced;     /* how many of them were taken */
+    bool no_text;        /* the model has no tokenizer: ids alone are generated */
     int64_t n_reasoning; /* generated tokens of reasoning */
     uint64_t *ends;      /* [n] bytes that the detokenizer had given after each generated token */
     size_t n, cap_ends;  /* n: generated tokens */
