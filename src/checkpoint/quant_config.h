@@ -16,8 +16,8 @@ typedef struct ln_quant {
 /* Reads the block; a missing block is a dense model. LN_EUNSUPPORTED: a quant_method, mode, width or group
  * size that linnet does not read. */
 ln_status ln_quant_open(ln_quant *out, const ln_config *c, ln_error *err);
-/* Rejects tensors that a tool has packed in a layout of its own (GPTQ, AWQ, compressed-tensors, fp8 with scales)
- * although config.json has no block that says so: LN_EUNSUPPORTED, with the tensor and the tool. */
+/* Rejects tensors that a tool has packed in a layout of its own (GPTQ, AWQ, compressed-tensors, fp8 with
+ * scales) although config.json has no block that says so: LN_EUNSUPPORTED, with the tensor and the tool. */
 ln_status ln_quant_check_names(const ln_quant *q, const ln_tensors *t, ln_error *err);
 /* The block's entry of one module. */
 typedef struct ln_quant_entry {

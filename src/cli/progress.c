@@ -1,9 +1,9 @@
 /* Progress: one line on stderr, if that is a terminal, which is overwritten in place. It appears only
- * after half a second, so that quick operations show nothing, and is erased before any other output. The log of
- * a server has a line every few seconds instead.
+ * after half a second, so that quick operations show nothing, and is erased before any other output. The log
+ * of a server has a line every few seconds instead.
  *
- * Loading is reported after each tensor, and the first one may take seconds: a model of LARGE bytes or more is
- * shown from the start. */
+ * Loading is reported after each tensor, and the first one may take seconds: a model of LARGE bytes or more
+ * is shown from the start. */
 #include "cli.h"
 
 #include <stdio.h>

@@ -53,7 +53,8 @@ static ln_status on_tensor(void *user, const ln_quantized *t, ln_error *err) {
     return LN_OK;
 }
 
-static ln_status print_end(quantizing *q, const char *dir, const ln_quantize_options *o, ln_error *err) {
+static ln_status print_end(quantizing *q, const char *dir, const ln_quantize_options *o, double ratio,
+                           ln_error *err) {
     ln_str s = {0};
     char before[32], after[32], path[LN_PATH_TEXT];
     double bits = 8 * (double)q->after / (double)q->n_params;
@@ -70,6 +71,7 @@ static ln_status print_end(quantizing *q, const char *dir, const ln_quantize_opt
     put_uint(&s, "bytes_before", q->before);
     put_uint(&s, "bytes", q->after);
     put_real(&s, "bits_per_weight", bits);
+    put_real(&s, "perplexity_ratio", ratio); /* NaN becomes null */
     put_key(&s, "tensors");
     ln_str_adds(&s, "[");
     ln_str_add(&s, q->tensors.data, q->tensors.len);
@@ -90,7 +92,10 @@ ln_status cmd_quantize(const args *a, ln_error *err) {
     signals_note(true);
     ln_status st = ln_quantize(a->model, dir, &o, on_tensor, &q, err);
     signals_note(false);
-    if (st == LN_OK) st = print_end(&q, dir, &o, err);
+    const double ratio =
+        st == LN_OK && !signals_seen() ? rounding_measure(a->model, dir, o.n_threads) : (double)NAN;
+    if (st == LN_OK) st = print_end(&q, dir, &o, ratio, err);
+    if (st == LN_OK) rounding_warn(ratio, o.bits);
     ln_str_free(&q.tensors);
     return st;
 }

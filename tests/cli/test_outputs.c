@@ -128,6 +128,25 @@ static void a_lost_adapter_is_named(void **state) {
     assert_int_equal(system(command), 0);
 }
 
+/* Two bits hurt the bundled model, eight do not. */
+static void what_rounding_costs_is_said(void **state) {
+    (void)state;
+    char out[300], command[400];
+    (void)snprintf(out, sizeof out, "%s/small", dir);
+    (void)snprintf(command, sizeof command, "rm -rf %s", out);
+    for (int i = 0; i < 2; i++) {
+        outcome *o =
+            RUN(S("quantize"), S(TINY), S("-o"), out, i ? S("--bits=8") : S("--bits=2"), S("--json"));
+        assert_int_equal(o->code, 0);
+        assert_int_equal(strstr(o->err, "warning: rounding raises the perplexity") != NULL, i == 0);
+        json_t *root = json_of(o);
+        const double ratio = json_real_value(json_object_get(root, "perplexity_ratio"));
+        assert_true(i ? ratio > 0.9 && ratio < 1.1 : ratio > 1.1);
+        json_decref(root);
+        assert_int_equal(system(command), 0);
+    }
+}
+
 /* ---- limits ---- */
 
 static void little_data(void) {
@@ -179,6 +198,7 @@ int main(void) {
         cmocka_unit_test(keys_and_values_are_private),
         cmocka_unit_test(a_message_begins_a_line),
         cmocka_unit_test(a_lost_adapter_is_named),
+        cmocka_unit_test(what_rounding_costs_is_said),
         cmocka_unit_test(a_small_limit_of_data_is_reported),
         cmocka_unit_test(names_cannot_command_a_terminal),
     };
