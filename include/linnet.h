@@ -311,7 +311,8 @@ typedef struct ln_sampling {
     size_t n_tool_names;
     bool single_tool_call; /* generation ends after the first call */
     /* [form_bytes] The form of the answer, a JSON text (docs/structured.md); NULL: free. An expression is
-     *   {"schema": S}         a JSON value that meets the JSON schema S,
+     *   {"schema": S}         a JSON value that meets the JSON schema S ("open": true beside it: as the
+     *                         standard reads S, with other properties and types than those that it names),
      *   {"text": "..."}       this text; a text alone means the same,
      *   {"regex": "..."}      a text that the regular expression matches as a whole,
      *   {"token": "..."}      the special token of this name, which gives no text,
@@ -327,7 +328,7 @@ typedef struct ln_sampling {
 } ln_sampling;
 
 /* Checks an ln_sampling.form of `bytes` bytes. LN_EINVALID: it is malformed, no text has it, or it has a
- * keyword that is not supported; the message begins with its place, as in "schema.properties.a.not". */
+ * keyword that is not supported; the message begins with its place, as in "schema.properties.a.contains". */
 LN_API LN_MUST_CHECK ln_status ln_form_check(const char *form, size_t bytes, ln_error *err);
 
 /* ---- models ---- */

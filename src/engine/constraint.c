@@ -37,8 +37,9 @@ static ln_status token_text(const ln_tok *tok, int32_t id, ln_str *all, ln_error
     size_t bytes = 0, from = all->len;
     if (!ln_tok_is_special(tok, id)) {
         LN_TRY(ln_tok_bytes(tok, id, all, err));
-        if (all->len > from && memchr(all->data + from, 0xff, all->len - from))
-            all->len = from; /* no UTF-8 */
+        const size_t bytes_of_it = all->len - from;
+        if (bytes_of_it > UINT16_MAX || (bytes_of_it > 0 && memchr(all->data + from, 0xff, bytes_of_it)))
+            all->len = from; /* too long for a tree, or no UTF-8 */
         return LN_OK;
     }
     const char *name = ln_tok_content(tok, id, &bytes);
@@ -72,7 +73,7 @@ static ln_status find_vocabulary(ln_eng *e, ln_error *err) {
     ln_status st = LN_OK;
     const char *limit;
     char need[32], left[32];
-    const uint64_t bytes = (uint64_t)e->run->spec->V * 24; /* ids, offsets, prefixes, about 8 bytes of text */
+    const uint64_t bytes = (uint64_t)e->run->spec->V * 56; /* ids, offsets, nodes, about 8 bytes of text */
     ln_account *outer = ln_account_enter(NULL);            /* it belongs to the engine */
     pthread_mutex_lock(&vocabulary_lock);
     if (e->vocabulary) goto out;

@@ -34,7 +34,8 @@ static ln_status check_members(const form_reader *r, const json_t *v, const char
     json_object_foreach((json_t *)(uintptr_t)v, key, one) {
         const bool bound =
             (strcmp(kind, "repeat") == 0 && (strcmp(key, "min") == 0 || strcmp(key, "max") == 0)) ||
-            (strcmp(kind, "prose") == 0 && strcmp(key, "at_start") == 0);
+            (strcmp(kind, "prose") == 0 && strcmp(key, "at_start") == 0) ||
+            (strcmp(kind, "schema") == 0 && strcmp(key, "open") == 0);
         if (strcmp(key, kind) != 0 && !bound)
             return ln_fail(r->err, LN_EINVALID, "%s: unknown member \"%s\" beside \"%s\"", place,
                            ln_excerpt(shown, key, strlen(key)), kind);
@@ -171,7 +172,13 @@ static ln_status of_kind(form_reader *r, const json_t *v, const char *kind, cons
     char found[80], in[PLACE];
     uint32_t a = 0, b = GR_UNBOUNDED;
     (void)snprintf(in, sizeof in, "%.200s%s%s", place, place[0] ? "." : "", kind);
-    if (strcmp(kind, "schema") == 0) return gr_schema(r->g, what, in, out, r->err);
+    if (strcmp(kind, "schema") == 0) {
+        const json_t *open = json_object_get(v, "open");
+        if (open && !json_is_boolean(open))
+            return ln_fail(r->err, LN_EINVALID, "%s.open: expected true or false, found %s",
+                           place[0] ? place : "the form", ln_json_text(open, found));
+        return gr_schema(r->g, what, json_is_true(open), in, out, r->err);
+    }
     if (strcmp(kind, "sequence") == 0) return items_of(r, what, in, false, out);
     if (strcmp(kind, "choice") == 0) return items_of(r, what, in, true, out);
     if (strcmp(kind, "prose") == 0) return prose_of(r, v, in, out);
@@ -188,7 +195,7 @@ static ln_status of_kind(form_reader *r, const json_t *v, const char *kind, cons
         return ln_fail(r->err, LN_EINVALID, "%s: expected a text, found %s", in, ln_json_text(what, found));
     const char *text = json_string_value(what);
     const size_t bytes = json_string_length(what);
-    if (strcmp(kind, "regex") == 0) return gr_pattern(r->g, text, bytes, GR_RAW, true, out, &a, &b, r->err);
+    if (strcmp(kind, "regex") == 0) return gr_pattern(r->g, text, bytes, GR_RAW, true, out, r->err);
     *out = gr_text(r->g, text, bytes);
     if (strcmp(kind, "token") == 0) /* see ln_vocabulary */
         *out = gr_seq(r->g, gr_byte_range(r->g, 0xff, 0xff), *out);
@@ -217,51 +224,11 @@ static ln_status expression(form_reader *r, const json_t *v, const char *place, 
     return st;
 }
 
-/* ---- what can be completed ---- */
-
-/* The least height of an expression, given those of others; see ln_grammar. */
-static uint32_t height_of(const gr_expr *e, const uint16_t *height) {
-    const uint32_t a = height[e->a], above = a == GR_ENDLESS ? a : LN_MIN(a + 1, GR_ENDLESS - 1u);
-    switch (e->kind) {
-    case GR_IS_NOTHING: return GR_ENDLESS;
-    case GR_IS_SEQ: return LN_MAX(above, height[e->b]);
-    case GR_IS_ALT: return LN_MIN(a, height[e->b]);
-    case GR_IS_REPEAT: return e->min == 0 ? 1 : above;
-    case GR_IS_RULE: return a;
-    default: return 1;
-    }
-}
-
-/* Finds the heights of all expressions, and closes those that no text completes, such as an object that must
- * contain itself: a way into them would have no end. */
-static ln_status find_heights(ln_grammar *g, gr_node root, ln_error *err) {
-    uint16_t *height = g->height = ln_alloc(g->n_exprs * sizeof *height);
-    if (!height) return LN_OOM(err, "a grammar");
-    for (size_t i = 0; i < g->n_exprs; i++) height[i] = GR_ENDLESS;
-    for (bool more = true; more;) { /* they only become less */
-        more = false;
-        for (size_t i = 0; i < g->n_exprs; i++) {
-            const uint32_t h = height_of(&g->exprs[i], height);
-            if (h < height[i]) height[i] = (uint16_t)h, more = true;
-        }
-    }
-    const bool ok = height[root] != GR_ENDLESS;
-    for (size_t i = 0; i < g->n_exprs; i++) {
-        gr_expr *e = &g->exprs[i];
-        if (e->kind == GR_IS_REPEAT && e->min == 0 && height[e->a] == GR_ENDLESS)
-            *e = (gr_expr){.kind = GR_IS_EMPTY}; /* no repetition */
-        else if (height[i] == GR_ENDLESS) *e = (gr_expr){.kind = GR_IS_NOTHING};
-    }
-    return ok ? LN_OK
-              : ln_fail(err, LN_EINVALID,
-                        "no text has this form: a part of it allows nothing, or contains itself without "
-                        "end");
-}
-
 ln_status ln_grammar_open(ln_grammar **out, const char *form, size_t bytes, ln_error *err) {
     static const ln_json_limits limits = {.values = MOST_FORM_VALUES};
     json_t *v = NULL;
     gr_node root;
+    bool ends;
     ln_status st = LN_OK;
     *out = NULL;
     LN_GO(ln_json_load_limited(&v, "the form", form, bytes, &limits, err));
@@ -271,7 +238,12 @@ ln_status ln_grammar_open(ln_grammar **out, const char *form, size_t bytes, ln_e
     if (json_object_get(v, "schema")) /* JSON may begin with white space, which models often write */
         root = gr_seq(*out, gr_json_rules(*out).blank, root);
     LN_GO(gr_check(*out, err));
-    LN_GO(find_heights(*out, root, err));
+    LN_GO(gr_find_heights(*out, root, &ends, err));
+    if (!ends)
+        LN_GO(ln_fail(err, LN_EINVALID, "%s",
+                      (*out)->nothing[0] ? (*out)->nothing
+                                         : "no text has this form: a part of it allows nothing, or contains "
+                                           "itself without end"));
     LN_GO(gr_finish(*out, root, err));
 out:
     json_decref(v);

@@ -24,19 +24,36 @@ uint64_t ln_grammar_bytes(const ln_grammar *g);
 
 /* ---- vocabularies ---- */
 
-/* The texts of a vocabulary's tokens in ascending order of their bytes. Tokens with a common prefix are
- * neighbours, so that the prefix is matched once for all of them. The text of a special token is the byte
- * 0xFF, which no UTF-8 text has, and its name: only {"token": name} of a form matches it. Immutable after
+/* A byte of some token's text: the tokens whose texts begin with the bytes on the way to it are a tree of
+ * nodes, which stand in the order of a walk that visits a node before what is below it. */
+typedef struct ln_trie_node {
+    uint32_t after; /* the node after all that are below this one */
+    uint32_t first; /* those below are tokens ids[first .. nodes[after].first), this one's own come first */
+    uint16_t depth; /* bytes on the way; at least 1 */
+    uint8_t byte;
+    uint8_t below; /* characters that begin below, in the longest text; LN_TRIE_DEEP: that, or more */
+} ln_trie_node;
+#define LN_TRIE_DEEP 255
+typedef struct ln_trie {
+    size_t n;            /* nodes[n] is the end */
+    ln_trie_node *nodes; /* [n + 1] */
+    int32_t *ids;        /* [nodes[n].first] ascending by text, then by id */
+} ln_trie;
+
+/* The texts of a vocabulary's tokens, of at most 65,535 bytes each. Those that consist of plain characters of
+ * JSON strings (whole ones, no quotation mark, backslash or control character) are a tree of their own,
+ * because inside a string any of them may follow. The text of a special token is the byte 0xFF, which no
+ * UTF-8 text has, and its name: only {"token": name} of a form matches it. Immutable after
  * ln_vocabulary_sort. */
 typedef struct ln_vocabulary {
-    int64_t n_vocab;  /* V: ids are 0 .. V - 1 */
-    size_t n;         /* tokens that have a text */
-    int32_t *ids;     /* [n], ascending by text, then by id */
-    uint32_t *at;     /* [V + 1] the text of id i is text[at[i] .. at[i + 1]); of no bytes: none */
-    uint16_t *common; /* [n] bytes that ids[i] has in common with ids[i - 1]; at most 65,535 */
+    int64_t n_vocab; /* V: ids are 0 .. V - 1 */
+    uint32_t *at;    /* [V + 1] the text of id i is text[at[i] .. at[i + 1]); of no bytes: none */
     char *text;
-    bool strips_blank; /* a decoded text loses one blank at its beginning (SentencePiece's) */
-    size_t longest;    /* bytes of the longest text */
+    ln_trie plain, other;
+    uint64_t *plain_mask; /* [(V + 63) / 64] the tokens of `plain` */
+    size_t plain_longest; /* characters of their longest text */
+    bool strips_blank;    /* a decoded text loses one blank at its beginning (SentencePiece's) */
+    size_t longest;       /* bytes of the longest text */
 } ln_vocabulary;
 /* Sorts a vocabulary whose n_vocab, at and text are set (both owned by the struct from now on, also after an
  * error). LN_EMEMORY. */

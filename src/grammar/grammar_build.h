@@ -26,7 +26,17 @@ typedef struct gr_expr {
     uint32_t a,
         b; /* SET: a: number of the set; SEQ, ALT: both parts; REPEAT: a; RULE: a: its body, once known */
     uint32_t min, max; /* REPEAT; RULE: min: its number */
+    /* A RULE whose max is not 0 is state b of an automaton, whose characters are counted: lengths[max - 1].
+     */
 } gr_expr;
+/* The lengths that the texts of an automaton may have, in characters. */
+typedef struct gr_lengths {
+    uint32_t min, max;
+    size_t states, words;
+    uint64_t *ends; /* [states, words] bit n: a text may end after n more characters */
+} gr_lengths;
+/* Whether a text may end within the bounds, after n characters that lead to a state. */
+bool gr_lengths_allow(const gr_lengths *l, uint32_t state, uint32_t n);
 typedef struct gr_bytes {
     uint64_t bits[4]; /* byte c is bit c % 64 of word c / 64 */
 } gr_bytes;
@@ -34,9 +44,10 @@ typedef struct gr_bytes {
 struct ln_grammar {
     gr_expr *exprs;
     gr_bytes *sets;
+    gr_lengths *lengths;
     /* Hash tables of expressions and sets: number + 1, 0: free; freed when the grammar is complete. */
     uint32_t *slots, *set_slots;
-    size_t n_exprs, cap_exprs, n_sets, cap_sets, n_slots, n_set_slots;
+    size_t n_exprs, cap_exprs, n_sets, cap_sets, n_lengths, cap_lengths, n_slots, n_set_slots;
     uint32_t n_rules;
     gr_node root;
     /* [n_exprs] How many frames of a matcher an expression's text needs above the frame that comes after it,
@@ -46,6 +57,7 @@ struct ln_grammar {
     uint8_t class_of[256];
     uint8_t example[256]; /* [n_classes] a byte of each class */
     uint32_t n_classes;
+    char nothing[512];         /* why a part of a schema allows nothing; may be empty */
     bool no_memory, too_large; /* sticky: an allocation failed, or there are too many expressions */
 };
 
@@ -69,6 +81,9 @@ gr_node gr_all_of(ln_grammar *g, const gr_node *parts);
 /* A rule that gets its body later, which may contain it. */
 gr_node gr_rule(ln_grammar *g);
 void gr_define(ln_grammar *g, gr_node rule, gr_node body);
+/* Finds the heights of all expressions, and closes those that no text completes, such as an object that must
+ * contain itself: a way into them would have no end. *ends: some text of the root does. */
+ln_status gr_find_heights(ln_grammar *g, gr_node root, bool *ends, ln_error *err);
 /* LN_OK, LN_EMEMORY, or LN_EINVALID when the grammar has become too large. */
 ln_status gr_check(const ln_grammar *g, ln_error *err);
 
@@ -112,11 +127,15 @@ typedef enum gr_spelling { GR_RAW, GR_IN_STRING } gr_spelling;
 /* One character of the ranges in a spelling. In a JSON string it is written as json.dumps writes it with
  * ensure_ascii off: only quotation marks, backslashes and control characters are escaped. */
 gr_node gr_spelt(ln_grammar *g, gr_spelling how, const gr_points *ranges, size_t n);
+/* Whether a character is escaped in a JSON string; how it is then written. */
+bool gr_is_escaped(uint32_t c);
+gr_node gr_escape(ln_grammar *g, uint32_t c);
 /* The rules of JSON values, made when they are first asked for. */
 typedef struct gr_json {
     gr_node blank;     /* white space that may stand after an opening bracket, a comma or a colon */
     gr_node character; /* one character of a string, escapes included */
     gr_node string, number, integer, value;
+    bool open; /* 2.0 is an integer, and equal to 2 */
 } gr_json;
 gr_json gr_json_rules(ln_grammar *g);
 /* Exactly this JSON value; white space in arrays and objects is free. */
@@ -141,26 +160,41 @@ typedef struct gr_bounds {
 gr_node gr_integers(ln_grammar *g, const gr_bounds *b, bool *fits);
 gr_node gr_numbers(ln_grammar *g, const gr_bounds *b, bool *fits);
 
-/* Integers that are multiples of a number from 2 to MOST_MULTIPLE. *fits is false where no multiple lies
- * within the bounds, or the bounds are not supported: at most MOST_LISTED multiples lie between two bounds,
- * and a single one is a lower one from 0 to the number. */
-enum { MOST_MULTIPLE = 128, MOST_LISTED = 1024 };
-gr_node gr_multiples(ln_grammar *g, uint32_t of, const gr_bounds *b, bool *fits);
+/* Numbers with an exponent within bounds: those that a bound of 0 or more cannot tell apart, that is without
+ * a bound on a side, or with bounds that numbers between 0 and 1 meet. */
+gr_node gr_exponents(ln_grammar *g, const gr_bounds *b);
+
+/* Multiples of a number, without exponents; `integer`: without a point; `zeros`: with any number of zeros at
+ * the end of a fraction. *fits is false where the number is
+ * not above 0, or has more digits than MOST_MULTIPLE without its point and zeros at its end. */
+enum { MOST_MULTIPLE = 1000 };
+gr_node gr_multiples(ln_grammar *g, double step, bool integer, bool zeros, bool *fits);
+/* Numbers that are no integers, without exponents, of at most 7 digits on each side of the point. */
+gr_node gr_fractions(ln_grammar *g);
 
 /* ---- pattern.c ---- */
 
-/* A regular expression in a spelling; `anchored`: it must match the whole text, else a part of it, as in a
- * JSON schema. *shortest and *longest say how many characters are wanted, GR_UNBOUNDED for no limit: where
- * one repeated character decides the length, its repetitions are bounded. They receive the least and the most
- * characters that the expression then has.
- * LN_EINVALID: the message says where and what is not supported. */
+/* The marks of a text's beginning and end, which ^ and $ match: bytes that no UTF-8 text has. */
+enum { GR_BEGIN = 0xfe, GR_FINISH = 0xff };
+/* The texts that a regular expression matches, each between GR_BEGIN and GR_FINISH, and other sequences of
+ * bytes; `anchored`: it must match the whole text, else a part of it, as in a JSON schema. LN_EINVALID: the
+ * message says where and what is not supported. */
+ln_status gr_marked_pattern(ln_grammar *g, const char *pattern, size_t bytes, bool anchored, gr_node *out,
+                            ln_error *err);
+/* The texts of min to max characters of an expression in which one character at its end is repeated, and all
+ * others are single ones: a counter takes the place of a state for each length. *counted: it is of this
+ * kind; *out is GR_NOTHING where no text has such a length. LN_EINVALID as above. */
+ln_status gr_counted_pattern(ln_grammar *g, const char *pattern, size_t bytes, gr_spelling how, bool anchored,
+                             uint32_t min, uint32_t max, bool *counted, gr_node *out, ln_error *err);
+/* The texts of a regular expression in a spelling. */
 ln_status gr_pattern(ln_grammar *g, const char *pattern, size_t bytes, gr_spelling how, bool anchored,
-                     gr_node *out, uint32_t *shortest, uint32_t *longest, ln_error *err);
+                     gr_node *out, ln_error *err);
 
 /* ---- json_schema.c ---- */
 
-/* A value that a JSON schema describes. `place` is the schema's place in the form. LN_EINVALID, LN_EMEMORY.
- */
-ln_status gr_schema(ln_grammar *g, const json_t *schema, const char *place, gr_node *out, ln_error *err);
+/* A value that a JSON schema describes; `open`: as the standard says, with other properties and other types
+ * than those that are named. `place` is the schema's place in the form. LN_EINVALID, LN_EMEMORY. */
+ln_status gr_schema(ln_grammar *g, const json_t *schema, bool open, const char *place, gr_node *out,
+                    ln_error *err);
 
 #endif

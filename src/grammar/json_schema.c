@@ -47,6 +47,23 @@ ln_status schema_refuse(const schema_reader *r, const schema_place *at, const ch
     return st;
 }
 
+ln_status schema_nothing(schema_reader *r, const schema_place *at, const char *keyword, const char *fmt,
+                         ...) {
+    ln_str place = {0};
+    char text[256];
+    LN_TRY(gr_check(r->g, r->err)); /* after a failure nothing matches */
+    if (r->g->nothing[0]) return LN_OK;
+    va_list args;
+    va_start(args, fmt);
+    (void)ln_vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    put_place(at, &place);
+    (void)snprintf(r->g->nothing, sizeof r->g->nothing, "%s%.200s%s%s: %s", r->where,
+                   place.data ? place.data : "", keyword ? "." : "", keyword ? keyword : "", text);
+    ln_str_free(&place);
+    return LN_OK;
+}
+
 ln_status schema_count(const schema_reader *r, const json_t *s, const schema_place *at, const char *keyword,
                        uint32_t none, uint32_t *out) {
     const json_t *v = json_object_get(s, keyword);
@@ -72,33 +89,11 @@ ln_status schema_work(schema_reader *r, const schema_place *at, size_t amount) {
 /* ---- keywords ---- */
 
 static ln_status check_keywords(const schema_reader *r, const json_t *s, const schema_place *at) {
-    static const char *const refused[] = {
-        "not",          "if",       "then",        "else",        "dependentRequired", "dependentSchemas",
-        "dependencies", "contains", "minContains", "maxContains", "unevaluatedItems",  "$dynamicRef",
-        "$recursiveRef"};
+    static const char *const refused[] = {"$dynamicRef", "$recursiveRef"};
     for (size_t i = 0; i < LN_COUNT(refused); i++)
         if (json_object_get(s, refused[i]))
             return schema_refuse(r, at, refused[i], "this keyword is not supported; leave it out");
     return LN_OK;
-}
-
-/* Whether a value has a type of the schema's `type`, which may be absent. */
-static bool has_type(const json_t *type, const json_t *v) {
-    static const char *const names[] = {"object", "array",   "string",  "integer",
-                                        "number", "boolean", "boolean", "null"};
-    size_t i;
-    json_t *one;
-    if (!type) return true;
-    if (json_is_array(type)) {
-        json_array_foreach((json_t *)(uintptr_t)type, i, one) if (has_type(one, v)) return true;
-        return false;
-    }
-    const char *name = json_string_value(type);
-    if (!name) return false;
-    if (strcmp(name, names[json_typeof(v)]) == 0) return true;
-    if (json_is_number(v) && strcmp(name, "number") == 0) return true;
-    return json_is_real(v) && strcmp(name, "integer") == 0 &&
-           json_real_value(v) == (double)(int64_t)LN_MIN(LN_MAX(json_real_value(v), -1e18), 1e18);
 }
 
 /* ---- types ---- */
@@ -108,12 +103,16 @@ static const struct {
     const char *keyword, *type;
 } implied[] = {{"properties", "object"},
                {"required", "object"},
+               {SCHEMA_MEMBERS, "object"},
                {"additionalProperties", "object"},
                {"unevaluatedProperties", "object"},
                {"patternProperties", "object"},
                {"propertyNames", "object"},
                {"minProperties", "object"},
                {"maxProperties", "object"},
+               {"unevaluatedItems", "array"},
+               {"contains", "array"},
+               {"format", "string"},
                {"items", "array"},
                {"prefixItems", "array"},
                {"minItems", "array"},
@@ -137,74 +136,74 @@ static const char *implied_type(const json_t *s) {
 
 /* ---- given values ---- */
 
-/* Values of `const` and `enum` are taken as they are: a keyword that could exclude some is refused. */
-static ln_status check_given(const schema_reader *r, json_t *s, const schema_place *at, const json_t *v) {
-    for (size_t i = 0; i < LN_COUNT(implied); i++) {
-        json_t *type = json_object_get(s, implied[i].keyword) ? json_string(implied[i].type) : NULL;
-        const bool applies = type && has_type(type, v);
-        json_decref(type);
-        if (applies)
-            return schema_refuse(r, at, implied[i].keyword,
-                                 "this keyword is not supported beside enum or const; leave it out");
-    }
-    return LN_OK;
-}
-
-/* `const` and `enum`: the values that are given. */
+/* `const` and `enum`: the given values that meet all of the schema. */
 static ln_status given_values(schema_reader *r, json_t *s, const schema_place *at, gr_node *out) {
-    json_t *one = json_object_get(s, "const"), *many = json_object_get(s, "enum"), *list = json_array();
-    const json_t *type = json_object_get(s, "type");
+    json_t *one = json_object_get(s, "const"), *many = json_object_get(s, "enum"),
+           *list = schema_keep(r, json_array()), *v;
     char found[80];
-    json_t *v;
+    bool yes;
     size_t i;
-    bool is_in = !many;
-    if (!list || json_array_append_new(r->made, list) != 0) return LN_OOM(r->err, "a schema");
+    if (!list) return LN_OOM(r->err, "a schema");
     if (many && !json_is_array(many))
         return schema_refuse(r, at, "enum", "expected a list of values, found %s", ln_json_text(many, found));
+    json_t *beside = schema_without(r, s, "enum"); /* each value is one of them */
+    if (!beside) return LN_OOM(r->err, "a schema");
     json_array_foreach(many, i, v) {
-        is_in = is_in || (one && json_equal(v, one));
-        if (one || !has_type(type, v)) continue;
-        LN_TRY(check_given(r, s, at, v));
-        if (json_array_append(list, v) != 0) return LN_OOM(r->err, "a schema");
+        if (one) break;
+        LN_TRY(schema_admits(r, beside, at, v, &yes));
+        if (yes && json_array_append(list, v) != 0) return LN_OOM(r->err, "a schema");
     }
-    if (one && is_in && has_type(type, one)) {
-        LN_TRY(check_given(r, s, at, one));
-        if (json_array_append(list, one) != 0) return LN_OOM(r->err, "a schema");
-    }
+    yes = false;
+    if (one) LN_TRY(schema_admits(r, s, at, one, &yes));
+    if (yes && json_array_append(list, one) != 0) return LN_OOM(r->err, "a schema");
     *out = gr_json_values(r->g, &r->json, list);
     LN_TRY(gr_check(r->g, r->err));
     if (json_array_size(list) > 0) return LN_OK;
-    return schema_refuse(r, at, one ? "const" : "enum", "no value of it has the schema's type");
+    return schema_nothing(r, at, one ? "const" : "enum", "no value of it meets the schema beside it");
 }
+
+/* Whether values of a kind are among those that a negation excludes. */
+static bool excludes(const json_t *s, bool (*is)(const json_t *)) {
+    json_t *v;
+    size_t i;
+    json_array_foreach(json_object_get(s, SCHEMA_WITHOUT), i, v) if (is(v)) return true;
+    return false;
+}
+static bool is_null(const json_t *v) { return json_is_null(v); }
+static bool is_true(const json_t *v) { return json_is_true(v); }
+static bool is_false(const json_t *v) { return json_is_false(v); }
+static bool is_object(const json_t *v) { return json_is_object(v); }
+static bool is_array(const json_t *v) { return json_is_array(v); }
 
 static ln_status value_of_type(schema_reader *r, json_t *s, const char *type, const schema_place *at,
                                gr_node *out) {
     char shown[80];
-    if (strcmp(type, "object") == 0) return schema_object(r, s, at, out);
-    if (strcmp(type, "array") == 0) return schema_array(r, s, at, out);
+    *out = GR_NOTHING; /* a list or object that is not excluded could be any but one; none is made */
+    if (strcmp(type, "object") == 0) return excludes(s, is_object) ? LN_OK : schema_object(r, s, at, out);
+    if (strcmp(type, "array") == 0) return excludes(s, is_array) ? LN_OK : schema_array(r, s, at, out);
     if (strcmp(type, "string") == 0) return schema_string(r, s, at, out);
     if (strcmp(type, "number") == 0) return schema_number(r, s, false, at, out);
     if (strcmp(type, "integer") == 0) return schema_number(r, s, true, at, out);
-    if (strcmp(type, "boolean") == 0) *out = gr_alt(r->g, gr_texts(r->g, "true"), gr_texts(r->g, "false"));
-    else if (strcmp(type, "null") == 0) *out = gr_texts(r->g, "null");
-    else
+    if (strcmp(type, "boolean") == 0) {
+        if (!excludes(s, is_true)) *out = gr_texts(r->g, "true");
+        if (!excludes(s, is_false)) *out = gr_alt(r->g, *out, gr_texts(r->g, "false"));
+    } else if (strcmp(type, "null") == 0) {
+        if (!excludes(s, is_null)) *out = gr_texts(r->g, "null");
+    } else {
         return schema_refuse(r, at, "type",
                              "expected object, array, string, number, integer, boolean or null, found "
                              "\"%s\"",
                              ln_excerpt(shown, type, strlen(type)));
+    }
     return LN_OK;
 }
 
-static ln_status typed(schema_reader *r, json_t *s, const schema_place *at, gr_node *out) {
-    const json_t *type = json_object_get(s, "type");
+static ln_status listed_types(schema_reader *r, json_t *s, const json_t *type, const schema_place *at,
+                              gr_node *out) {
     char found[80];
-    const char *only = implied_type(s);
-    if (!type && !only) {
-        *out = r->json.value;
-        return LN_OK;
-    }
-    if (!type) return value_of_type(r, s, only, at, out);
-    if (json_is_string(type)) return value_of_type(r, s, json_string_value(type), at, out);
+    bool number = false;
+    for (size_t i = 0; i < json_array_size(type); i++)
+        number = number || ln_json_is_text(json_array_get(type, i), "number");
     *out = GR_NOTHING;
     for (size_t i = 0; i < json_array_size(type); i++) {
         const char *name = json_string_value(json_array_get(type, i));
@@ -212,12 +211,53 @@ static ln_status typed(schema_reader *r, json_t *s, const schema_place *at, gr_n
         if (!name)
             return schema_refuse(r, at, "type", "expected a type or a list of types, found %s",
                                  ln_json_text(type, found));
+        if (number && strcmp(name, "integer") == 0) continue; /* it is one */
         LN_TRY(value_of_type(r, s, name, at, &one));
         *out = gr_alt(r->g, *out, one);
     }
     if (json_array_size(type) > 0) return LN_OK;
     return schema_refuse(r, at, "type", "expected a type or a list of types, found %s",
                          ln_json_text(type, found));
+}
+
+/* Whether a keyword says something of values. */
+static bool says_something(const json_t *s) {
+    static const char *const made[] = {SCHEMA_WITHOUT, SCHEMA_NOT_PATTERN, SCHEMA_NOT_MULTIPLE,
+                                       SCHEMA_FRACTION};
+    for (size_t i = 0; i < LN_COUNT(made); i++)
+        if (json_object_get(s, made[i])) return true;
+    return implied_type(s) != NULL;
+}
+
+static ln_status typed(schema_reader *r, json_t *s, const schema_place *at, gr_node *out) {
+    static const char *const names[] = {"object", "array", "string", "number", "boolean", "null"};
+    const json_t *type = json_object_get(s, "type");
+    const char *only = r->open ? NULL : implied_type(s);
+    if (!type && !says_something(s)) {
+        *out = r->json.value;
+        return LN_OK;
+    }
+    if (json_is_string(type)) return value_of_type(r, s, json_string_value(type), at, out);
+    if (type) return listed_types(r, s, type, at, out);
+    if (only) return value_of_type(r, s, only, at, out);
+    *out = GR_NOTHING;
+    for (size_t i = 0; i < LN_COUNT(names); i++) {
+        gr_node one;
+        LN_TRY(value_of_type(r, s, names[i], at, &one));
+        *out = gr_alt(r->g, *out, one);
+    }
+    return LN_OK;
+}
+
+/* What stands beside a negation, with the type that its keywords imply: a negation has values of all types.
+ */
+static ln_status with_implied_type(schema_reader *r, json_t **s) {
+    const char *only = r->open || json_object_get(*s, "type") ? NULL : implied_type(*s);
+    if (!only) return LN_OK;
+    json_t *copy = schema_keep(r, json_copy(*s));
+    if (!copy || json_object_set_new(copy, "type", json_string(only)) != 0) return LN_OOM(r->err, "a schema");
+    *s = copy;
+    return LN_OK;
 }
 
 /* ---- combinations ---- */
@@ -230,8 +270,7 @@ static bool is_bare(const json_t *s, const char *keyword) {
     return true;
 }
 
-/* anyOf and oneOf: each alternative together with what stands beside the keyword. oneOf is read as anyOf: its
- * alternatives exclude each other in schemas that mean to be generated from. */
+/* anyOf and oneOf: each alternative together with what stands beside the keyword. */
 static ln_status alternatives_of(schema_reader *r, json_t *s, const char *keyword, const schema_place *at,
                                  gr_node *out) {
     json_t *list = json_object_get(s, keyword), *beside = NULL;
@@ -245,11 +284,43 @@ static ln_status alternatives_of(schema_reader *r, json_t *s, const char *keywor
         const schema_place in = {at, keyword, 0}, one = {&in, NULL, i};
         json_t *branch = json_array_get(list, i);
         gr_node node;
-        if (beside) LN_TRY(schema_join(r, branch, beside, &one, &branch));
+        if (beside)
+            LN_TRY(schema_join_ordered(r, branch, beside, schema_names_first(s, keyword), &one, &branch));
+        if (strcmp(keyword, "oneOf") == 0) LN_TRY(schema_exclusive(r, list, i, branch, &one, &branch));
         LN_TRY(schema_value(r, branch, &one, &node));
         *out = gr_alt(r->g, *out, node);
     }
     return gr_check(r->g, r->err);
+}
+
+/* `not`: what stands beside it, together with the negation. */
+static ln_status negation_of(schema_reader *r, json_t *s, const schema_place *at, gr_node *out) {
+    const schema_place in = {at, "not", 0};
+    json_t *beside = schema_without(r, s, "not"), *no;
+    if (!beside) return LN_OOM(r->err, "a schema");
+    LN_TRY(with_implied_type(r, &beside));
+    json_t *rest = json_object_get(beside, "unevaluatedItems");
+    if (rest && !json_object_get(beside, "items")) { /* the negation's items are not evaluated */
+        beside = schema_without(r, beside, "unevaluatedItems");
+        if (!beside || json_object_set(beside, "items", rest) != 0) return LN_OOM(r->err, "a schema");
+    }
+    r->unseen = json_object_get(beside, "unevaluatedProperties") != NULL;
+    const ln_status st = schema_negate(r, json_object_get(s, "not"), &in, &no);
+    r->unseen = false;
+    LN_TRY(st);
+    LN_TRY(schema_join_ordered(r, no, beside, true, at, &no));
+    *out = GR_NOTHING;
+    if (!json_is_false(no)) return schema_value(r, no, at, out);
+    return schema_nothing(r, at, "not", "nothing is left, or the keywords in it cannot be negated");
+}
+
+/* Whether two schemas are one, or both the same pair of schemas that were joined. */
+static bool same_schema(const json_t *a, const json_t *b) {
+    const json_t *p = json_object_get(a, "allOf"), *q = json_object_get(b, "allOf");
+    if (a == b) return true;
+    return json_object_size(a) == 1 && json_object_size(b) == 1 && json_array_size(p) == 2 &&
+           json_array_size(q) == 2 && json_array_get(p, 0) == json_array_get(q, 0) &&
+           json_array_get(p, 1) == json_array_get(q, 1);
 }
 
 /* The rule of a schema that a $ref names, or that has a $ref or allOf among its keywords: made when it is
@@ -261,7 +332,7 @@ static ln_status by_rule(schema_reader *r, json_t *s, const schema_place *at, gr
     const bool is_reference = json_object_get(s, "$ref") && is_bare(s, "$ref");
     if (is_reference) LN_TRY(schema_target(r, s, at, &target));
     for (size_t i = 0; i < r->n_rules; i++)
-        if (r->rules[i].schema == target) {
+        if (same_schema(r->rules[i].schema, target)) {
             *out = r->rules[i].rule;
             return LN_OK;
         }
@@ -275,6 +346,7 @@ static ln_status by_rule(schema_reader *r, json_t *s, const schema_place *at, gr
         LN_TRY(schema_flat(r, target, at, &target)); /* or it would ask for its own rule */
     LN_TRY(schema_value(r, target, at, &body));
     gr_define(r->g, rule, body);
+    if (body == GR_NOTHING) *out = GR_NOTHING;
     return gr_check(r->g, r->err);
 }
 
@@ -295,10 +367,11 @@ static ln_status value_of(schema_reader *r, json_t *s, const schema_place *at, g
     if (json_array_size(parts) == 1 &&
         is_bare(s, "allOf")) /* a $ref with a description is often written so */
         return schema_value(r, json_array_get(parts, 0), at, out);
-    if (parts || json_object_get(s, "$ref")) return by_rule(r, s, at, out);
-    if (json_object_get(s, "anyOf")) return alternatives_of(r, s, "anyOf", at, out);
-    if (json_object_get(s, "oneOf")) return alternatives_of(r, s, "oneOf", at, out);
     if (json_object_get(s, "const") || json_object_get(s, "enum")) LN_TRY(given_values(r, s, at, out));
+    else if (schema_has_parts(s)) return by_rule(r, s, at, out);
+    else if (json_object_get(s, "anyOf")) return alternatives_of(r, s, "anyOf", at, out);
+    else if (json_object_get(s, "oneOf")) return alternatives_of(r, s, "oneOf", at, out);
+    else if (json_object_get(s, "not")) return negation_of(r, s, at, out);
     else LN_TRY(typed(r, s, at, out));
     if (json_is_true(json_object_get(s, "nullable"))) *out = gr_alt(r->g, *out, gr_texts(r->g, "null"));
     return gr_check(r->g, r->err);
@@ -317,11 +390,14 @@ ln_status schema_value(schema_reader *r, json_t *s, const schema_place *at, gr_n
     return st;
 }
 
-ln_status gr_schema(ln_grammar *g, const json_t *schema, const char *place, gr_node *out, ln_error *err) {
-    schema_reader r = {.g = g, .root = (json_t *)(uintptr_t)schema, .where = place, .err = err};
+ln_status gr_schema(ln_grammar *g, const json_t *schema, bool open, const char *place, gr_node *out,
+                    ln_error *err) {
+    schema_reader r = {.g = g, .root = (json_t *)(uintptr_t)schema, .where = place, .open = open, .err = err};
     r.json = gr_json_rules(g);
+    r.json.open = open;
     r.made = json_array();
-    ln_status st = r.made ? schema_value(&r, r.root, NULL, out) : LN_OOM(err, "a schema");
+    ln_status st = r.made ? schema_resolve_names(&r) : LN_OOM(err, "a schema");
+    if (st == LN_OK) st = schema_value(&r, r.root, NULL, out);
     json_decref(r.made);
     ln_free(r.rules);
     return st;

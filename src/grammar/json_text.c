@@ -5,15 +5,16 @@
  * them. */
 #include "grammar_build.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MOST_INDENT = 20, INTEGER_DIGITS = 18, FRACTION_DIGITS = 17, EXPONENT_DIGITS = 2 };
 
 /* ---- characters ---- */
 
-static bool is_escaped(uint32_t c) { return c < 0x20 || c == '"' || c == '\\'; }
+bool gr_is_escaped(uint32_t c) { return c < 0x20 || c == '"' || c == '\\'; }
 
-/* The escape sequence of a character for which is_escaped, ended by NUL. */
+/* The escape sequence of a character for which gr_is_escaped, ended by NUL. */
 static void put_escape(uint32_t c, char out[7]) {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt", hex[] = "0123456789abcdef";
     memset(out, 0, 7);
@@ -25,7 +26,7 @@ static void put_escape(uint32_t c, char out[7]) {
     out[4] = hex[c >> 4], out[5] = hex[c & 15];
 }
 
-static gr_node escape_of(ln_grammar *g, uint32_t c) {
+gr_node gr_escape(ln_grammar *g, uint32_t c) {
     char text[7];
     put_escape(c, text);
     return gr_texts(g, text);
@@ -37,9 +38,9 @@ gr_node gr_spelt(ln_grammar *g, gr_spelling how, const gr_points *ranges, size_t
     for (size_t i = 0; i < n; i++) {
         uint32_t from = ranges[i].lo;
         for (uint32_t c = ranges[i].lo; c <= ranges[i].hi && c <= '\\'; c++) {
-            if (!is_escaped(c)) continue;
+            if (!gr_is_escaped(c)) continue;
             if (c > from) all = gr_alt(g, all, gr_characters(g, &(gr_points){from, c - 1}, 1));
-            all = gr_alt(g, all, escape_of(g, c));
+            all = gr_alt(g, all, gr_escape(g, c));
             from = c + 1;
         }
         if (from <= ranges[i].hi) all = gr_alt(g, all, gr_characters(g, &(gr_points){from, ranges[i].hi}, 1));
@@ -87,7 +88,7 @@ gr_node gr_json_list(ln_grammar *g, const gr_json *j, char open, gr_node item, u
 /* The rules refer to each other through `value`. */
 gr_json gr_json_rules(ln_grammar *g) {
     const gr_node digit = gr_byte_range(g, '0', '9'), natural = gr_byte_range(g, '1', '9');
-    gr_json j;
+    gr_json j = {.open = false};
     j.blank = gr_rule(g);
     gr_define(g, j.blank, blank_of(g));
     j.character = gr_rule(g);
@@ -120,7 +121,7 @@ static void put_string(ln_str *out, const char *text, size_t bytes) {
     ln_str_adds(out, "\"");
     for (size_t i = 0; i < bytes; i++) {
         put_escape((unsigned char)text[i], escape);
-        if (is_escaped((unsigned char)text[i])) ln_str_adds(out, escape);
+        if (gr_is_escaped((unsigned char)text[i])) ln_str_adds(out, escape);
         else ln_str_add(out, text + i, 1);
     }
     ln_str_adds(out, "\"");
@@ -143,10 +144,22 @@ static void put_scalar(ln_str *out, const json_t *v) {
     else ln_str_adds(out, json_is_null(v) ? "null" : json_is_true(v) ? "true" : "false");
 }
 
-static gr_node scalar(ln_grammar *g, const json_t *v) {
+/* Whether a number is an integer, which may be written with zeros after a point where 2.0 is 2. */
+static bool is_whole(const json_t *v) {
+    return json_is_integer(v) || (json_is_real(v) && fabs(json_real_value(v)) < 1e15 &&
+                                  json_real_value(v) == floor(json_real_value(v)));
+}
+
+static gr_node scalar(ln_grammar *g, const gr_json *j, const json_t *v) {
     ln_str s = {0};
-    put_scalar(&s, v);
-    const gr_node node = gr_text(g, s.data ? s.data : "", s.len);
+    const bool zeros = j->open && is_whole(v);
+    if (zeros && json_is_real(v)) ln_str_addf(&s, "%lld", (long long)json_real_value(v));
+    else put_scalar(&s, v);
+    gr_node node = gr_text(g, s.data ? s.data : "", s.len);
+    if (zeros)
+        node = gr_seq(g, node,
+                      gr_optional(g, gr_seq(g, gr_texts(g, "."),
+                                            gr_repeat(g, gr_byte_range(g, '0', '0'), 1, FRACTION_DIGITS))));
     g->no_memory = g->no_memory || s.failed;
     ln_str_free(&s);
     return node;
@@ -163,7 +176,7 @@ gr_node gr_json_values(ln_grammar *g, const gr_json *j, const json_t *list) {
     if (!spans) return g->no_memory = true, GR_NOTHING;
     for (size_t i = 0; i < n; i++, from = all.len) {
         const json_t *v = json_array_get(list, i);
-        if (is_scalar(v)) put_scalar(&all, v), spans[k++].bytes = all.len - from;
+        if (is_scalar(v) && !(j->open && is_whole(v))) put_scalar(&all, v), spans[k++].bytes = all.len - from;
         else out = gr_alt(g, gr_json_value(g, j, v), out);
     }
     g->no_memory = g->no_memory || all.failed;
@@ -185,7 +198,7 @@ gr_node gr_json_value(ln_grammar *g, const gr_json *j, const json_t *value) {
     const size_t n = list ? json_array_size(v) : json_object_size(v);
     const char *key;
     size_t i = 0;
-    if (is_scalar(v)) return scalar(g, v);
+    if (is_scalar(v)) return scalar(g, j, v);
     gr_node *nodes = ln_alloc((n + 1) * sizeof *nodes);
     if (!nodes) return g->no_memory = true, GR_NOTHING;
     json_object_foreach(v, key, item) nodes[i++] =

@@ -220,3 +220,26 @@ gr_node gr_integers(ln_grammar *g, const gr_bounds *b, bool *fits) {
         !(whole.has_lo && fabs(whole.lo) > EXACT_LIMIT) && !(whole.has_hi && fabs(whole.hi) > EXACT_LIMIT);
     return *fits ? between(g, &whole, whole_between, fits) : GR_NOTHING;
 }
+
+/* ---- exponents ---- */
+
+/* d, d.d... with at least one digit that is not 0 before the point, and an exponent of a sign; `any`: of both
+ * signs. */
+static gr_node scientific(ln_grammar *g, bool any) {
+    const gr_node digit = digits(g, 0, 9), some = digits(g, 1, 9), minus = gr_texts(g, "-");
+    const gr_node point = gr_seq(g, gr_texts(g, "."), gr_repeat(g, digit, 1, FRACTION_DIGITS));
+    const gr_node zero = gr_optional(g, gr_texts(g, "0"));
+    const gr_node below = gr_all(g, minus, zero, some, gr_optional(g, digit)); /* e-01 .. e-99 */
+    const gr_node sign = gr_optional(g, gr_alt(g, minus, gr_texts(g, "+")));
+    return gr_all(g, some, gr_optional(g, point), gr_alt(g, gr_texts(g, "e"), gr_texts(g, "E")),
+                  any ? gr_seq(g, sign, gr_repeat(g, digit, 1, 2)) : below);
+}
+
+gr_node gr_exponents(ln_grammar *g, const gr_bounds *b) {
+    gr_node all = GR_NOTHING;
+    const bool above = !b->has_lo || b->lo <= 0, below = !b->has_hi || b->hi >= 0;
+    if (above && (!b->has_hi || b->hi >= 1)) all = scientific(g, !b->has_hi);
+    if (below && (!b->has_lo || b->lo <= -1))
+        all = gr_alt(g, all, gr_seq(g, gr_texts(g, "-"), scientific(g, !b->has_lo)));
+    return all;
+}

@@ -1,8 +1,10 @@
 /* Regular expressions of JSON schemas (ECMA-262 as far as it describes regular languages) as grammars.
  *
  * Supported: literals, ., classes, \d \w \s and their complements, escapes, groups, alternatives, greedy and
- * lazy quantifiers, and ^ and $ at the ends of the outermost alternatives. Refused: back references,
- * look-around, \b, \p, flags. */
+ * lazy quantifiers, ^ and $. Refused: back references, look-around (but see pattern_ahead.c), \b, \p, flags.
+ *
+ * ^ and $ are read as bytes that no text has: the beginning of the text is marked by GR_BEGIN and its end by
+ * GR_FINISH, so that they may stand anywhere in the expression. */
 #include "grammar_build.h"
 
 #include <stdlib.h>
@@ -15,16 +17,13 @@ typedef struct reader {
     const char *text;
     size_t bytes, at;
     gr_spelling how;
-    bool anchored;
-    uint32_t least, most; /* characters that are wanted */
     int depth;
     ln_error *err;
 } reader;
-/* An expression with the least and the most characters that it matches. */
+/* An expression, and how often it repeats one character; max 0: it is not of this kind. */
 typedef struct part {
-    gr_node node;
-    uint32_t shortest, longest;
-    gr_node repeated; /* the one character that is repeated, else GR_EMPTY */
+    gr_node node, character;
+    uint32_t min, max;
 } part;
 typedef struct class {
     gr_points ranges[MOST_RANGES];
@@ -35,12 +34,6 @@ static ln_status refuse(const reader *r, const char *what) {
     char shown[80];
     return ln_fail(r->err, LN_EINVALID, "the pattern '%s': character %zu: %s",
                    ln_excerpt(shown, r->text, r->bytes), r->at + 1, what);
-}
-
-static uint32_t sum(uint32_t a, uint32_t b) { return a > GR_UNBOUNDED - b ? GR_UNBOUNDED : a + b; }
-static uint32_t times(uint32_t a, uint32_t b) {
-    if (a == 0 || b == 0) return 0;
-    return a > GR_UNBOUNDED / b ? GR_UNBOUNDED : a * b;
 }
 
 static bool at_end(const reader *r) { return r->at >= r->bytes; }
@@ -232,11 +225,9 @@ static ln_status read_class(reader *r, class *k) {
 
 /* ---- expressions ---- */
 
-static part one_character(const reader *r, const class *k) {
-    return (part){gr_spelt(r->g, r->how, k->ranges, k->n), 1, 1, GR_EMPTY};
-}
+static gr_node marking(const reader *r, unsigned mark) { return gr_byte_range(r->g, mark, mark); }
 
-static ln_status alternatives(reader *r, part *out);
+static ln_status alternatives(reader *r, gr_node *out);
 
 /* Reads a group, after its parenthesis. */
 static ln_status group(reader *r, part *out) {
@@ -246,11 +237,14 @@ static ln_status group(reader *r, part *out) {
             while (!at_end(r) && peek(r, 0) != '>') r->at++;
             r->at++;
         } else if (!take(r, ':')) {
-            return refuse(r, "only groups (...), (?:...) and (?<name>...) are supported");
+            return refuse(r,
+                          "only groups (...), (?:...) and (?<name>...) are supported here; look-ahead only "
+                          "after the ^ that begins the pattern");
         }
     }
     if (++r->depth > MOST_GROUPS) return refuse(r, "groups are nested too deep");
-    LN_TRY(alternatives(r, out));
+    *out = (part){.character = GR_EMPTY};
+    LN_TRY(alternatives(r, &out->node));
     r->depth--;
     return take(r, ')') ? LN_OK : refuse(r, "the group has no end");
 }
@@ -258,7 +252,12 @@ static ln_status group(reader *r, part *out) {
 static ln_status atom(reader *r, part *out) {
     class k = {.n = 0};
     uint32_t c = 0;
+    *out = (part){.character = GR_EMPTY};
     if (take(r, '(')) return group(r, out);
+    if (take(r, '^') || take(r, '$')) {
+        out->node = marking(r, r->text[r->at - 1] == '^' ? GR_BEGIN : GR_FINISH);
+        return LN_OK;
+    }
     if (take(r, '[')) {
         LN_TRY(read_class(r, &k));
     } else if (take(r, '.')) {
@@ -271,12 +270,11 @@ static ln_status atom(reader *r, part *out) {
         }
     } else {
         if (strchr("*+?", peek(r, 0))) return refuse(r, "there is nothing to repeat");
-        if (strchr("^$", peek(r, 0)))
-            return refuse(r, "^ and $ are supported at the ends of the outermost alternatives only");
         LN_TRY(literal(r, &c));
         LN_TRY(add_range(r, &k, c, c));
     }
-    *out = one_character(r, &k);
+    out->node = out->character = gr_spelt(r->g, r->how, k.ranges, k.n);
+    out->min = out->max = 1;
     return LN_OK;
 }
 
@@ -317,15 +315,9 @@ static ln_status repeated(reader *r, part *p) {
     else found = false;
     if (!found) return LN_OK;
     (void)take(r, '?'); /* lazy: the same texts */
-    const gr_node one = p->shortest == 1 && p->longest == 1 ? p->node : GR_EMPTY;
-    *p = (part){gr_repeat(r->g, p->node, min, max), times(p->shortest, min), times(p->longest, max), one};
+    p->node = gr_repeat(r->g, p->node, min, max);
+    if (p->max > 0) p->min = min, p->max = max;
     return LN_OK;
-}
-
-/* Any characters, before or after a pattern that is not anchored. */
-static part anything(const reader *r) {
-    const gr_node c = gr_spelt(r->g, r->how, &(gr_points){0, MOST_CODE_POINT}, 1);
-    return (part){gr_repeat(r->g, c, 0, GR_UNBOUNDED), 0, GR_UNBOUNDED, c};
 }
 
 /* The parts of a sequence, which are joined from the last to the first: so a long sequence has no deep
@@ -335,88 +327,91 @@ typedef struct parts {
     size_t n, cap;
 } parts;
 
-static ln_status append(const reader *r, parts *all, part p) {
-    void *grown = all->part;
-    LN_TRY(ln_grow(&grown, &all->cap, all->n + 1, sizeof *all->part, r->err));
-    all->part = grown;
-    all->part[all->n++] = p;
+static ln_status read_parts(reader *r, parts *all) {
+    while (!at_end(r) && peek(r, 0) != '|' && peek(r, 0) != ')') {
+        void *grown = all->part;
+        part p;
+        LN_TRY(atom(r, &p));
+        LN_TRY(repeated(r, &p));
+        LN_TRY(ln_grow(&grown, &all->cap, all->n + 1, sizeof *all->part, r->err));
+        all->part = grown;
+        all->part[all->n++] = p;
+    }
     return LN_OK;
 }
 
-static ln_status read_parts(reader *r, parts *all) {
-    const bool outermost = r->depth == 0;
-    bool begins = r->anchored || !outermost, ends = begins;
-    if (outermost && take(r, '^')) begins = true;
-    if (!begins) LN_TRY(append(r, all, anything(r)));
-    while (!at_end(r) && peek(r, 0) != '|' && peek(r, 0) != ')') {
-        part p;
-        if (outermost && peek(r, 0) == '$' && (peek(r, 1) < 0 || peek(r, 1) == '|')) {
-            r->at++;
-            ends = true;
-            continue;
-        }
-        LN_TRY(atom(r, &p));
-        LN_TRY(repeated(r, &p));
-        LN_TRY(append(r, all, p));
-    }
-    return ends ? LN_OK : append(r, all, anything(r));
-}
-
-/* Bounds the repetitions of the one part that decides the length, if there is one. */
-static void bound_length(const reader *r, parts *all) {
-    part *one = NULL;
-    uint32_t fixed = 0;
-    for (size_t i = 0; i < all->n; i++) {
-        part *p = &all->part[i];
-        if (p->shortest == p->longest) fixed = sum(fixed, p->shortest);
-        else if (one || p->repeated == GR_EMPTY) return;
-        else one = p;
-    }
-    if (!one || fixed > r->most) return;
-    const uint32_t min = LN_MAX(one->shortest, r->least - LN_MIN(r->least, fixed));
-    const uint32_t max = r->most == GR_UNBOUNDED ? one->longest : LN_MIN(one->longest, r->most - fixed);
-    if (min <= max) *one = (part){gr_repeat(r->g, one->repeated, min, max), min, max, GR_EMPTY};
-}
-
-static ln_status sequence(reader *r, part *out) {
+static ln_status sequence(reader *r, gr_node *out) {
     parts all = {0};
-    const bool outermost = r->depth == 0;
     const ln_status st = read_parts(r, &all);
-    if (st == LN_OK && outermost) bound_length(r, &all);
-    *out = (part){GR_EMPTY, 0, 0, GR_EMPTY};
-    for (size_t i = all.n; i-- > 0;)
-        *out = (part){gr_seq(r->g, all.part[i].node, out->node), sum(out->shortest, all.part[i].shortest),
-                      sum(out->longest, all.part[i].longest), GR_EMPTY};
+    *out = GR_EMPTY;
+    for (size_t i = all.n; i-- > 0;) *out = gr_seq(r->g, all.part[i].node, *out);
     ln_free(all.part);
     return st;
 }
 
-static ln_status alternatives(reader *r, part *out) {
+static ln_status alternatives(reader *r, gr_node *out) {
     LN_TRY(sequence(r, out));
     while (take(r, '|')) {
-        part p;
-        LN_TRY(sequence(r, &p));
-        *out = (part){gr_alt(r->g, out->node, p.node), LN_MIN(out->shortest, p.shortest),
-                      LN_MAX(out->longest, p.longest), GR_EMPTY};
+        gr_node more;
+        LN_TRY(sequence(r, &more));
+        *out = gr_alt(r->g, *out, more);
     }
     return LN_OK;
 }
 
-ln_status gr_pattern(ln_grammar *g, const char *pattern, size_t bytes, gr_spelling how, bool anchored,
-                     gr_node *out, uint32_t *shortest, uint32_t *longest, ln_error *err) {
-    reader r = {.g = g,
-                .text = pattern,
-                .bytes = bytes,
-                .how = how,
-                .anchored = anchored,
-                .least = *shortest,
-                .most = *longest,
-                .err = err};
-    part all;
+ln_status gr_marked_pattern(ln_grammar *g, const char *pattern, size_t bytes, bool anchored, gr_node *out,
+                            ln_error *err) {
+    static const gr_points every = {0, MOST_CODE_POINT};
+    reader r = {.g = g, .text = pattern, .bytes = bytes, .how = GR_RAW, .err = err};
+    gr_node before, after, all;
     LN_TRY(alternatives(&r, &all));
     if (!at_end(&r)) return refuse(&r, "this parenthesis has no beginning");
-    *out = all.node;
-    *shortest = all.shortest;
-    *longest = all.longest;
+    if (anchored) {
+        before = gr_optional(g, marking(&r, GR_BEGIN));
+        after = gr_optional(g, marking(&r, GR_FINISH));
+    } else { /* anything, the marks included */
+        before =
+            gr_alt(g, gr_characters(g, &every, 1), gr_alt(g, marking(&r, GR_BEGIN), marking(&r, GR_FINISH)));
+        before = after = gr_repeat(g, before, 0, GR_UNBOUNDED);
+    }
+    *out = gr_all(g, before, all, after);
     return gr_check(g, err);
+}
+
+/* ---- patterns that only their length makes large ---- */
+
+/* Whether all parts but the last are single characters, after a ^ unless `anchored`; then the last one may
+ * be repeated with a counter instead of a state for each length. *to: the parts before a $. */
+static bool is_counted(const reader *r, const parts *all, bool anchored, size_t *to) {
+    const gr_node begin = marking(r, GR_BEGIN), end = marking(r, GR_FINISH);
+    size_t from = all->n > 0 && all->part[0].node == begin;
+    *to = all->n;
+    if (all->n > from && all->part[all->n - 1].node == end) --*to;
+    if (!anchored && (from == 0 || *to == all->n)) return false;
+    for (size_t i = from; i < *to; i++)
+        if (all->part[i].max == 0 || (i + 1 < *to && all->part[i].min != all->part[i].max)) return false;
+    return *to > from;
+}
+
+ln_status gr_counted_pattern(ln_grammar *g, const char *pattern, size_t bytes, gr_spelling how, bool anchored,
+                             uint32_t min, uint32_t max, bool *counted, gr_node *out, ln_error *err) {
+    reader r = {.g = g, .text = pattern, .bytes = bytes, .how = how, .err = err};
+    parts all = {0};
+    uint32_t fixed = 0;
+    size_t to = 0;
+    const ln_status st = read_parts(&r, &all);
+    *counted = st == LN_OK && at_end(&r) && is_counted(&r, &all, anchored, &to);
+    if (*counted) {
+        part *last = &all.part[to - 1];
+        for (size_t i = 0; i + 1 < to; i++) fixed += all.part[i].max; /* a mark has none */
+        if (last->max > 0) {
+            last->min = LN_MAX(last->min, min - LN_MIN(min, fixed));
+            if (max != GR_UNBOUNDED) last->max = fixed > max ? 0 : LN_MIN(last->max, max - fixed);
+            *out = last->min > last->max ? GR_NOTHING : gr_repeat(g, last->character, last->min, last->max);
+        }
+        for (size_t i = to - 1; i-- > 0;)
+            if (all.part[i].max > 0) *out = gr_seq(g, all.part[i].node, *out);
+    }
+    ln_free(all.part);
+    return st;
 }

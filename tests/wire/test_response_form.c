@@ -64,8 +64,8 @@ static void forms_are_refused(void **state) {
         "found nothing");
     bad(WIRE_CHAT,
         "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"properties\":{\"a\":{"
-        "\"not\":{}}}}}}",
-        place, "schema.properties.a.not: this keyword is not supported");
+        "\"uniqueItems\":true}}}}}",
+        place, "schema.properties.a.uniqueItems: this keyword is supported where");
     bad(WIRE_CHAT, "\"guided_json\":\"{\"", "guided_json", "the schema");
     bad(WIRE_CHAT, "\"guided_json\":3", "guided_json", "expected a JSON schema (an object), found 3");
     bad(WIRE_CHAT, "\"guided_regex\":\"(a\"", "guided_regex", "the group has no end");
