@@ -58,14 +58,16 @@ def documents():
 
 
 def forms():
-    """Yields the forms of tests/grammar/test_grammar.c, each with texts that it is tried with."""
-    kinds, form = {"schema", "text", "regex", "token", "sequence", "choice", "repeat"}, None
-    for item in c_strings(text("tests", "grammar", "test_grammar.c")):
+    """Yields the forms of tests/grammar/, each with texts that it is tried with."""
+    kinds = {"schema", "text", "regex", "token", "sequence", "choice", "repeat", "prose", "without", "grammar"}
+    form = None
+    names = ["test_grammar.c", "test_schema.c", "test_keywords.c", "test_ebnf.c"]
+    for item in (i for name in names for i in c_strings(text("tests", "grammar", name))):
         try:
             value = json.loads(item)
         except ValueError:
             value = None
-        if isinstance(value, dict) and (kinds & set(value) or form is None or set(value) & {"type", "$ref", "anyOf", "allOf", "enum", "const", "properties", "title", "minimum", "items", "prefixItems"}):
+        if isinstance(value, dict) and (kinds & set(value) or form is None or set(value) & {"type", "$ref", "anyOf", "allOf", "enum", "const", "properties", "title", "minimum", "items", "prefixItems", "not", "oneOf", "format", "pattern", "enum", "if"}):
             form = item if kinds & set(value) else b'{"schema":' + item + b"}"
             yield form
         elif form:

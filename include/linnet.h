@@ -315,6 +315,7 @@ typedef struct ln_sampling {
      *                         standard reads S, with other properties and types than those that it names),
      *   {"text": "..."}       this text; a text alone means the same,
      *   {"regex": "..."}      a text that the regular expression matches as a whole,
+     *   {"grammar": "..."}    a text of a grammar in GBNF or Lark's EBNF,
      *   {"token": "..."}      the special token of this name, which gives no text,
      *   {"sequence": [E...]}  expressions one after the other,
      *   {"choice": [E...]}    one of them,

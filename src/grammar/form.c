@@ -16,8 +16,8 @@ static ln_status expression(form_reader *r, const json_t *v, const char *place, 
 
 /* The member of an expression that says what it is. */
 static const char *kind_of(const json_t *v) {
-    static const char *const kinds[] = {"schema", "text",   "regex", "token",  "sequence",
-                                        "choice", "repeat", "prose", "without"};
+    static const char *const kinds[] = {"schema", "text",   "regex", "token",   "sequence",
+                                        "choice", "repeat", "prose", "without", "grammar"};
     const char *found = NULL;
     for (size_t i = 0; i < LN_COUNT(kinds); i++) {
         if (!json_object_get(v, kinds[i])) continue;
@@ -196,6 +196,7 @@ static ln_status of_kind(form_reader *r, const json_t *v, const char *kind, cons
     const char *text = json_string_value(what);
     const size_t bytes = json_string_length(what);
     if (strcmp(kind, "regex") == 0) return gr_pattern(r->g, text, bytes, GR_RAW, true, out, r->err);
+    if (strcmp(kind, "grammar") == 0) return gr_ebnf(r->g, text, bytes, in, out, r->err);
     *out = gr_text(r->g, text, bytes);
     if (strcmp(kind, "token") == 0) /* see ln_vocabulary */
         *out = gr_seq(r->g, gr_byte_range(r->g, 0xff, 0xff), *out);

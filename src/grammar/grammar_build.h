@@ -26,7 +26,8 @@ typedef struct gr_expr {
     uint32_t a,
         b; /* SET: a: number of the set; SEQ, ALT: both parts; REPEAT: a; RULE: a: its body, once known */
     uint32_t min, max; /* REPEAT; RULE: min: its number */
-    /* A RULE whose max is not 0 is state b of an automaton, whose characters are counted: lengths[max - 1].
+    /* A RULE whose b is GR_ANY_PLAIN and whose max is 0 takes any plain character of a JSON string, and more.
+     * A RULE whose max is not 0 is state b of an automaton, whose characters are counted: lengths[max - 1].
      */
 } gr_expr;
 /* The lengths that the texts of an automaton may have, in characters. */
@@ -37,6 +38,7 @@ typedef struct gr_lengths {
 } gr_lengths;
 /* Whether a text may end within the bounds, after n characters that lead to a state. */
 bool gr_lengths_allow(const gr_lengths *l, uint32_t state, uint32_t n);
+#define GR_ANY_PLAIN UINT32_MAX
 typedef struct gr_bytes {
     uint64_t bits[4]; /* byte c is bit c % 64 of word c / 64 */
 } gr_bytes;
@@ -189,6 +191,13 @@ ln_status gr_counted_pattern(ln_grammar *g, const char *pattern, size_t bytes, g
 /* The texts of a regular expression in a spelling. */
 ln_status gr_pattern(ln_grammar *g, const char *pattern, size_t bytes, gr_spelling how, bool anchored,
                      gr_node *out, ln_error *err);
+
+/* ---- ebnf.c ---- */
+
+/* A grammar in GBNF or in Lark's EBNF. `place` is its place in the form. LN_EINVALID: the message begins with
+ * it and says the line. */
+ln_status gr_ebnf(ln_grammar *g, const char *text, size_t bytes, const char *place, gr_node *out,
+                  ln_error *err);
 
 /* ---- json_schema.c ---- */
 

@@ -93,6 +93,7 @@ gr_json gr_json_rules(ln_grammar *g) {
     gr_define(g, j.blank, blank_of(g));
     j.character = gr_rule(g);
     gr_define(g, j.character, character(g));
+    if (j.character != GR_NOTHING) g->exprs[j.character].b = GR_ANY_PLAIN;
     j.string = gr_all(g, gr_texts(g, "\""), gr_repeat(g, j.character, 0, GR_UNBOUNDED), gr_texts(g, "\""));
     j.integer =
         gr_seq(g, gr_optional(g, gr_texts(g, "-")),

@@ -132,6 +132,7 @@ ln_status ln_matcher_allows(ln_matcher *m, int32_t id, bool *fits, ln_error *err
 
 /* Whether any `chars` plain characters of a JSON string may follow a state. */
 static bool has_room(ln_matcher *m, uint32_t state, size_t chars) {
+    if (state != 0 && m->s.states[state].room >= chars) return true;
     for (; chars > 0 && state != 0; chars--) {
         const uint32_t to = gr_plain_step(&m->s, state);
         if (to == state) return true;

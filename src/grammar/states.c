@@ -199,6 +199,9 @@ static void open_frame(gr_states *s, uint32_t number, size_t *n) {
         else push(s, n, frame_of(s, e->a, 0, f.next));
         break;
     case GR_IS_REPEAT: {
+        const gr_expr *one = &s->g->exprs[e->a];
+        if (one->kind == GR_IS_RULE && one->b == GR_ANY_PLAIN && one->max == 0 && f.count < e->max)
+            s->room = LN_MAX(s->room, e->max == GR_UNBOUNDED ? GR_UNBOUNDED : e->max - f.count);
         /* without an upper bound, repetitions beyond the lower one are all alike */
         const uint32_t done = e->max == GR_UNBOUNDED ? LN_MIN(f.count + 1, e->min) : f.count + 1;
         if (f.count >= e->min) push(s, n, f.next);
@@ -227,6 +230,7 @@ static void expand(gr_states *s, uint32_t next) {
 
 static void begin_expansion(gr_states *s) {
     s->n_found = 0;
+    s->room = 0;
     if (++s->stamp == 0) { /* stamps would repeat */
         memset(s->stamps, 0, s->n_frames * sizeof *s->stamps);
         s->stamp = 1;
@@ -292,6 +296,7 @@ static uint32_t add_state(gr_states *s, size_t slot) {
                                         .n = (uint32_t)n,
                                         .mask = -1,
                                         .plain = GR_UNKNOWN,
+                                        .room = s->room,
                                         .complete = n > 0 && s->found[0] == 0};
     memset(s->next + s->n_states * classes, 0xff, classes * sizeof *s->next); /* GR_UNKNOWN */
     s->n_waiting += n;
@@ -382,6 +387,7 @@ static void begin(gr_states *s) {
         s->stamps[0] = 0;
         s->n_frames = 1;
         s->n_found = 0;
+        s->room = 0;
         (void)state_of(s);
     }
 }
@@ -457,6 +463,7 @@ static void move_states(gr_states *s, const moving *m, uint32_t *keep, size_t n)
     for (size_t i = 0; i < n && !s->no_memory && !s->full; i++) {
         const gr_state o = m->old.states[keep[i]];
         s->n_found = 0;
+        s->room = o.room;
         for (uint32_t k = 0; k < o.n; k++) {
             const uint32_t f = moved_frame(s, m, m->old.waiting[o.at + k]);
             if (f != CLOSED && grow(s, &s->found, &s->cap_found, s->n_found + 1, sizeof *s->found))

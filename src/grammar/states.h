@@ -31,6 +31,7 @@ typedef struct gr_state {
     uint32_t at, n; /* its frames are waiting[at .. at + n), ascending by their expressions */
     int32_t mask;   /* number of its mask, -1: none; see matcher.c */
     uint32_t plain; /* see gr_plain_step; GR_UNKNOWN */
+    uint32_t room;  /* plain characters of a JSON string that surely may follow */
     bool complete;  /* the text may end */
 } gr_state;
 
@@ -55,7 +56,7 @@ typedef struct gr_states {
     size_t n_frames, cap_frames, cap_stamps, n_groups, cap_groups, n_members, cap_members, n_states,
         cap_states, n_waiting, cap_waiting, cap_next, cap_work, n_found, cap_found, n_joined, cap_joined,
         cap_keys;
-    uint32_t stamp;
+    uint32_t stamp, room; /* room: of the expansion that runs */
     bool no_memory, full; /* sticky until gr_states_forget or gr_states_fault */
 } gr_states;
 

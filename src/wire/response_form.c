@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sets the form, which is {"kind": value}. `field` is what the body calls it. */
-static ln_status set_form(body_reader *b, const char *field, const char *kind, const json_t *value) {
+/* Sets the form, which is {"kind": value}, and for a schema perhaps "open". `field` is what the body calls
+ * it. */
+static ln_status set_form_of(body_reader *b, const char *field, const char *kind, const json_t *value,
+                             bool open) {
     wire_request *q = b->q;
     ln_error why;
     if (q->form.len > 0)
@@ -15,7 +17,7 @@ static ln_status set_form(body_reader *b, const char *field, const char *kind, c
     ln_str_adds(&q->form, "{");
     put_key(&q->form, kind);
     ln_str_json_value(&q->form, value);
-    ln_str_adds(&q->form, "}");
+    ln_str_adds(&q->form, open ? ",\"open\":true}" : "}");
     if (q->form.failed) return wire_fail(b->why, LN_OOM(&b->why->error, "a request"));
     const ln_status st = ln_form_check(q->form.data, q->form.len, &why);
     if (st == LN_EINVALID) return wire_refuse(b->why, field, "%s", why.message);
@@ -28,6 +30,10 @@ static ln_status set_form(body_reader *b, const char *field, const char *kind, c
     return LN_OK;
 }
 
+static ln_status set_form(body_reader *b, const char *field, const char *kind, const json_t *value) {
+    return set_form_of(b, field, kind, value, false);
+}
+
 static ln_status set_object(body_reader *b, const char *field) {
     json_t *any = json_pack("{s:s}", "type", "object");
     if (!any) return wire_fail(b->why, LN_OOM(&b->why->error, "a request"));
@@ -36,19 +42,24 @@ static ln_status set_object(body_reader *b, const char *field) {
     return st;
 }
 
-/* A schema, or the text of one. */
-static ln_status set_schema(body_reader *b, const char *field, const json_t *v) {
+/* A schema, or the text of one; `open`: as the standard reads it. */
+static ln_status set_schema_of(body_reader *b, const char *field, const json_t *v, bool open) {
     char found[80];
     json_t *read = NULL;
-    if (json_is_object(v) || json_is_boolean(v)) return set_form(b, field, "schema", v);
+    if (json_is_object(v) || json_is_boolean(v)) return set_form_of(b, field, "schema", v, open);
     if (!json_is_string(v))
         return wire_refuse(b->why, field, "expected a JSON schema (an object), found %s",
                            ln_json_text(v, found));
     ln_error why;
     ln_status st = ln_json_load(&read, "the schema", json_string_value(v), json_string_length(v), &why);
-    st = st == LN_OK ? set_form(b, field, "schema", read) : wire_refuse(b->why, field, "%s", why.message);
+    st = st == LN_OK ? set_form_of(b, field, "schema", read, open)
+                     : wire_refuse(b->why, field, "%s", why.message);
     json_decref(read);
     return st;
+}
+
+static ln_status set_schema(body_reader *b, const char *field, const json_t *v) {
+    return set_schema_of(b, field, v, false);
 }
 
 /* {"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "json_schema": {"schema": ...}}. */
@@ -87,6 +98,14 @@ ln_status body_regex(body_reader *b, const char *name, const json_t *v) {
                        ln_json_text(v, found));
 }
 
+ln_status body_grammar(body_reader *b, const char *name, const json_t *v) {
+    char found[80];
+    if (json_is_string(v) && json_string_length(v) == 0) return LN_OK; /* llama.cpp's clients send it */
+    if (json_is_string(v)) return set_form(b, name, "grammar", v);
+    return wire_refuse(b->why, name, "expected a grammar in GBNF or Lark's EBNF (a text), found %s",
+                       ln_json_text(v, found));
+}
+
 ln_status body_texts(body_reader *b, const char *name, const json_t *v) {
     char found[80];
     bool ok = json_array_size(v) > 0;
@@ -111,16 +130,22 @@ ln_status body_structured(body_reader *b, const char *name, const json_t *v) {
     static const struct {
         const char *member, *field;
         ln_status (*read)(body_reader *b, const char *name, const json_t *v);
-    } known[] = {{"json", "structured_outputs.json", body_json_schema},
-                 {"regex", "structured_outputs.regex", body_regex},
+    } known[] = {{"regex", "structured_outputs.regex", body_regex},
+                 {"grammar", "structured_outputs.grammar", body_grammar},
                  {"choice", "structured_outputs.choice", body_texts}};
     char found[80], field[96];
     const char *key;
     json_t *one;
     if (!json_is_object(v))
         return wire_refuse(b->why, name, "expected an object, found %s", ln_json_text(v, found));
+    const bool open = json_is_false(json_object_get(v, "disable_additional_properties"));
     json_object_foreach((json_t *)(uintptr_t)v, key, one) {
-        bool read = json_is_null(one) || json_is_false(one);
+        bool read = json_is_null(one) || json_is_false(one) ||
+                    (strcmp(key, "disable_additional_properties") == 0 && json_is_true(one));
+        if (strcmp(key, "json") == 0 && !read) {
+            LN_TRY(set_schema_of(b, "structured_outputs.json", one, open));
+            read = true;
+        }
         if (strcmp(key, "json_object") == 0 && json_is_true(one)) {
             LN_TRY(set_object(b, "structured_outputs.json_object"));
             read = true;
@@ -133,7 +158,8 @@ ln_status body_structured(body_reader *b, const char *name, const json_t *v) {
         (void)snprintf(field, sizeof field, "structured_outputs.%.60s", key);
         if (!read) {
             const ln_status st =
-                wire_refuse(b->why, field, "%s is not supported; use json, regex, choice or json_object",
+                wire_refuse(b->why, field,
+                            "%s is not supported; use json, regex, choice, grammar or json_object",
                             ln_json_text(one, found));
             b->why->code = "unsupported_parameter";
             return st;

@@ -44,6 +44,12 @@ static void names_of_a_form(void **state) {
         form_is(k, "\"guided_choice\":[\"a\",\"b\"]", "{\"choice\":[\"a\",\"b\"]}");
         form_is(k, "\"structured_outputs\":{\"json\":{\"type\":\"integer\"},\"regex\":null}", integer);
         form_is(k, "\"structured_outputs\":{\"json_object\":true}", object);
+        form_is(k,
+                "\"structured_outputs\":{\"json\":{\"type\":\"integer\"},\"disable_additional_properties\":"
+                "false}",
+                "{\"schema\":{\"type\":\"integer\"},\"open\":true}");
+        form_is(k, "\"grammar\":\"root ::= [a]\"", "{\"grammar\":\"root ::= [a]\"}");
+        form_is(k, "\"guided_grammar\":\"start: /a/\",\"grammar\":\"\"", "{\"grammar\":\"start: /a/\"}");
         form_is(k, "\"structured_outputs\":{\"choice\":[\"a\"]}", "{\"choice\":[\"a\"]}");
         form_is(k, "\"form\":{\"schema\":{\"type\":\"integer\"}}", integer);
         form_is(k, "\"form\":{\"repeat\":\"a\",\"max\":3}", "{\"sequence\":[{\"repeat\":\"a\",\"max\":3}]}");
@@ -73,11 +79,12 @@ static void forms_are_refused(void **state) {
     bad(WIRE_CHAT, "\"guided_choice\":[]", "guided_choice", "expected a list of texts");
     bad(WIRE_CHAT, "\"guided_choice\":[1]", "guided_choice", "expected a list of texts");
     bad(WIRE_CHAT, "\"structured_outputs\":[]", "structured_outputs", "expected an object");
-    bad(WIRE_CHAT, "\"structured_outputs\":{\"grammar\":\"x\"}", "structured_outputs.grammar",
+    bad(WIRE_CHAT, "\"structured_outputs\":{\"structural_tag\":\"x\"}", "structured_outputs.structural_tag",
         "is not supported");
     bad(WIRE_CHAT, "\"form\":{\"gbnf\":\"x\"}", "form", "expected an object with one of schema");
     bad(WIRE_CHAT, "\"guided_regex\":\"a\",\"guided_choice\":[\"b\"]", "guided_choice", "given twice");
-    bad(WIRE_CHAT, "\"grammar\":\"root ::= x\"", "grammar", "is not supported; use \"response_format\"");
+    bad(WIRE_CHAT, "\"grammar\":\"root ::= x\"", "grammar", "the rule \"x\" is not defined");
+    bad(WIRE_CHAT, "\"guided_grammar\":3", "guided_grammar", "expected a grammar in GBNF");
 }
 
 int main(void) {
