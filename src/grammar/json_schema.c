@@ -254,7 +254,7 @@ static ln_status typed(schema_reader *r, json_t *s, const schema_place *at, gr_n
 static ln_status with_implied_type(schema_reader *r, json_t **s) {
     const char *only = r->open || json_object_get(*s, "type") ? NULL : implied_type(*s);
     if (!only) return LN_OK;
-    json_t *copy = schema_keep(r, json_copy(*s));
+    json_t *copy = schema_keep(r, ln_json_copy(*s));
     if (!copy || json_object_set_new(copy, "type", json_string(only)) != 0) return LN_OOM(r->err, "a schema");
     *s = copy;
     return LN_OK;
