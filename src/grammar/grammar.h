@@ -40,20 +40,29 @@ typedef struct ln_trie {
     int32_t *ids;        /* [nodes[n].first] ascending by text, then by id */
 } ln_trie;
 
-/* The texts of a vocabulary's tokens, of at most 65,535 bytes each. Those that consist of plain characters of
- * JSON strings (whole ones, no quotation mark, backslash or control character) are a tree of their own,
- * because inside a string any of them may follow. The text of a special token is the byte 0xFF, which no
- * UTF-8 text has, and its name: only {"token": name} of a form matches it. Immutable after
+/* The alphabets of tokens that often may all follow: letters, digits and _; plain characters of JSON strings
+ * (whole ones, no quotation mark, backslash or control character). */
+typedef enum ln_alphabet { LN_WORD, LN_PLAIN, LN_ALPHABETS } ln_alphabet;
+/* Tokens of an alphabet whose texts have up to so many characters, and more than in the slice before. */
+typedef struct ln_slice {
+    ln_trie trie;
+    uint64_t *mask; /* [(V + 63) / 64] these tokens */
+    size_t longest; /* characters of the longest text; 0: there are none */
+} ln_slice;
+enum { LN_SLICES = 4, LN_ALL_SLICES = LN_ALPHABETS * LN_SLICES }; /* of one alphabet, of all */
+
+/* The texts of a vocabulary's tokens, of at most 65,535 bytes each. Those of an alphabet are apart from the
+ * others, because inside a string any of them may follow. The text of a special token is the byte 0xFF, which
+ * no UTF-8 text has, and its name: only {"token": name} of a form matches it. Immutable after
  * ln_vocabulary_sort. */
 typedef struct ln_vocabulary {
     int64_t n_vocab; /* V: ids are 0 .. V - 1 */
     uint32_t *at;    /* [V + 1] the text of id i is text[at[i] .. at[i + 1]); of no bytes: none */
     char *text;
-    ln_trie plain, other;
-    uint64_t *plain_mask; /* [(V + 63) / 64] the tokens of `plain` */
-    size_t plain_longest; /* characters of their longest text */
-    bool strips_blank;    /* a decoded text loses one blank at its beginning (SentencePiece's) */
-    size_t longest;       /* bytes of the longest text */
+    ln_slice slices[LN_ALL_SLICES]; /* those of an alphabet are neighbours */
+    ln_trie other;
+    bool strips_blank; /* a decoded text loses one blank at its beginning (SentencePiece's) */
+    size_t longest;    /* bytes of the longest text */
 } ln_vocabulary;
 /* Sorts a vocabulary whose n_vocab, at and text are set (both owned by the struct from now on, also after an
  * error). LN_EMEMORY. */

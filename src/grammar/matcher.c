@@ -130,11 +130,11 @@ ln_status ln_matcher_allows(ln_matcher *m, int32_t id, bool *fits, ln_error *err
 
 /* ---- masks ---- */
 
-/* Whether any `chars` plain characters of a JSON string may follow a state. */
-static bool has_room(ln_matcher *m, uint32_t state, size_t chars) {
-    if (state != 0 && m->s.states[state].room >= chars) return true;
+/* Whether any `chars` characters of an alphabet may follow a state. */
+static bool has_room(ln_matcher *m, uint32_t state, ln_alphabet alphabet, size_t chars) {
+    if (m->s.states[state].room > 0) return m->s.states[state].room >= chars; /* at least */
     for (; chars > 0 && state != 0; chars--) {
-        const uint32_t to = gr_plain_step(&m->s, state);
+        const uint32_t to = gr_common_step(&m->s, state, alphabet);
         if (to == state) return true;
         state = to;
     }
@@ -153,15 +153,15 @@ static uint32_t step_along(ln_matcher *m, size_t depth, uint8_t byte) {
     return failed(m) ? 0 : gr_step(&m->s, m->path[depth - 1], byte);
 }
 
-/* Whether all that is below a node of the tree of plain characters may follow a state. */
-static bool takes_all(ln_matcher *m, const ln_trie_node *p, uint32_t state) {
+/* Whether all that is below a node of a slice may follow a state. */
+static bool takes_all(ln_matcher *m, const ln_trie_node *p, ln_alphabet alphabet, uint32_t state) {
     const bool inside = p[1].depth > p->depth && (p[1].byte & 0xc0) == 0x80; /* a character goes on */
-    return !inside && p->below < LN_TRIE_DEEP && has_room(m, state, p->below);
+    return !inside && p->below < LN_TRIE_DEEP && has_room(m, state, alphabet, p->below);
 }
 
-/* Sets the tokens of a tree that may follow. Below a state that any plain character leads back to, all tokens
- * of the tree of plain characters may, and they are set without a walk. */
-static void walk_tokens(ln_matcher *m, const ln_trie *t, bool plain, bool strips, uint64_t *mask) {
+/* Sets the tokens of a tree that may follow. In a slice of an alphabet, tokens below a state that takes so
+ * many of its characters are set without a walk. */
+static void walk_tokens(ln_matcher *m, const ln_trie *t, ln_alphabet alphabet, bool strips, uint64_t *mask) {
     enum { FEW = 4 };
     for (size_t i = 0; i < t->n;) {
         const ln_trie_node *p = &t->nodes[i];
@@ -173,7 +173,7 @@ static void walk_tokens(ln_matcher *m, const ln_trie *t, bool plain, bool strips
             continue;
         }
         m->path[p->depth] = to;
-        if (plain && p->after - i > FEW && takes_all(m, p, to)) {
+        if (alphabet != LN_ALPHABETS && p->after - i > FEW && takes_all(m, p, alphabet, to)) {
             set_all(mask, t->ids, p->first, t->nodes[p->after].first);
             i = p->after;
         } else {
@@ -188,13 +188,16 @@ static void find_mask(ln_matcher *m, uint64_t *mask) {
     const ln_vocabulary *v = m->v;
     const bool strips = v->strips_blank && !m->begun;
     m->path[0] = m->current;
-    if (!strips && has_room(m, m->current, v->plain_longest)) {
-        memcpy(mask, v->plain_mask, m->words * sizeof *mask);
-    } else {
-        memset(mask, 0, m->words * sizeof *mask);
-        if (!failed(m)) walk_tokens(m, &v->plain, true, strips, mask);
+    memset(mask, 0, m->words * sizeof *mask);
+    for (int k = 0; k < LN_ALL_SLICES && !failed(m); k++) {
+        const ln_slice *slice = &v->slices[k];
+        const ln_alphabet alphabet = (ln_alphabet)(k / LN_SLICES);
+        if (slice->longest == 0) continue;
+        if (!strips && has_room(m, m->current, alphabet, slice->longest))
+            for (size_t w = 0; w < m->words; w++) mask[w] |= slice->mask[w];
+        else if (!failed(m)) walk_tokens(m, &slice->trie, alphabet, strips, mask);
     }
-    if (!failed(m)) walk_tokens(m, &v->other, false, strips, mask);
+    if (!failed(m)) walk_tokens(m, &v->other, LN_ALPHABETS, strips, mask);
 }
 
 ln_status ln_matcher_mask(ln_matcher *m, const uint64_t **mask, ln_error *err) {

@@ -295,7 +295,7 @@ static uint32_t add_state(gr_states *s, size_t slot) {
     s->states[s->n_states] = (gr_state){.at = (uint32_t)s->n_waiting,
                                         .n = (uint32_t)n,
                                         .mask = -1,
-                                        .plain = GR_UNKNOWN,
+                                        .common = {GR_UNKNOWN, GR_UNKNOWN},
                                         .room = s->room,
                                         .complete = n > 0 && s->found[0] == 0};
     memset(s->next + s->n_states * classes, 0xff, classes * sizeof *s->next); /* GR_UNKNOWN */
@@ -353,21 +353,55 @@ static uint32_t common_step(gr_states *s, uint32_t from, unsigned lo, unsigned h
     return all;
 }
 
-uint32_t gr_plain_compute(gr_states *s, uint32_t from) {
-    static const struct { /* the first byte of a character, the bounds of the second, and how many follow */
-        uint8_t lo, hi, second_lo, second_hi, more;
-    } kinds[] = {{0x20, 0x7f, 0, 0, 0},       {0xc2, 0xdf, 0x80, 0xbf, 1}, {0xe0, 0xe0, 0xa0, 0xbf, 2},
-                 {0xe1, 0xec, 0x80, 0xbf, 2}, {0xed, 0xed, 0x80, 0x9f, 2}, {0xee, 0xef, 0x80, 0xbf, 2},
-                 {0xf0, 0xf0, 0x90, 0xbf, 3}, {0xf1, 0xf3, 0x80, 0xbf, 3}, {0xf4, 0xf4, 0x80, 0x8f, 3}};
+/* The characters of an alphabet by the first byte, the bounds of the second, and how many follow. */
+typedef struct byte_kind {
+    uint8_t lo, hi, second_lo, second_hi, more;
+} byte_kind;
+
+static uint32_t common_of(gr_states *s, uint32_t from, const byte_kind *kinds, size_t n) {
     uint32_t all = from;
-    for (size_t i = 0; i < LN_COUNT(kinds) && all != 0; i++) {
+    for (size_t i = 0; i < n && all != 0; i++) {
         uint32_t to = common_step(s, from, kinds[i].lo, kinds[i].hi);
         if (to != 0 && kinds[i].more > 0) to = common_step(s, to, kinds[i].second_lo, kinds[i].second_hi);
         for (int k = 1; k < kinds[i].more && to != 0; k++) to = common_step(s, to, 0x80, 0xbf);
         all = to == 0 || (i > 0 && to != all) ? 0 : to;
     }
+    return all;
+}
+
+/* Whether one set of a state has all ASCII characters of an alphabet, and no other set has some of them: else
+ * the states after them differ, or so nearly always that it is not worth a look. */
+static bool may_be_common(const gr_states *s, uint32_t from, ln_alphabet alphabet) {
+    static const uint64_t chars[LN_ALPHABETS][2] = {
+        {UINT64_C(0x03ff000000000000), UINT64_C(0x07fffffe87fffffe)},
+        {UINT64_C(0xfffffffb00000000), UINT64_C(0xffffffffefffffff)}};
+    const gr_state *state = &s->states[from];
+    bool covered = false;
+    for (uint32_t i = 0; i < state->n; i++) {
+        const uint32_t f = s->waiting[state->at + i];
+        if (f == 0) continue;
+        const uint64_t *set = s->g->sets[s->g->exprs[s->frames[f].node].a].bits;
+        const uint64_t low = set[0] & chars[alphabet][0], high = set[1] & chars[alphabet][1];
+        if (!low && !high) continue;
+        if (low != chars[alphabet][0] || high != chars[alphabet][1]) return false;
+        covered = true;
+    }
+    return covered;
+}
+
+uint32_t gr_common_compute(gr_states *s, uint32_t from, ln_alphabet alphabet) {
+    static const byte_kind word[] = {
+        {'0', '9', 0, 0, 0}, {'A', 'Z', 0, 0, 0}, {'_', '_', 0, 0, 0}, {'a', 'z', 0, 0, 0}};
+    static const byte_kind plain[] = {
+        {0x20, 0x7f, 0, 0, 0},       {0xc2, 0xdf, 0x80, 0xbf, 1}, {0xe0, 0xe0, 0xa0, 0xbf, 2},
+        {0xe1, 0xec, 0x80, 0xbf, 2}, {0xed, 0xed, 0x80, 0x9f, 2}, {0xee, 0xef, 0x80, 0xbf, 2},
+        {0xf0, 0xf0, 0x90, 0xbf, 3}, {0xf1, 0xf3, 0x80, 0xbf, 3}, {0xf4, 0xf4, 0x80, 0x8f, 3}};
+    uint32_t all = 0;
+    if (may_be_common(s, from, alphabet))
+        all = alphabet == LN_WORD ? common_of(s, from, word, LN_COUNT(word))
+                                  : common_of(s, from, plain, LN_COUNT(plain));
     if (s->no_memory || s->full) return 0;
-    return s->states[from].plain = all;
+    return s->states[from].common[alphabet] = all;
 }
 
 /* ---- memory ---- */

@@ -28,11 +28,11 @@ typedef struct gr_span_of {
     uint32_t at, n;
 } gr_span_of;
 typedef struct gr_state {
-    uint32_t at, n; /* its frames are waiting[at .. at + n), ascending by their expressions */
-    int32_t mask;   /* number of its mask, -1: none; see matcher.c */
-    uint32_t plain; /* see gr_plain_step; GR_UNKNOWN */
-    uint32_t room;  /* plain characters of a JSON string that surely may follow */
-    bool complete;  /* the text may end */
+    uint32_t at, n;                /* its frames are waiting[at .. at + n), ascending by their expressions */
+    int32_t mask;                  /* number of its mask, -1: none; see matcher.c */
+    uint32_t common[LN_ALPHABETS]; /* see gr_common_step; GR_UNKNOWN */
+    uint32_t room;                 /* plain characters of a JSON string that surely may follow */
+    bool complete;                 /* the text may end */
 } gr_state;
 
 typedef struct gr_table { /* of numbers + 1; 0: free */
@@ -74,11 +74,12 @@ static inline uint32_t gr_step(gr_states *s, uint32_t from, unsigned char byte) 
     const uint32_t to = s->next[(size_t)from * s->g->n_classes + s->g->class_of[byte]];
     return to != GR_UNKNOWN ? to : gr_states_compute(s, from, byte);
 }
-/* The one state after any plain character of a JSON string (not a quotation mark, backslash or control
- * character); 0: the states differ, or some character may not follow, or a failure. */
-uint32_t gr_plain_compute(gr_states *s, uint32_t from);
-static inline uint32_t gr_plain_step(gr_states *s, uint32_t from) {
-    return s->states[from].plain != GR_UNKNOWN ? s->states[from].plain : gr_plain_compute(s, from);
+/* The one state after any character of an alphabet; 0: the states differ, or some character may not follow,
+ * or a failure. */
+uint32_t gr_common_compute(gr_states *s, uint32_t from, ln_alphabet alphabet);
+static inline uint32_t gr_common_step(gr_states *s, uint32_t from, ln_alphabet alphabet) {
+    const uint32_t to = s->states[from].common[alphabet];
+    return to != GR_UNKNOWN ? to : gr_common_compute(s, from, alphabet);
 }
 /* Forgets everything but the n states of `keep`, which receive their new numbers. Sets no_memory or full
  * where they leave no room. */

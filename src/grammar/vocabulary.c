@@ -38,31 +38,41 @@ static size_t common_bytes(const ln_vocabulary *v, int32_t a, int32_t b) {
     return n;
 }
 
-/* The characters of a text that are plain ones of a JSON string; 0: it has others, or parts of characters. */
-static size_t plain_characters(const char *text, size_t bytes) {
-    size_t n = 0;
-    for (size_t i = 0; i < bytes; n++) {
+static bool is_word(uint32_t c) {
+    return c == '_' || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+/* The slice of a text, numbered through all alphabets; -1: it has other characters, or parts of them. *chars:
+ * its characters. */
+static int slice_of(const char *text, size_t bytes, size_t *chars) {
+    static const size_t most[LN_SLICES - 1] = {4, 8, 16};
+    int alphabet = LN_WORD, slice = 0;
+    *chars = 0;
+    for (size_t i = 0; i < bytes; ++*chars) {
         uint32_t c;
         const int k = ln_utf8_get(text + i, bytes - i, &c);
-        if (k == 0 || c < 0x20 || c == '"' || c == '\\') return 0;
+        if (k == 0 || c < 0x20 || c == '"' || c == '\\') return -1;
+        if (!is_word(c)) alphabet = LN_PLAIN;
         i += (size_t)k;
     }
-    return n;
+    while (slice < LN_SLICES - 1 && *chars > most[slice]) slice++;
+    return bytes == 0 ? -1 : alphabet * LN_SLICES + slice;
 }
 
 /* ---- the tree ---- */
 
-/* The tokens of one kind, in the order of v->ids, become its ids; *nodes counts what the tree needs. */
-static bool choose(const ln_vocabulary *v, const int32_t *ids, size_t n, bool plain, ln_trie *t,
-                   size_t *nodes) {
-    size_t k = 0;
-    t->ids = ln_alloc((n + 1) * sizeof *t->ids);
+/* The tokens of a slice (-1: of none), in the order of ids, become the tree's; *nodes counts what it
+ * needs. */
+static bool choose(const ln_vocabulary *v, const int32_t *ids, const int8_t *slices, size_t n, int slice,
+                   ln_trie *t, size_t *nodes) {
+    size_t k = 0, all = 0;
+    for (size_t i = 0; i < n; i++) all += slices[ids[i]] == slice;
+    t->ids = ln_alloc((all + 1) * sizeof *t->ids);
     if (!t->ids) return false;
     *nodes = 1;
     for (size_t i = 0; i < n; i++) {
-        const size_t bytes = v->at[ids[i] + 1] - v->at[ids[i]];
-        if ((plain_characters(v->text + v->at[ids[i]], bytes) > 0) != plain) continue;
-        *nodes += bytes - (k > 0 ? common_bytes(v, t->ids[k - 1], ids[i]) : 0);
+        if (slices[ids[i]] != slice) continue;
+        *nodes += v->at[ids[i] + 1] - v->at[ids[i]] - (k > 0 ? common_bytes(v, t->ids[k - 1], ids[i]) : 0);
         t->ids[k++] = ids[i];
     }
     t->nodes = ln_alloc(*nodes * sizeof *t->nodes);
@@ -101,46 +111,69 @@ static void find_below(ln_trie *t) {
     }
 }
 
-static bool make_trie(const ln_vocabulary *v, const int32_t *ids, size_t n, bool plain, ln_trie *t) {
+static bool make_trie(const ln_vocabulary *v, const int32_t *ids, const int8_t *slices, size_t n, int slice,
+                      ln_trie *t) {
     size_t nodes;
     uint32_t *open = ln_alloc((v->longest + 1) * sizeof *open);
-    const bool ok = open && choose(v, ids, n, plain, t, &nodes);
+    const bool ok = open && choose(v, ids, slices, n, slice, t, &nodes);
     if (ok) add_nodes(v, t, t->nodes[nodes - 1].first, open);
-    if (ok && plain) find_below(t);
+    if (ok && slice >= 0) find_below(t);
     ln_free(open);
     return ok;
 }
 
-ln_status ln_vocabulary_sort(ln_vocabulary *v, ln_error *err) {
+/* Finds the slice of each token, and the masks of all. */
+static bool find_slices(ln_vocabulary *v, int8_t *slices) {
     const size_t n_vocab = (size_t)v->n_vocab, words = (n_vocab + 63) / 64;
+    for (int k = 0; k < LN_ALL_SLICES; k++)
+        if (!(v->slices[k].mask = ln_zalloc(words + 1, sizeof *v->slices[k].mask))) return false;
+    for (size_t i = 0; i < n_vocab; i++) {
+        size_t chars;
+        const int k = slice_of(v->text + v->at[i], v->at[i + 1] - v->at[i], &chars);
+        slices[i] = (int8_t)k;
+        if (k < 0) continue;
+        v->slices[k].mask[i / 64] |= UINT64_C(1) << (i % 64);
+        v->slices[k].longest = LN_MAX(v->slices[k].longest, chars);
+    }
+    return true;
+}
+
+ln_status ln_vocabulary_sort(ln_vocabulary *v, ln_error *err) {
+    const size_t n_vocab = (size_t)v->n_vocab;
     int32_t *ids = ln_alloc((n_vocab + 1) * sizeof *ids),
             *scratch = ln_alloc((n_vocab + 1) * sizeof *scratch);
-    v->plain_mask = ln_zalloc(words + 1, sizeof *v->plain_mask);
-    bool ok = ids && scratch && v->plain_mask;
+    int8_t *slices = ln_alloc(n_vocab + 1);
+    bool ok = ids && scratch && slices && find_slices(v, slices);
     size_t n = 0;
-    v->longest = v->plain_longest = 0;
+    v->longest = 0;
     for (size_t i = 0; ok && i < n_vocab; i++) {
-        const size_t bytes = v->at[i + 1] - v->at[i], chars = plain_characters(v->text + v->at[i], bytes);
+        const size_t bytes = v->at[i + 1] - v->at[i];
         v->longest = LN_MAX(v->longest, bytes);
-        v->plain_longest = LN_MAX(v->plain_longest, chars);
-        if (chars > 0) v->plain_mask[i / 64] |= UINT64_C(1) << (i % 64);
         if (bytes > 0) ids[n++] = (int32_t)i;
     }
     if (ok) sort(v, ids, n, scratch);
-    ok = ok && make_trie(v, ids, n, true, &v->plain) && make_trie(v, ids, n, false, &v->other);
+    ok = ok && make_trie(v, ids, slices, n, -1, &v->other);
+    for (int k = 0; ok && k < LN_ALL_SLICES; k++) ok = make_trie(v, ids, slices, n, k, &v->slices[k].trie);
     ln_free(ids);
     ln_free(scratch);
+    ln_free(slices);
     return ok ? LN_OK : LN_OOM(err, "the sorted vocabulary");
 }
 
 void ln_vocabulary_free(ln_vocabulary *v) {
-    void *all[] = {v->at, v->text, v->plain.nodes, v->plain.ids, v->other.nodes, v->other.ids, v->plain_mask};
+    for (int k = 0; k < LN_ALL_SLICES; k++) {
+        ln_free(v->slices[k].trie.nodes);
+        ln_free(v->slices[k].trie.ids);
+        ln_free(v->slices[k].mask);
+    }
+    void *all[] = {v->at, v->text, v->other.nodes, v->other.ids};
     for (size_t i = 0; i < LN_COUNT(all); i++) ln_free(all[i]);
     *v = (ln_vocabulary){0};
 }
 
 uint64_t ln_vocabulary_bytes(const ln_vocabulary *v) {
-    const uint64_t texts = v->at ? v->at[v->n_vocab] : 0, nodes = v->plain.n + v->other.n + 2;
-    return (uint64_t)v->n_vocab * (3 * sizeof(int32_t)) + texts + nodes * sizeof(ln_trie_node) +
-           (uint64_t)v->n_vocab / 8;
+    const uint64_t texts = v->at ? v->at[v->n_vocab] : 0, n_slices = LN_ALL_SLICES;
+    uint64_t nodes = v->other.n + 1;
+    for (uint64_t k = 0; k < n_slices; k++) nodes += v->slices[k].trie.n + 1;
+    return (uint64_t)v->n_vocab * (2 * sizeof(int32_t) + n_slices / 8) + texts + nodes * sizeof(ln_trie_node);
 }
