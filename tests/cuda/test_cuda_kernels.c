@@ -176,7 +176,7 @@ static void large_scales(void **state) {
 static void products_of_small_gpus(void **state) {
     static const ln_groups encodings[] = {{0, 0}, {4, 64}, {4, 32}, {8, 64}, {3, 64}};
     static const int columns[] = {1024, 4096, 12288};
-    static const int counts[] = {64, 1, 2, 4, 8, 9, 16, 17, 32, 33};
+    static const int counts[] = {70, 1, 2, 4, 8, 9, 16, 17, 32, 33, 64};
     (void)state;
     setenv("LN_TEST_GPU", SMALL_GPU, 1);
     for (size_t e = 0; e < LN_COUNT(encodings); e++)
@@ -189,6 +189,23 @@ static void products_of_small_gpus(void **state) {
                                            .gated = gated == 1,
                                            .norm = c == 1},
                            LN_POLICY_FAST, counts, LN_COUNT(counts));
+    unsetenv("LN_TEST_GPU");
+}
+
+/* Weights in groups that become bf16 for many rows, in pieces of 128 outputs. */
+static void unpacked_products(void **state) {
+    static const int counts[] = {200, 1, 64, 65};
+    static const product_case cases[] = {
+        {.dtype = LN_BF16, .enc = {4, 64}, .D = 300, .C = 512, .bias = true},
+        {.dtype = LN_F16, .enc = {8, 32}, .D = 130, .C = 320, .gated = true},
+        {.dtype = LN_F32, .enc = {3, 64}, .D = 640, .C = 640, .residual = true},
+        {.dtype = LN_BF16, .enc = {6, 128}, .D = 257, .C = 384, .norm = true}};
+    (void)state;
+    for (int old = 0; old < 2; old++) {
+        setenv("LN_TEST_GPU", old ? "unpacked=1,capability=80" : "unpacked=1", 1);
+        for (size_t i = 0; i < LN_COUNT(cases); i++)
+            check_rows(&cases[i], LN_POLICY_FAST, counts, LN_COUNT(counts));
+    }
     unsetenv("LN_TEST_GPU");
 }
 
@@ -391,10 +408,14 @@ static void adapters(void **state) {
 
 int main(void) {
     if (!cuda_here()) return 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dense_products),         cmocka_unit_test(quantised_products),
-        cmocka_unit_test(large_scales),           cmocka_unit_test(tiled_products),
-        cmocka_unit_test(products_of_small_gpus), cmocka_unit_test(failed_clusters),
-        cmocka_unit_test(normalised_products),    cmocka_unit_test(adapters)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(dense_products),
+                                       cmocka_unit_test(quantised_products),
+                                       cmocka_unit_test(large_scales),
+                                       cmocka_unit_test(tiled_products),
+                                       cmocka_unit_test(products_of_small_gpus),
+                                       cmocka_unit_test(failed_clusters),
+                                       cmocka_unit_test(unpacked_products),
+                                       cmocka_unit_test(normalised_products),
+                                       cmocka_unit_test(adapters)};
     return cmocka_run_group_tests_name("cuda_kernels", tests, NULL, NULL);
 }

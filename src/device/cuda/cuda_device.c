@@ -151,6 +151,7 @@ static void apply_test_limits(ln_dev *d) {
     d->bad_clusters = test_limit("clusters", 1) == 0;
     d->splits = test_limit("splits", splits_of(d));
     d->patience = test_limit("patience", 400);
+    d->unpacked = test_limit("unpacked", 64 << 20);
 }
 
 static ln_status describe_gpu(ln_dev *d, ln_error *err) {

@@ -35,6 +35,7 @@ struct ln_dev {
     int32_t clusters;  /* see gpu_launch */
     int32_t splits;    /* gpu_attention.room */
     int32_t patience;  /* gpu_attention.patience */
+    int32_t unpacked;  /* the most bytes of gpu_product.unpacked, unless a piece needs more; -1: unused */
     bool bad_clusters; /* for tests */
     char name[64];     /* of the GPU */
     size_t memory_total;

@@ -147,7 +147,13 @@ typedef struct gpu_product {
     gpu_weight norm;
     gpu_array normed;
     float eps, offset;
+    /* Working memory in which weights in groups become bf16 for products of many rows, if
+     * gpu_unpacks(w[0]); NULL: they do not. */
+    void *unpacked;
+    size_t unpacked_bytes;
 } gpu_product;
+/* Whether no kernel for many rows reads the codes of a weight. clusters: gpu_launch.clusters. */
+bool gpu_unpacks(const gpu_weight *w, int32_t clusters);
 int gpu_linear(const gpu_launch *l, const gpu_step *s, const gpu_product *p);
 /* Bytes of gpu_attention.results for this op, and of its counters, which begin as zeros. */
 size_t gpu_attention_scratch(const gpu_attention *a, size_t *counters);

@@ -56,11 +56,55 @@ static int normalise(const gpu_launch *l, const gpu_step *s, gpu_product *p) {
     return error;
 }
 
+bool gpu_unpacks(const gpu_weight *w, int32_t clusters) {
+    const bool read_by_wgmma = clusters > 0 && w->form == GPU_FRAGMENTS && w->C % 64 == 0 &&
+                               (w->type == GPU_BF16 || (w->bits == 4 && w->type == GPU_F16));
+    return w->bits > 0 && w->C % CHUNK == 0 && !read_by_wgmma;
+}
+
+// The elements from `d` on of a row, or of a bias.
+static gpu_array from_column(gpu_array a, int64_t d) {
+    if (a.data) a.data = (char *)a.data + d * (a.type == GPU_F32 ? 4 : 2);
+    return a;
+}
+static gpu_weight from_output(gpu_weight b, int64_t d) {
+    if (b.data) b.data = (const char *)b.data + d * (b.type == GPU_F32 ? 4 : 2);
+    return b;
+}
+// The product of many rows with weights in groups: as bf16, as many outputs at a time as there is space for.
+static void product_unpacked(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+    const bool gated = p->gate != GPU_NO_GATE;
+    gpu_launch after = *l;
+    after.overlap = false; // a product reads weights before it waits for the kernel before it
+    const int64_t row = p->w[0].C * 2 * (gated ? 2 : 1),
+                  most = (int64_t)p->unpacked_bytes / row / GEMM_TILE * GEMM_TILE;
+    for (int32_t i = 0; i < p->n; i++)
+        for (int64_t d = 0; d < p->w[i].D; d += most) {
+            const int64_t n = p->w[i].D - d < most ? p->w[i].D - d : most;
+            gpu_product part = *p;
+            part.n = 1;
+            part.w[0] = unpacked_part(l, &p->w[i], d, n, p->unpacked);
+            if (gated)
+                part.w[1] = unpacked_part(l, &p->w[1], d, n, (char *)p->unpacked + most * p->w[0].C * 2);
+            part.bias[0] = from_output(p->bias[i], d);
+            part.residual = from_column(p->residual, d);
+            part.y[0] = from_column(p->y[i], d);
+            product_dense(&after, s, &part);
+        }
+}
+static bool is_unpacked(const gpu_launch *l, const gpu_product *p) {
+    return p->unpacked && p->x.type == GPU_BF16 && grid_rows(l, p->x.rows) > FEW_ROWS;
+}
+
 int gpu_linear(const gpu_launch *l, const gpu_step *s, const gpu_product *product) {
     gpu_product copy = *product;
     const gpu_product *p = &copy;
     const int error = normalise(l, s, &copy);
     if (error) return error;
+    if (is_unpacked(l, p)) {
+        product_unpacked(l, s, p);
+        return (int)cudaGetLastError();
+    }
     switch (p->w[0].bits) {
     case 0: product_dense(l, s, p); break;
     case 2: product_2bit(l, s, p); break;

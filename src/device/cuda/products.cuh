@@ -21,3 +21,7 @@ PRODUCT_OF(product_8bit);
 // (gpu_launch).
 bool gpu_wgmma(const gpu_launch *l, const gpu_step *s, const gpu_product *p);
 int gpu_wgmma_open(int32_t *clusters);
+
+// Outputs d0 .. d0 + n - 1 of a weight in groups as a packed bf16 matrix at `to` (products_unpack.cu): d0 is
+// a multiple of 16, and there is space for n rounded up to 16.
+gpu_weight unpacked_part(const gpu_launch *l, const gpu_weight *w, int64_t d0, int64_t n, void *to);

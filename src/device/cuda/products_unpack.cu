@@ -1,0 +1,52 @@
+// Weights in groups as bf16: for products of many rows, for which no kernel reads the codes.
+//
+// An element has the bits that the kernel of few rows multiplies with (products_forms.cuh): s q + b rounded
+// to bf16 once if scales are bf16, else by way of f32. So the product has the bits of that kernel too.
+#include "fragments.cuh"
+
+__device__ inline uint32_t code_at(const gpu_weight &w, int64_t d, int64_t k) {
+    if (w.form != GPU_FRAGMENTS) return affine_code(affine_row(w, d), w.bits, k);
+    const uint32_t word = ((const uint32_t *)w.data)[code_word(w.bits, w.C, d, k)];
+    return word >> code_shift(w.bits, k) & ((1u << w.bits) - 1u);
+}
+__device__ inline float scale_at(const gpu_weight &w, int64_t d, int64_t group, bool bias) {
+    const int64_t groups = w.C / w.group;
+    if (w.form == GPU_FRAGMENTS)
+        return load_element(w.scales, w.type, 2 * scale_index(groups, d, group) + (bias ? 1 : 0));
+    return load_element(bias ? w.biases : w.scales, w.type, d * groups + group);
+}
+template <bool BF16> __device__ inline uint32_t element_pair(float s, float b, uint32_t numbers) {
+    affine_pair<BF16> p;
+    p.set(s, b);
+    return p.of_numbers(numbers);
+}
+
+// A thread makes a word, of two elements of a row. Rows behind the last are zeros.
+__global__ void unpack(gpu_weight w, int64_t d0, int64_t rows, uint32_t *to) {
+    begin();
+    const int64_t words = rows * (w.C / 2);
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < words;
+         i += (int64_t)gridDim.x * blockDim.x) {
+        const int64_t tile = i / (8 * w.C), in_tile = i % (8 * w.C), k16 = in_tile / 128;
+        const int32_t lane = (int32_t)(in_tile % 128 / 4), r = (int32_t)(in_tile % 4);
+        const int64_t d = d0 + tile * TILE_ROWS + lane / 4 + 8 * (r % 2),
+                      k = k16 * MMA_K + 8 * (r / 2) + lane % 4 * 2;
+        uint32_t v = 0;
+        if (d < w.D) {
+            const uint32_t q = round_pair((float)code_at(w, d, k), (float)code_at(w, d, k + 1));
+            const float s = scale_at(w, d, k / w.group, false), b = scale_at(w, d, k / w.group, true);
+            v = w.type == GPU_BF16 ? element_pair<true>(s, b, q) : element_pair<false>(s, b, q);
+        }
+        to[i] = v;
+    }
+}
+
+gpu_weight unpacked_part(const gpu_launch *l, const gpu_weight *w, int64_t d0, int64_t n, void *to) {
+    enum { THREADS = 256 };
+    const int64_t rows = (n + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS, blocks = rows * w->C / 2 / THREADS + 1,
+                  most = 16 * (int64_t)l->n_multiprocessors;
+    run(l, dim3((unsigned)(blocks < most ? blocks : most)), THREADS, 0, unpack, *w, d0, rows, (uint32_t *)to);
+    gpu_weight part = {};
+    part.data = to, part.D = n, part.C = w->C, part.type = GPU_BF16, part.form = GPU_FRAGMENTS;
+    return part;
+}
