@@ -214,7 +214,7 @@ static ln_status size_options(const args *a, ln_options *opt, int64_t *n_prompt,
         opt->n_queue = has(a, F_MAX_QUEUE) ? (int)a->flag[F_MAX_QUEUE].i : SERVE_MOST_QUEUE;
         opt->embeddings = true;
         opt->text_bytes = SERVE_MOST_TEXTS;
-        return LN_OK;
+        return serve_size(a->model, opt, err);
     }
     LN_TRY(count_prompt(a, opt, n_prompt, err));
     opt->n_expected = planned_verb(a) == VERB_RUN ? positions_needed(a, *n_prompt) : *n_prompt;

@@ -60,6 +60,10 @@ typedef struct ln_serve_options {
     void (*reword)(ln_str *out, const char *message);
 } ln_serve_options;
 
+/* Sets n_ctx, pool_positions and kv_bytes of *o where they are 0, for o->n_parallel requests at once; for
+ * linnet plan too. Errors: those of ln_plan_memory. */
+ln_status serve_size(const char *model, ln_options *o, ln_error *err);
+
 /* Runs the server until it is asked to stop. LN_EIO: the address cannot be bound. Other errors are those of
  * ln_model_open and ln_engine_open. */
 ln_status serve_run(const ln_serve_options *o, ln_error *err);

@@ -77,8 +77,10 @@ static ln_status load_all(server *s, ln_error *err) {
     size_t n;
     s->plan.size = sizeof s->plan;
     s->info.size = sizeof s->info;
-    LN_TRY(ln_plan_memory(o->model, &o->engine, &s->plan, err));
-    LN_TRY(ln_model_open(&s->model, o->model, &o->engine, err));
+    ln_options engine = o->engine;
+    LN_TRY(serve_size(o->model, &engine, err));
+    LN_TRY(ln_plan_memory(o->model, &engine, &s->plan, err));
+    LN_TRY(ln_model_open(&s->model, o->model, &engine, err));
     LN_TRY(ln_model_info(s->model, &s->info, err));
     name_model(s);
     s->tok = ln_model_tokenizer(s->model);
@@ -100,7 +102,7 @@ static ln_status load_all(server *s, ln_error *err) {
     const bool early =
         s->plan.device_available_bytes == 0 && o->n_loras == 0 && o->engine.n_adapter_parts == 0;
     if (early) (void)sandbox_files(&o->lora_dir, o->lora_dir != NULL);
-    LN_TRY(ln_engine_open(&s->engine, s->model, &o->engine, err));
+    LN_TRY(ln_engine_open(&s->engine, s->model, &engine, err));
     LN_TRY(load_loras(s, err));
     if (!early) (void)sandbox_files(&o->lora_dir, o->lora_dir != NULL);
     return ln_engine_start(s->engine, err);
