@@ -197,7 +197,7 @@ static void return_large_blocks(void) {
 #ifdef __GLIBC__
     enum { LARGE = 256 << 10 };
     (void)mallopt(M_MMAP_THRESHOLD, LARGE);
-    (void)mallopt(M_TRIM_THRESHOLD, 4 * LARGE);
+    (void)mallopt(M_TRIM_THRESHOLD, LARGE);
     (void)mallopt(M_ARENA_MAX, 2);
 #endif
 }

@@ -46,7 +46,7 @@ work *mailbox_take(mailbox *m); /* all finished work, oldest first */
 
 /* Workers with one queue. The next work is that of the client whose work has had the fewest bytes; large work
  * of a client is done one after the other, and the first of several workers does small work only. */
-enum { CREW_WORKERS = 4, CREW_SMALL = 256 << 10 }; /* the most workers; bytes of the largest small work */
+enum { CREW_WORKERS = 3, CREW_SMALL = 256 << 10 }; /* the most workers; bytes of the largest small work */
 typedef enum crew_id { CREW_PREPARING = 0, CREW_CALLING, N_CREWS } crew_id;
 typedef struct crew {
     crew_id id;
