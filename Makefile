@@ -97,6 +97,7 @@ check-cuda: all
 	    LN_QUICK=1 compute-sanitizer --tool $$tool $$([ $$tool = memcheck ] && echo --report-api-errors no) --error-exitcode 1 $(BUILD)/$$test || exit 1; done; done
 # Tokens per second on the GPU and shares of its ceilings, measured in the same run, of models with random weights (python3 with torch and numpy).
 bench-cuda: all
+	@ninja -C $(BUILD) --quiet cuda_requests
 	@bench/cuda.sh $(BUILD)
 
 # Old defects put back one by one (tests/mutants): the test named after each must fail. About two minutes.

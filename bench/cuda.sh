@@ -1,6 +1,7 @@
 #!/bin/sh
 # Tokens per second on the GPU, and shares of what the card gives in the same run: decoding against a device-to-device copy, prompts against a
 # bf16 matrix product of 8192 x 8192 x 8192. Models with random weights in published shapes. Needs python3 with torch and numpy.
+# Then, of the last shape, requests of all kinds of sampling, and one long sequence among short ones (bench/cuda_requests.c).
 # usage: bench/cuda.sh BUILD [SHAPE ...]
 set -eu
 build=${1:?usage: bench/cuda.sh BUILD [SHAPE ...]}; shift
@@ -55,3 +56,6 @@ for shape in shapes:
             print(f"{shape + (' bf16' if bits == 16 else ' 4 bits'):<22}{work:<22}{r['tok_s']:>10.0f}{tokens_ceiling:>10.0f}{100 * r['tok_s'] / tokens_ceiling:>7.0f}%",
                   flush=True)
 PY
+for shape in "$@"; do last=$build/shapes/$shape; done
+for streams in 1 64 256; do "$build/cuda_requests" "$last" kinds "$streams" 128; done
+"$build/cuda_requests" "$last" long 38000 8 24
