@@ -257,7 +257,7 @@ int main(int argc, char **argv) {
            (long long)z->n_pages, (long long)z->page_bytes, (long long)z->seq_pages,
            (unsigned long long)z->scratch_bytes, (long long)z->step_bytes,
            (unsigned long long)z->adapter_bytes);
-    put_program("run", &e->run->program);
+    put_program("run", &e->run->programs[LN_RUN_LOGITS].program);
     run_rows(e, m);
     ln_eng_close(&e);
     run_keys(m, o);

@@ -263,7 +263,7 @@ static ln_status add_headless(ln_eng *e, ln_error *err) {
     const char *limit;
     if (atomic_load(&e->embeds)) return LN_OK;
     LN_TRY(ln_driver_pause(e->sched, err));
-    const ln_status st = ln_run_add_headless(e->run, ln_memory_room(e->memory_bytes, &limit), err);
+    const ln_status st = ln_run_add_hidden(e->run, ln_memory_room(e->memory_bytes, &limit), err);
     if (st == LN_OK) atomic_store(&e->embeds, true);
     ln_driver_resume(e->sched);
     return st;

@@ -229,7 +229,7 @@ static int64_t could_use(const ln_req *r) {
  * the program for that. */
 static bool is_headless(const ln_sched *s) {
     bool embeds = false;
-    if (!s->e->run->headless) return false;
+    if (!s->e->run->programs[LN_RUN_HIDDEN].made) return false;
     for (int i = 0; i < s->n_running; i++) {
         const ln_req *r = s->running[i];
         if (r->share > 0 && !r->opt.no_logits && could_use(r) > 0) return false;

@@ -45,7 +45,7 @@ static ln_status one_step(ln_eng *e, ln_seq **seq, const int32_t *ids, int64_t n
 /* Fills in what is known of node i without running it. The report borrows its texts from text[2], until the
  * next call. */
 static ln_status describe(const ln_eng *e, int i, ln_node_report *r, ln_str text[2], ln_error *err) {
-    const ln_program *p = &e->run->program;
+    const ln_program *p = &e->run->programs[LN_RUN_LOGITS].program;
     const ln_pnode *n = ln_program_node(p, i);
     text[0].len = text[1].len = 0;
     ln_program_node_text(p, i, &text[0], &text[1]);
@@ -59,7 +59,7 @@ static ln_status describe(const ln_eng *e, int i, ln_node_report *r, ln_str text
 
 static ln_status tell_times(ln_eng *e, timing *t, int64_t n_rows, int64_t depth, ln_node_fn *fn, void *user,
                             ln_error *err) {
-    const ln_program *p = &e->run->program;
+    const ln_program *p = &e->run->programs[LN_RUN_LOGITS].program;
     ln_bounds live = {n_rows, 1, 1};
     ln_str text[2] = {0};
     ln_status st = LN_OK;
@@ -79,7 +79,7 @@ out:
 
 ln_status ln_eng_explain(ln_eng *e, int64_t n_rows, int64_t depth, int n_reps, ln_node_fn *fn, void *user,
                          ln_program_report *out, ln_error *err) {
-    const ln_program *p = &e->run->program;
+    const ln_program *p = &e->run->programs[LN_RUN_LOGITS].program;
     ln_status st = LN_OK;
     ln_seq *seq = NULL;
     bool alone = false;
@@ -151,7 +151,7 @@ static size_t page_numbers(const ln_pnode *n) {
  * values has the pages that it writes to as its output. */
 static size_t node_numbers(const ln_eng *e, const ln_pnode *n, int64_t from, int64_t rows) {
     if (n->props & LN_PROP_EFFECT) return 2 * page_numbers(n) * (size_t)pages_of(e, from, rows);
-    const ln_pvalue *v = ln_program_value(&e->run->program, n->out[0]);
+    const ln_pvalue *v = ln_program_value(&e->run->programs[LN_RUN_LOGITS].program, n->out[0]);
     ln_bounds live = {rows, rows, 1};
     return (size_t)ln_dim(v->dims[0], &live) * (size_t)v->dims[v->n_dims - 1];
 }
@@ -161,7 +161,7 @@ static ln_status read_node(ln_eng *e, const ln_seq *seq, const ln_pnode *n, int6
                            ln_error *err) {
     int64_t from = seq->n, len = e->run->kv.page_len;
     if (!(n->props & LN_PROP_EFFECT)) {
-        const ln_pvalue *v = ln_program_value(&e->run->program, n->out[0]);
+        const ln_pvalue *v = ln_program_value(&e->run->programs[LN_RUN_LOGITS].program, n->out[0]);
         ln_bounds live = {rows, rows, 1};
         return ln_run_rows(e->run, n->out[0], 0, ln_dim(v->dims[0], &live), out, err);
     }
@@ -188,7 +188,7 @@ static double largest_difference(const float *a, const float *b, size_t n, bool 
 
 static void on_node(void *user, int i, double seconds) {
     comparing *c = user;
-    const ln_program *p = &c->e->run->program;
+    const ln_program *p = &c->e->run->programs[LN_RUN_LOGITS].program;
     const ln_pnode *n = ln_program_node(p, i);
     (void)seconds;
     if (c->st != LN_OK) return;
@@ -222,7 +222,7 @@ static ln_status watched_step(comparing *c, ln_eng *e, ln_seq *seq, bool first, 
 
 static ln_status tell_differences(comparing *c, const ln_eng *other, ln_node_fn *fn, void *user,
                                   ln_error *err) {
-    int n = other->run->program.n_nodes, bad = n;
+    int n = other->run->programs[LN_RUN_LOGITS].program.n_nodes, bad = n;
     ln_str text[2] = {0};
     ln_status st = LN_OK;
     ln_node_report r;
@@ -248,7 +248,7 @@ out:
 
 /* Allocates the buffers of a comparison for steps of up to DIFF_ROWS rows. */
 static ln_status new_room(comparing *c, const ln_eng *e, ln_error *err) {
-    const ln_program *p = &e->run->program;
+    const ln_program *p = &e->run->programs[LN_RUN_LOGITS].program;
     size_t most = 0, sum = 0, bytes;
     c->begin = ln_zalloc((size_t)p->n_nodes + 1, sizeof *c->begin);
     c->most = ln_zalloc((size_t)p->n_nodes, sizeof *c->most);

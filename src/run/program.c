@@ -1,9 +1,9 @@
 /* Opens a run (device, KV layout, program, bindings, memory), runs its steps, and downloads
  * values.
  *
- * A run has one program, or two: ln_run_open prepares that of the whole model and, with
- * ln_run_options.embeds, another one that ends where the first multiplies with the head; else
- * ln_run_add_headless prepares it later. Both read and write the same KV pool and page tables. */
+ * A run has a list of programs: ln_run_open prepares that of the whole model and, with ln_run_options.embeds,
+ * another one that ends where the first multiplies with the head; else ln_run_add_hidden prepares it later.
+ * All read and write the same states and page tables, which programs name by their slots. */
 #include "run.h"
 #include "compile.h"
 
@@ -41,8 +41,11 @@ static int64_t max_changes(const ln_run *r) {
     for (int c = 0; c < r->kv.n_groups; c++) width += r->kv.groups[c].pages_per_block;
     return width * (2 * (int64_t)r->opt.n_seqs + r->opt.n_chunk / r->opt.page_len);
 }
-static ln_bounds bounds_of(const ln_run_options *o) {
-    return (ln_bounds){.T = o->n_chunk, .N = o->n_logits, .B = o->n_seqs};
+static int outputs_of(const ln_run_options *o, int which) {
+    return which == LN_RUN_HIDDEN ? o->n_chunk : o->n_logits;
+}
+static ln_bounds bounds_of(const ln_run_options *o, int which) {
+    return (ln_bounds){.T = o->n_chunk, .N = outputs_of(o, which), .B = o->n_seqs};
 }
 
 /* What the product that makes the logits reads. */
@@ -68,35 +71,38 @@ static ln_status build(const ln_run *r, ln_graph *g, ln_v *logits, ln_error *err
     return ln_graph_check(g, "adapt", err);
 }
 
-/* Makes a program in r->arena, without the head where `headless`. The graph is needed no longer then. *hidden
- * becomes the value that the head is multiplied with. */
-static ln_status make_program(ln_run *r, const ln_bounds *b, bool headless, ln_program *out, ln_v *logits,
-                              ln_v *hidden, ln_error *err) {
+/* Makes a program in r->arena. The graph is needed no longer then. */
+static ln_status make_program(ln_run *r, int which, ln_error *err) {
     const ln_run *as = r->opt.as;
+    ln_run_program *p = &r->programs[which];
+    ln_v logits;
     const ln_compile_options o = {.policy = r->opt.numerics == LN_FAST ? LN_POLICY_FAST : LN_POLICY_EXACT,
                                   .fuses = true,
-                                  .bounds = *b,
+                                  .bounds = bounds_of(&r->opt, which),
                                   .real_bytes = r->info.real_bytes,
                                   .ops = r->ops,
                                   .dev = r->dev,
                                   .choose_ops = as ? as->ops : NULL,
                                   .choose_dev = as ? as->dev : NULL,
-                                  .lowered = headless ? drop_head : keep_head,
-                                  .user = logits};
+                                  .lowered = which == LN_RUN_HIDDEN ? drop_head : keep_head,
+                                  .user = &logits};
     ln_graph g;
     ln_graph_open(&g);
-    ln_status st = build(r, &g, logits, err);
-    if (st == LN_OK) st = ln_compile(&g, &o, &r->arena, out, err);
-    if (st == LN_OK) *hidden = head_operand(&g, *logits);
+    ln_status st = build(r, &g, &logits, err);
+    if (st == LN_OK) st = ln_compile(&g, &o, &r->arena, &p->program, err);
+    if (st == LN_OK) {
+        p->made = true;
+        p->hidden = head_operand(&g, logits);
+        if (which == LN_RUN_LOGITS) r->logits = logits;
+    }
     ln_graph_close(&g);
     return st;
 }
 
-ln_status ln_run_program(ln_run *r, ln_error *err) {
+ln_status ln_run_make_program(ln_run *r, ln_error *err) {
     LN_TRY(ln_run_make_pool(r, err));
     LN_TRY(ln_run_make_adapters(r, err));
-    const ln_bounds b = bounds_of(&r->opt);
-    return make_program(r, &b, false, &r->program, &r->logits, &r->hidden, err);
+    return make_program(r, LN_RUN_LOGITS, err);
 }
 
 /* A device with memory of its own that reports none free may be lost; allocating tells. */
@@ -108,29 +114,21 @@ static ln_status check_device(const ln_run *r, ln_error *err) {
     return LN_OK;
 }
 
-static ln_bounds headless_bounds(const ln_run_options *o) {
-    return (ln_bounds){.T = o->n_chunk, .N = o->n_chunk, .B = o->n_seqs};
-}
-
-/* Makes the program without the head. */
-static ln_status make_headless(ln_run *r, ln_error *err) {
-    const ln_bounds b = headless_bounds(&r->opt);
-    ln_v logits;
-    r->headless = ln_zalloc(1, sizeof *r->headless);
-    if (!r->headless) return LN_OOM(err, "a program without logits");
-    return make_program(r, &b, true, &r->headless->program, &logits, &r->headless->hidden, err);
-}
-
-/* Makes it and adds its memory to the sizes of the run, whose temp block is large enough for both then. */
-static ln_status measure_headless(ln_run *r, ln_error *err) {
-    LN_TRY(make_headless(r, err));
-    const ln_bounds b = headless_bounds(&r->opt);
+/* Makes a program and adds its memory to the sizes of the run, whose temp block is large enough for all of
+ * them. */
+static ln_status measure_program(ln_run *r, int which, ln_error *err) {
+    if (!r->programs[which].made) LN_TRY(make_program(r, which, err));
+    const ln_bounds b = bounds_of(&r->opt, which);
+    const ln_program *p = &r->programs[which].program;
     const int64_t step = ln_step_bytes(&b, max_changes(r));
-    if (step < 0)
+    if (step < 0 && which == LN_RUN_HIDDEN)
         return ln_fail(err, LN_EUSAGE, "ln_options.n_chunk %d is too large for embeddings; lower it",
                        r->opt.n_chunk);
-    r->sizes.temp_bytes = LN_MAX(r->sizes.temp_bytes, (uint64_t)r->headless->program.temp_bytes);
-    r->sizes.scratch_bytes += r->ops->scratch_bytes(r->dev, &r->headless->program);
+    if (step < 0)
+        return ln_fail(err, LN_EUSAGE, "ln_options.n_chunk %d and n_parallel %d are too large; lower them",
+                       r->opt.n_chunk, r->opt.n_seqs);
+    r->sizes.temp_bytes = LN_MAX(r->sizes.temp_bytes, (uint64_t)p->temp_bytes);
+    r->sizes.scratch_bytes += r->ops->scratch_bytes(r->dev, p);
     r->sizes.step_bytes += step;
     return LN_OK;
 }
@@ -142,17 +140,11 @@ static ln_status describe(ln_run *r, ln_error *err) {
     LN_TRY(check_device(r, err));
     r->sizes.device_total = r->info.memory_total;
     r->sizes.device_free = r->info.memory_free;
-    LN_TRY(ln_run_program(r, err));
+    LN_TRY(ln_run_make_program(r, err));
     LN_TRY(ln_device_weights_bytes(r->ops, r->dev, r->weights, r->opt.numerics, &r->sizes.weights_bytes,
                                    &r->sizes.copied_bytes, err));
-    r->sizes.temp_bytes = (uint64_t)r->program.temp_bytes;
-    r->sizes.scratch_bytes = r->ops->scratch_bytes(r->dev, &r->program);
-    const ln_bounds b = bounds_of(&r->opt);
-    r->sizes.step_bytes = ln_step_bytes(&b, max_changes(r));
-    if (r->sizes.step_bytes < 0)
-        return ln_fail(err, LN_EUSAGE, "ln_options.n_chunk %d and n_parallel %d are too large; lower them",
-                       r->opt.n_chunk, r->opt.n_seqs);
-    return r->opt.embeds ? measure_headless(r, err) : LN_OK;
+    LN_TRY(measure_program(r, LN_RUN_LOGITS, err));
+    return r->opt.embeds ? measure_program(r, LN_RUN_HIDDEN, err) : LN_OK;
 }
 
 /* Allocates a run and describes it. *out is set, and to be closed, after an error too. */
@@ -176,16 +168,6 @@ ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_opt
     return st;
 }
 
-/* Binds weights and KV pool to a program and has the device prepare it. */
-static ln_status bind(const ln_run *r, ln_program *p, void *temp, ln_exec **out, ln_error *err) {
-    ln_device_weights_bind(r->resident, p);
-    for (int i = 0; i < p->n_values; i++) {
-        ln_pvalue *v = &p->values[i];
-        if (v->kind == LN_KIND_STATE) v->data = r->states[v->slot];
-    }
-    return r->ops->prepare(r->queue, p, temp, out, err);
-}
-
 static ln_status new_step(const ln_run *r, const ln_bounds *b, ln_step_block **out, ln_error *err) {
     const int64_t bytes = ln_step_bytes(b, max_changes(r));
     if (bytes < 0) return ln_fail(err, LN_EINTERNAL, "a step block of more than 4 GiB");
@@ -196,12 +178,17 @@ static ln_status new_step(const ln_run *r, const ln_bounds *b, ln_step_block **o
     return LN_OK;
 }
 
-/* Makes the step block of the program without the head and has the device prepare it. */
-static ln_status prepare_headless(ln_run *r, ln_error *err) {
-    ln_headless *h = r->headless;
-    const ln_bounds b = headless_bounds(&r->opt);
-    LN_TRY(new_step(r, &b, &h->part.step, err));
-    return bind(r, &h->program, h->temp ? h->temp : r->temp, &h->part.exec, err);
+/* Makes the step block of a program, binds weights and states to it, and has the device prepare it. */
+static ln_status prepare(ln_run *r, int which, ln_error *err) {
+    ln_run_program *p = &r->programs[which];
+    const ln_bounds b = bounds_of(&r->opt, which);
+    LN_TRY(new_step(r, &b, &p->step, err));
+    ln_device_weights_bind(r->resident, &p->program);
+    for (int i = 0; i < p->program.n_values; i++) {
+        ln_pvalue *v = &p->program.values[i];
+        if (v->kind == LN_KIND_STATE) v->data = r->states[v->slot];
+    }
+    return r->ops->prepare(r->queue, &p->program, p->temp ? p->temp : r->temp, &p->exec, err);
 }
 
 ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_weight_cache *weight_cache,
@@ -220,15 +207,13 @@ ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_we
         LN_GO(r->ops->alloc(r->dev, r->sizes.adapter_bytes, r->sizes.adapter_bytes,
                             &r->states[LN_STATE_ADAPTERS], err));
     LN_GO(ln_weight_cache_acquire(weight_cache, w, opt, &r->resident, err));
-    const ln_bounds b = bounds_of(opt);
-    LN_GO(new_step(r, &b, &r->whole.step, err));
-    r->step = r->whole.step;
     r->cap_changes = (int32_t)max_changes(r);
     const ln_queue_options queue = {
         .size = sizeof queue, .n_slots = opt->n_seqs, .n_blocks = r->sizes.n_blocks, .kv = &r->kv};
     LN_GO(r->ops->queue_open(r->dev, &queue, &r->queue, err));
-    LN_GO(bind(r, &r->program, r->temp, &r->whole.exec, err));
-    if (r->headless) LN_GO(prepare_headless(r, err));
+    for (int i = 0; i < LN_RUN_PROGRAMS; i++)
+        if (r->programs[i].made) LN_GO(prepare(r, i, err));
+    r->step = r->programs[LN_RUN_LOGITS].step;
     *out = r;
     return LN_OK;
 out:
@@ -236,29 +221,25 @@ out:
     return st;
 }
 
-static void close_headless(ln_run *r) {
-    ln_headless *h = r->headless;
-    r->headless = NULL;
-    if (!h) return;
-    if (h->part.exec) r->ops->release(&h->part.exec);
-    if (h->temp) r->ops->free(r->dev, h->temp, (size_t)h->program.temp_bytes);
-    ln_free(h->part.step);
-    ln_memory_count(LN_MEMORY_ACTIVATIONS, -h->counted);
-    ln_free(h);
+static void close_program(ln_run *r, int which) {
+    ln_run_program *p = &r->programs[which];
+    if (p->exec) r->ops->release(&p->exec);
+    if (p->temp) r->ops->free(r->dev, p->temp, (size_t)p->program.temp_bytes);
+    ln_free(p->step);
+    ln_memory_count(LN_MEMORY_ACTIVATIONS, -p->counted);
+    *p = (ln_run_program){0};
 }
 
 void ln_run_close(ln_run **run) {
     ln_run *r = *run;
     if (!r) return;
-    close_headless(r);
-    if (r->whole.exec) r->ops->release(&r->whole.exec);
+    for (int i = 0; i < LN_RUN_PROGRAMS; i++) close_program(r, i);
     if (r->states[LN_STATE_PAGES]) r->ops->free(r->dev, r->states[LN_STATE_PAGES], r->pool_bytes);
     if (r->states[LN_STATE_ADAPTERS])
         r->ops->free(r->dev, r->states[LN_STATE_ADAPTERS], r->sizes.adapter_bytes);
     if (r->temp) r->ops->free(r->dev, r->temp, r->temp_bytes);
     if (r->queue) r->ops->queue_close(&r->queue);
     ln_device_release(&r->dev);
-    ln_free(r->whole.step);
     ln_weight_cache_release(r->weight_cache, r->resident);
     ln_arena_free(&r->arena);
     ln_free(r);
@@ -269,45 +250,42 @@ void ln_run_close(ln_run **run) {
 
 /* Makes and prepares it in an open run. Its temps are those of a layer, as in the whole program, and no
  * logits; they fit into r->temp unless a layer's are larger with n_chunk output rows than the logits were. */
-static ln_status add_headless(ln_run *r, uint64_t room, ln_error *err) {
-    LN_TRY(make_headless(r, err));
-    ln_headless *h = r->headless;
-    const uint64_t temp = (uint64_t)h->program.temp_bytes;
+static ln_status add_hidden(ln_run *r, uint64_t room, ln_error *err) {
+    ln_run_program *p = &r->programs[LN_RUN_HIDDEN];
+    LN_TRY(make_program(r, LN_RUN_HIDDEN, err));
+    const uint64_t temp = (uint64_t)p->program.temp_bytes;
     const uint64_t own = temp > r->temp_bytes ? temp : 0;
-    const uint64_t need = own + r->ops->scratch_bytes(r->dev, &h->program);
+    const uint64_t need = own + r->ops->scratch_bytes(r->dev, &p->program);
     if (need > room)
         return ln_fail(err, LN_EMEMORY,
                        "embeddings need %llu bytes more than the engine has taken, and %llu are left; raise "
                        "the limit or lower ln_options.n_chunk",
                        (unsigned long long)need, (unsigned long long)room);
-    if (own) LN_TRY(r->ops->alloc(r->dev, own, own, &h->temp, err));
-    LN_TRY(prepare_headless(r, err));
-    h->counted = (int64_t)need;
-    ln_memory_count(LN_MEMORY_ACTIVATIONS, h->counted);
+    if (own) LN_TRY(r->ops->alloc(r->dev, own, own, &p->temp, err));
+    LN_TRY(prepare(r, LN_RUN_HIDDEN, err));
+    p->counted = (int64_t)need;
+    ln_memory_count(LN_MEMORY_ACTIVATIONS, p->counted);
     return LN_OK;
 }
 
-ln_status ln_run_add_headless(ln_run *r, uint64_t room, ln_error *err) {
-    if (r->headless) return LN_OK;
-    const ln_status st = add_headless(r, room, err);
-    if (st != LN_OK) close_headless(r);
+ln_status ln_run_add_hidden(ln_run *r, uint64_t room, ln_error *err) {
+    if (r->programs[LN_RUN_HIDDEN].made) return LN_OK;
+    const ln_status st = add_hidden(r, room, err);
+    if (st != LN_OK) close_program(r, LN_RUN_HIDDEN);
     return st;
 }
 
-/* The program of the last step, or of the next one where it has been chosen. */
-static ln_run_part *part_of(ln_run *r) { return r->no_logits ? &r->headless->part : &r->whole; }
-
 int ln_run_choose(ln_run *r, bool no_logits) {
     ln_step_block *from = r->step;
-    r->no_logits = no_logits && r->headless;
-    r->step = part_of(r)->step;
+    r->now = no_logits && r->programs[LN_RUN_HIDDEN].made ? LN_RUN_HIDDEN : LN_RUN_LOGITS;
+    r->step = r->programs[r->now].step;
     if (r->step != from) { /* changes of page tables that no step has applied yet */
         memcpy(ln_step_changes(r->step), ln_step_changes(from),
                (size_t)from->n_changes * sizeof(ln_page_change));
         r->step->n_changes = from->n_changes;
         from->n_changes = 0;
     }
-    return r->no_logits ? r->opt.n_chunk : r->opt.n_logits;
+    return outputs_of(&r->opt, r->now);
 }
 
 /* ---- steps ---- */
@@ -316,7 +294,7 @@ int ln_run_choose(ln_run *r, bool no_logits) {
  * the next step, and applying them twice does no harm. */
 static ln_status submit(ln_run *r, const ln_trace *trace, ln_error *err) {
     uint64_t fence;
-    LN_TRY(r->ops->submit(part_of(r)->exec, r->step, trace, &fence, err));
+    LN_TRY(r->ops->submit(r->programs[r->now].exec, r->step, trace, &fence, err));
     if (r->submitted && r->step->n_rows > 0) r->submitted(r->submitted_user);
     LN_TRY(r->ops->wait(r->queue, fence, err));
     r->step->n_changes = 0;
@@ -325,7 +303,7 @@ static ln_status submit(ln_run *r, const ln_trace *trace, ln_error *err) {
 
 ln_status ln_run_step(ln_run *r, ln_error *err) {
     ln_step_block *s = r->step;
-    const int n_out = r->no_logits ? r->opt.n_chunk : r->opt.n_logits;
+    const int n_out = outputs_of(&r->opt, r->now);
     ln_status st = r->lost.code;
     if (st != LN_OK && err) *err = r->lost;
     if (st == LN_OK && (s->n_rows > r->opt.n_chunk || s->n_out > n_out || s->n_seqs > r->opt.n_seqs))
@@ -338,11 +316,11 @@ ln_status ln_run_step(ln_run *r, ln_error *err) {
 }
 
 ln_status ln_run_rows(ln_run *r, ln_v value, int64_t row, int64_t n, float *out, ln_error *err) {
-    return r->ops->value(part_of(r)->exec, value, row, n, out, false, err);
+    return r->ops->value(r->programs[r->now].exec, value, row, n, out, false, err);
 }
 
 ln_status ln_run_set_rows(ln_run *r, ln_v value, int64_t row, int64_t n, const float *from, ln_error *err) {
-    return r->ops->value(part_of(r)->exec, value, row, n, (float *)(uintptr_t)from, true,
+    return r->ops->value(r->programs[r->now].exec, value, row, n, (float *)(uintptr_t)from, true,
                          err); /* only read */
 }
 
@@ -352,21 +330,25 @@ ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err) {
 
 /* Nothing runs after the product that makes the logits, so that no later node reuses its operand's buffer. */
 ln_status ln_run_hidden(ln_run *r, int64_t n, float *out, ln_error *err) {
-    return ln_run_rows(r, r->no_logits ? r->headless->hidden : r->hidden, n, 1, out, err);
+    return ln_run_rows(r, r->programs[r->now].hidden, n, 1, out, err);
 }
 
 void ln_run_argmax(ln_run *r, int64_t row, int64_t n, int32_t *ids) {
-    if (r->ops->argmax && r->ops->argmax(r->whole.exec, r->logits, row, n, ids, NULL) == LN_OK) return;
+    if (r->ops->argmax &&
+        r->ops->argmax(r->programs[LN_RUN_LOGITS].exec, r->logits, row, n, ids, NULL) == LN_OK)
+        return;
     for (int64_t i = 0; i < n; i++) ids[i] = -1;
 }
 
 void ln_run_sample(ln_run *r, const ln_row_sampling *rows, int64_t n, int32_t *ids) {
-    if (r->ops->sample && r->ops->sample(r->whole.exec, r->logits, rows, n, ids, NULL) == LN_OK) return;
+    if (r->ops->sample &&
+        r->ops->sample(r->programs[LN_RUN_LOGITS].exec, r->logits, rows, n, ids, NULL) == LN_OK)
+        return;
     for (int64_t i = 0; i < n; i++) ids[i] = -1;
 }
 
 ln_cost ln_run_cost(const ln_run *r, const ln_bounds *live, int64_t depth) {
-    const ln_program *p = &r->program;
+    const ln_program *p = &r->programs[LN_RUN_LOGITS].program;
     ln_cost sum = {0};
     for (int i = 0; i < p->n_nodes; i++) {
         const ln_pnode *n = ln_program_node(p, i);

@@ -119,19 +119,22 @@ typedef struct ln_run_sizes {
     int blocks[LN_STATE_GROUPS];
 } ln_run_sizes;
 
-/* A prepared program and the block of its steps, whose offsets depend on the program's bounds. */
-typedef struct ln_run_part {
+/* The programs of a run. */
+enum {
+    LN_RUN_LOGITS, /* the whole model */
+    LN_RUN_HIDDEN, /* without the head, for steps that return no logits, with up to n_chunk output rows */
+    LN_RUN_PROGRAMS
+};
+/* A program, as prepared on the device, and the block of its steps, whose offsets depend on its bounds. */
+typedef struct ln_run_program {
+    bool made; /* `program` is set */
+    ln_program program;
+    ln_v hidden; /* what the product that makes the logits reads: the states after the final norm */
     ln_exec *exec;
     ln_step_block *step;
-} ln_run_part;
-/* The program without the head, of steps whose logits nobody reads, for up to n_chunk output rows. */
-typedef struct ln_headless {
-    ln_run_part part;
-    ln_program program;
-    ln_v hidden;     /* as ln_run.hidden */
-    void *temp;      /* program.temp_bytes; NULL: that of the run is large enough */
+    void *temp;      /* program.temp_bytes of its own; NULL: the run's block is large enough */
     int64_t counted; /* bytes that ln_memory_count has for it */
-} ln_headless;
+} ln_run_program;
 
 typedef struct ln_run {
     const ln_spec *spec;
@@ -149,20 +152,17 @@ typedef struct ln_run {
     void *temp,
         *states[LN_STATES]; /* by LN_STATE_*, in the memory of the device; NULL: the programs have none */
     size_t pool_bytes, temp_bytes;
-    ln_p_lora *lora;       /* [weights->n] place of a matrix in the pool of adapters; NULL: there is none */
-    ln_run_part whole;     /* the program of the whole model */
-    ln_headless *headless; /* NULL: ln_run_add_headless was not called */
-    bool no_logits;        /* the next step, or the last one, is one of `headless` */
-    ln_step_block *step;   /* the next step; its changes are those since the last step */
+    ln_p_lora *lora; /* [weights->n] place of a matrix in the pool of adapters; NULL: there is none */
+    ln_run_program programs[LN_RUN_PROGRAMS];
+    int now;             /* the program of the next step, or of the last one */
+    ln_step_block *step; /* the next step; its changes are those since the last step */
     int32_t cap_changes;
     ln_error lost; /* a device error met while changes were applied between two steps; the next step fails */
     /* Called in ln_run_step between the submission of the step and the wait for it; NULL: nothing is. */
     void (*submitted)(void *user);
     void *submitted_user;
     const ln_trace *trace; /* called after each node of the next steps; NULL: no trace */
-    ln_program program;    /* of the whole model */
-    ln_v logits;
-    ln_v hidden; /* what the product that makes the logits reads: the states after the final norm */
+    ln_v logits;           /* of LN_RUN_LOGITS */
 } ln_run;
 
 /* Returns LN_FAST, unless `wanted` is LN_EXACT or the checkpoint is dense f32: then LN_EXACT. */
@@ -176,7 +176,7 @@ ln_status ln_run_open_device(const ln_run_options *opt, const ln_device_ops **op
 /* Computes the KV layout and the program of a run whose spec, weights, options, device and
  * info.real_bytes are set, and allocates nothing else: ln_run_open and ln_run_measure call it, and tests that
  * compare programs. The caller frees r->arena. */
-ln_status ln_run_program(ln_run *r, ln_error *err);
+ln_status ln_run_make_program(ln_run *r, ln_error *err);
 /* Computes the memory of a run with these options, without taking it. LN_EUSAGE, LN_EMEMORY: n_ctx is too
  * large for any pool. */
 ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_options *opt, ln_run_sizes *out,
@@ -187,11 +187,11 @@ ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_opt
 ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_weight_cache *weight_cache,
                       const ln_run_options *opt, ln_error *err);
 void ln_run_close(ln_run **run);
-/* Prepares the program without the head, unless it is there, between two steps. It is kept until the run is
- * closed. LN_EMEMORY: it needs more than `room` bytes, or an allocation failed; LN_EDEVICE. */
-ln_status ln_run_add_headless(ln_run *r, uint64_t room, ln_error *err);
-/* Chooses the program of the next step before r->step is written: with no_logits the one without the head, if
- * ln_run_add_headless has prepared it. Returns how many output rows the step may have. */
+/* Prepares the program LN_RUN_HIDDEN, unless it is made already, between two steps. It is kept until the run
+ * is closed. LN_EMEMORY: it needs more than `room` bytes, or an allocation failed; LN_EDEVICE. */
+ln_status ln_run_add_hidden(ln_run *r, uint64_t room, ln_error *err);
+/* Chooses the program of the next step before r->step is written: with no_logits LN_RUN_HIDDEN, if it is
+ * made. Returns how many output rows the step may have. */
 int ln_run_choose(ln_run *r, bool no_logits);
 /* Runs the step that the caller has written to r->step: counts and arrays, but no changes. LN_EINTERNAL: the
  * step exceeds the program's bounds. LN_EDEVICE: the device failed. */

@@ -32,7 +32,7 @@ static const ln_step_block *now;
 
 static void spoil(void *user, int i, double seconds) {
     (void)user;
-    const ln_program *p = &wrong_run->program;
+    const ln_program *p = &wrong_run->programs[LN_RUN_LOGITS].program;
     const ln_pnode *n = ln_program_node(p, i);
     if (i == wrong_node) {
         char *at = (char *)wrong_run->temp + ln_program_value(p, n->out[0])->offset;
@@ -164,7 +164,7 @@ static const int64_t steps[READINGS][5] = {{ROWS}, {14, 14, 14, 14, 14}, {14, RO
 /* Rows of any range of a value are those of the whole value, and writing a range changes no other row. */
 static void check_ranges(const reading *r, ln_v value, const float *rows) {
     ln_run *run = r->e->run;
-    const int64_t cols = ln_program_value(&run->program, value)->dims[1];
+    const int64_t cols = ln_program_value(&run->programs[LN_RUN_LOGITS].program, value)->dims[1];
     const size_t row = (size_t)cols * sizeof(float), all = (size_t)r->rows * row;
     float *again = calloc(1, all), *back = calloc(1, all);
     assert_true(again && back);
@@ -189,7 +189,7 @@ static void check_ranges(const reading *r, ln_v value, const float *rows) {
 }
 static void read_back(void *user, int i, double seconds) {
     reading *r = user;
-    const ln_program *p = &r->e->run->program;
+    const ln_program *p = &r->e->run->programs[LN_RUN_LOGITS].program;
     const ln_pnode *n = ln_program_node(p, i);
     const ln_pvalue *v = ln_program_value(p, n->out[0]);
     (void)seconds;
@@ -215,7 +215,7 @@ static void rows_are_read_back(void **state) {
         o.n_logits = ROWS;
         o.numerics = LN_FAST;
         OK(ln_eng_open_with(&r[k].e, m, &o, err));
-        const ln_program *p = &r[k].e->run->program;
+        const ln_program *p = &r[k].e->run->programs[LN_RUN_LOGITS].program;
         for (int i = 0; i < p->n_nodes; i++) {
             const ln_pvalue *v = ln_program_value(p, ln_program_node(p, i)->out[0]);
             if (v->dims[0] == LN_DIM_T) r[k].widest = LN_MAX(r[k].widest, v->dims[1]);
@@ -231,7 +231,7 @@ static void rows_are_read_back(void **state) {
             r[k].e->run->trace = NULL;
         }
     }
-    const int64_t n = r[0].e->run->program.n_nodes * ROWS * r[0].widest;
+    const int64_t n = r[0].e->run->programs[LN_RUN_LOGITS].program.n_nodes * ROWS * r[0].widest;
     for (int k = 1; k < READINGS; k++) {
         assert_int_equal(r[0].widest, r[k].widest);
         assert_memory_equal(r[0].made, r[k].made, (size_t)n * sizeof(float));

@@ -53,7 +53,7 @@ static const char *layout_name(const ln_pvalue *v) {
 /* ---- the text of a program ---- */
 
 static void add_value(writer *w, ln_v i) {
-    const ln_pvalue *v = ln_program_value(&w->r->program, i);
+    const ln_pvalue *v = ln_program_value(&w->r->programs[LN_RUN_LOGITS].program, i);
     ln_str *s = &w->text;
     const bool is_new = w->number[i] < 0;
     if (is_new) w->number[i] = w->n_numbers++;
@@ -101,7 +101,7 @@ static void add_params(writer *w, const ln_pnode *n) {
 /* One line for each node: stage, layer, op, parameters, outputs, inputs; each value is described where it is
  * mentioned first. */
 static void program_text(writer *w) {
-    const ln_program *p = &w->r->program;
+    const ln_program *p = &w->r->programs[LN_RUN_LOGITS].program;
     for (int i = 0; i < p->n_nodes; i++) {
         const ln_pnode *n = ln_program_node(p, i);
         ln_str_addf(&w->text, "%d %d %s", n->stage, n->layer, op_name(n));
@@ -125,7 +125,7 @@ static void add_once(ln_str *record, const ln_str *line) {
 }
 /* The kernels of a program's nodes, on every ISA level. */
 static void add_kernels(ln_str *record, const ln_run *r) {
-    const ln_program *p = &r->program;
+    const ln_program *p = &r->programs[LN_RUN_LOGITS].program;
     for (int i = 0; i < p->n_nodes; i++) {
         const ln_pnode *n = ln_program_node(p, i);
         const ln_pvalue *in = n->n_in ? ln_program_value(p, n->in[0]) : NULL;
@@ -161,8 +161,8 @@ static void write_text(const writer *w, const char *line) {
 
 /* The program of these options as `decisions` of r's devices: one line. */
 static void add_program(ln_str *record, ln_run *r, const char *model, const char *decisions) {
-    OK(ln_run_program(r, err));
-    const size_t n_values = (size_t)r->program.n_values;
+    OK(ln_run_make_program(r, err));
+    const size_t n_values = (size_t)r->programs[LN_RUN_LOGITS].program.n_values;
     writer w = {.r = r, .number = malloc((n_values + 1) * sizeof(int))};
     memset(w.number, 0xff, (n_values + 1) * sizeof(int));
     program_text(&w);
@@ -173,8 +173,10 @@ static void add_program(ln_str *record, ln_run *r, const char *model, const char
     ln_sha256_hex(&h, hex);
     ln_str line = {0};
     ln_str_addf(&line, "program %s %s %s %d: %d nodes, %d stages, %lld bytes, bound %lld, %s\n", model,
-                r->opt.numerics == LN_FAST ? "fast" : "exact", decisions, r->opt.n_chunk, r->program.n_nodes,
-                r->program.n_stages, (long long)r->program.temp_bytes, (long long)r->program.temp_bound, hex);
+                r->opt.numerics == LN_FAST ? "fast" : "exact", decisions, r->opt.n_chunk,
+                r->programs[LN_RUN_LOGITS].program.n_nodes, r->programs[LN_RUN_LOGITS].program.n_stages,
+                (long long)r->programs[LN_RUN_LOGITS].program.temp_bytes,
+                (long long)r->programs[LN_RUN_LOGITS].program.temp_bound, hex);
     ln_str_add(record, line.data, line.len);
     write_text(&w, line.data);
     if (r->ops == &ln_device_cpu) add_kernels(record, r);
