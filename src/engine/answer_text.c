@@ -205,7 +205,7 @@ static ln_status append(ln_str *to, const ln_str *piece, ln_error *err) {
 
 static ln_status add_mark(ln_answer *a, uint64_t at, int32_t id, size_t token, ln_error *err) {
     void *p = a->marks;
-    if (!a->has_mixed || !ln_tok_is_special(a->model->tok, id) ||
+    if (!a->has_mixed || a->think.state == LN_REASONING_INSIDE || !ln_tok_is_special(a->model->tok, id) ||
         is_among(a->detok.keep, LN_COUNT(a->detok.keep), id))
         return LN_OK;
     LN_TRY(ln_grow(&p, &a->cap_marks, a->n_marks + 1, sizeof *a->marks, err));

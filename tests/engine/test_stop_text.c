@@ -2,6 +2,7 @@
  * pieces, and through the answer of the bundled model. */
 /* run: quick asan */
 #include "../common.h"
+#include "../think_model.h"
 #include "engine/answer_text.h"
 
 #include <string.h>
@@ -139,8 +140,50 @@ static void answers_end_before_a_mixed_stop(void **state) {
     ln_package_close(&m);
 }
 
+/* A special token of the reasoning is not part of the answer, whose stop text begins with one. */
+static void stops_of_answers_begin_after_the_reasoning(void **state) {
+    (void)state;
+    static const char all[] = "<think>ab<s6></think>Hello<pad>x";
+    static const struct {
+        const char *stop, *text;
+    } rows[] = {{"<s6>Hello", "Hellox"}, {"lo<pad>", "Hel"}, {"<pad>x", "Hello"}};
+    char dir[] = "/tmp/linnet-stop-XXXXXX", path[40];
+    const ln_options o = ln_options_default();
+    ln_package *m;
+    ln_ids ids = {0};
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof path, "%s/m", dir);
+    think_make(path, AS_QWEN, true);
+    OK(ln_package_open(&m, path, &o, err));
+    OK(ln_tok_encode(m->tok, all, strlen(all), false, &ids, err));
+    for (size_t r = 0; r < LN_COUNT(rows); r++) {
+        const ln_sampling how = {.size = sizeof how, .stop = &rows[r].stop, .n_stop = 1};
+        ln_answer a;
+        ln_str text = {0}, reasoning = {0};
+        OK(ln_answer_open(&a, m, &how, true, NULL, 0, err));
+        for (size_t i = 0; i < ids.n && !a.stop.hit; i++) {
+            OK(ln_answer_push(&a, ids.data[i], err));
+            ln_str_add(&text, a.text.data, a.text.len);
+            ln_str_add(&reasoning, a.reasoning.data, a.reasoning.len);
+        }
+        OK(ln_answer_flush(&a, err));
+        ln_str_add(&text, a.text.data, a.text.len);
+        assert_string_equal(reasoning.data, "ab");
+        assert_string_equal(text.data, rows[r].text);
+        assert_int_equal(a.stop.hit, r > 0);
+        ln_str_free(&text);
+        ln_str_free(&reasoning);
+        ln_answer_close(&a);
+    }
+    ln_ids_free(&ids);
+    ln_package_close(&m);
+    think_remove(path);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(pieces_as_a_naive_search),
-                                       cmocka_unit_test(answers_end_before_a_mixed_stop)};
+                                       cmocka_unit_test(answers_end_before_a_mixed_stop),
+                                       cmocka_unit_test(stops_of_answers_begin_after_the_reasoning)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
