@@ -87,8 +87,11 @@ static void refused(void **state) {
     expect(RUN(TRAIN, other, S("--targets"), S("lm_head")), 2, "--targets: expected all-linear");
     expect(RUN(TRAIN, other, S("--keep"), S("1")), 2, "--keep");
     expect(RUN(TRAIN, other, S("--init-adapter"), out, S("--rank"), S("4")), 2, "decides rank");
-    expect(RUN(TRAIN, other, S("--memory"), S("1M")), 6, "--memory");
-    expect(RUN(S("train"), S(BASE_MODEL), S("--data"), S("/no/such"), S("-o"), other), 5, "/no/such");
+    char fresh[100]; /* what is in `other` is named before the data are read */
+    snprintf(fresh, sizeof fresh, "%s/fresh", dir);
+    expect(RUN(TRAIN, other, S("--memory"), S("1M")), 5, "holds config.json already");
+    expect(RUN(TRAIN, fresh, S("--memory"), S("1M")), 6, "--memory");
+    expect(RUN(S("train"), S(BASE_MODEL), S("--data"), S("/no/such"), S("-o"), fresh), 5, "/no/such");
     expect(RUN(S("train"), S(BASE_MODEL), S("--data"), S(ROWS), S("--dry-run")), 0, NULL);
     assert_non_null(strstr(last->out, "counts"));
 }
