@@ -120,7 +120,7 @@ ln_status automaton_counted(ln_grammar *g, const automaton *a, gr_spelling how, 
     g->lengths[g->n_lengths++] = l;
     l.ends = NULL;
     *out = automaton_expression(g, a, how, NULL, NULL);
-    if (*out == GR_NOTHING) goto out;
+    LN_GO(gr_check(g, err));              /* else some rules are missing */
     for (uint32_t q = 1; q < a->n; q++) { /* the rules of the states are one after the other */
         gr_expr *rule = &g->exprs[*out - a->start + q];
         rule->b = q, rule->max = (uint32_t)g->n_lengths;

@@ -87,6 +87,7 @@ static ln_status all_names_of(schema_reader *r, json_t *s, const schema_place *a
     if (json_is_true(s)) return automaton_of_all(out, r->err);
     const json_t *type = json_object_get(s, "type");
     json_t *text = json_string("");
+    if (!text) return LN_OOM(r->err, "a schema");
     const bool is_string = !type || schema_has_type(type, text);
     json_decref(text);
     if (!json_is_object(s) || !is_string) return no_names(r, out);

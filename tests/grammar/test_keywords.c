@@ -236,7 +236,23 @@ static void words_have_few_states(void **state) {
     assert_int_equal(judge(form, "\"a Moon b\"", 10), WHOLE);
 }
 
+/* A grammar that becomes too large while the rules of a counted text are made is refused. */
+static void too_large_while_counted(void **state) {
+    (void)state;
+    ln_str form = {0};
+    ln_grammar *g;
+    ln_str_adds(&form, "{\"schema\":{\"properties\":{\"a\":{}");
+    for (int i = 0; i < 120; i++)
+        ln_str_addf(&form, ",\"p%d\":{\"format\":\"email\",\"maxLength\":%d}", i, 200 + i);
+    ln_str_adds(&form, "}}}");
+    assert_false(form.failed);
+    FAILS(LN_EINVALID, "the form is too large", ln_grammar_open(&g, form.data, form.len, err));
+    assert_null(g);
+    ln_str_free(&form);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(texts_fit), cmocka_unit_test(words_have_few_states)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(texts_fit), cmocka_unit_test(words_have_few_states),
+                                       cmocka_unit_test(too_large_while_counted)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
