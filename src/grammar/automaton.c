@@ -49,7 +49,9 @@ ln_status automaton_of(automaton *out, ln_grammar *g, gr_node root, ln_error *er
                            .n_classes = 1,
                            .next = ln_zalloc(1, sizeof *out->next),
                            .labels = ln_zalloc(1, sizeof *out->labels)};
-        return out->next && out->labels ? LN_OK : LN_OOM(err, "an automaton");
+        if (out->next && out->labels) return LN_OK;
+        automaton_free(out);
+        return LN_OOM(err, "an automaton");
     }
     ln_status st = gr_finish(g, root, err);
     if (st == LN_OK) st = gr_states_open(&s, g, root, most, &first, err);
@@ -89,6 +91,7 @@ ln_status automaton_of_marked(automaton *out, const char *pattern, size_t bytes,
     LN_GO(strip_marks(out, err));
 out:
     ln_grammar_close(&g);
+    if (st != LN_OK) automaton_free(out);
     return st;
 }
 
