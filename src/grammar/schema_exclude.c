@@ -72,6 +72,13 @@ static json_t *member_of(const json_t *s, const char *name) {
     return json_is_false(own) || !listed ? own : listed;
 }
 
+static bool requires(const json_t *s, const char *name) {
+    json_t *v;
+    size_t i;
+    json_array_foreach(json_object_get(s, "required"), i, v) if (ln_json_is_text(v, name)) return true;
+    return false;
+}
+
 static ln_status members_exclude(schema_reader *r, const json_t *a, const json_t *b, int depth,
                                  const schema_place *at, bool *yes) {
     json_t *v;
@@ -79,7 +86,7 @@ static ln_status members_exclude(schema_reader *r, const json_t *a, const json_t
     json_array_foreach(json_object_get(b, "required"), i, v) {
         const char *name = json_string_value(v);
         json_t *mine = name ? member_of(a, name) : NULL, *its = name ? member_of(b, name) : NULL;
-        if (name && !mine && is_closed(r, a)) *yes = true;
+        if (name && !mine && !requires(a, name) && is_closed(r, a)) *yes = true;
         if (mine && json_is_false(mine)) *yes = true;
         if (mine && its && !*yes) LN_TRY(exclude(r, mine, its, depth + 1, at, yes));
         if (*yes) return LN_OK;

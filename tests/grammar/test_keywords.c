@@ -102,6 +102,11 @@ static const text_case cases[] = {
      {"{\"a\":1}", "{\"b\":1}"},
      {"{"},
      {"{}", "{\"a\":1,\"b\":"}},
+    {SCHEMA("{\"oneOf\":[{\"properties\":{\"a\":{}},\"required\":[\"a\"]},{\"properties\":{\"b\":{}},"
+            "\"required\":[\"b\"]}],\"required\":[\"a\"]}"),
+     {"{\"a\":1}"},
+     {"{"},
+     {"{\"b\":1,\"a\":1}", "{\"a\":1,\"b\":1}", "{\"b\":1}"}},
     {SCHEMA("{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\",\"minimum\":2}]}"),
      {"1", "0", "2.5"},
      {"2", "3"},
