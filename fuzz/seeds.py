@@ -106,6 +106,12 @@ def write_files(out):
     good = [line % i for i in range(6)]
     write(out, "batch", [b"\n".join(good), b"\r\n".join(good) + b"\r\n", b"\n\n" + good[0] + b"\n\n", good[0] + b"\n" + good[0], b"\xef\xbb\xbf" + good[0], b"", b"\n", b"[]\n", good[0][:40],
                          b'{"custom_id":"\\u0000"}', b'{"custom_id":1}', good[1] + b"\n{}\n", b'{"body":{},"url":"/v1/completions","method":"POST","custom_id":"x","more":[1,{"a":null}]}'])
+    tensor = '{"dtype":"%s","shape":%s,"data_offsets":[%d,%d]}'
+    kv = ["{}", '{"__metadata__":{"rope":"70"}}', '{"__metadata__":{"rope":"5"}}', '{"__metadata__":{"rope":"-1"}}', '{"__metadata__":{"format":"x"}}', '{"__metadata__":{"version":"2"}}',
+          '{"__metadata__":{"kv_type":"bfloat16"}}', '{"__metadata__":{"adapter":""}}', '{"__metadata__":{"rope":"9223372036854775808"}}', '{"__metadata__":{"weights":"%s"}}' % ("x" * 90),
+          '{"__metadata__":null}', '{"tokens":' + tensor % ("I32", [70], 0, 280) + "}", '{"tokens":' + tensor % ("F32", [70], 0, 280) + "}", '{"tokens":' + tensor % ("I32", [10, 7], 0, 280) + "}",
+          '{"checksum":' + tensor % ("U64", [1], 840, 848) + "}", '{"keys.0":' + tensor % ("F32", [70, 1, 2], 280, 840) + "}", '{"keys.0":' + tensor % ("F32", [35, 2, 2], 280, 840) + "}", "[]", '{"more":' + tensor % ("U8", [0], 0, 0) + "}"]
+    write(out, "kv", [bytes([how]) + c.encode() for c in kv for how in (2, 1)] + [b"\0", b"\0\x08\0\0\0\0\0\0\0{}      "])
     changes = [b"{}", b'{"step":3}', b'{"step":4}', b'{"best_loss":"nan"}', b'{"best_loss":1.5}', b'{"updates":-1}', b'{"at":18446744073709551615}', b'{"settings":{"model":"digest","rank":3}}', b'{"settings":{}}',
                b'{"settings":null}', b'{"files":{}}', b'{"files":{"../x":{"bytes":1,"sha256":""}}}', b'{"format":2}', b'{"format":"1"}', b'{"epoch":1e30}', b'{"worse":9223372036854775807}', b'{"time":5}', b"[]", b"{"]
     write(out, "manifest", [bytes([whole]) + c for c in changes for whole in (0, 1)])

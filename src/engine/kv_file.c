@@ -380,7 +380,7 @@ static ln_status file_meta(loader *d, ln_error *err) {
 
 static ln_status check_meta(loader *d, ln_error *err) {
     meta_texts own;
-    char shown[LN_PATH_TEXT];
+    char shown[LN_PATH_TEXT], found[META_TEXT];
     LN_TRY(own_meta(d->e, own, err));
     LN_TRY(file_meta(d, err));
     if (strcmp(d->meta[FORMAT], own[FORMAT]) != 0)
@@ -388,17 +388,19 @@ static ln_status check_meta(loader *d, ln_error *err) {
                        "%s: __metadata__: expected format linnet-kv, found '%s': it is not a file of keys "
                        "and "
                        "values that ln_seq_save wrote",
-                       ln_path_text(shown, d->path), d->meta[FORMAT]);
+                       ln_path_text(shown, d->path),
+                       ln_excerpt(found, d->meta[FORMAT], strlen(d->meta[FORMAT])));
     for (int i = 0; i < N_CHECKED; i++)
         if (strcmp(d->meta[i], own[i]) != 0)
             return ln_fail(err, LN_EINVALID,
                            "%s: %s: expected %s, as this engine has it, found '%s': these keys and values "
                            "belong to another model or to other options",
-                           ln_path_text(shown, d->path), metas[i].what, own[i], d->meta[i]);
+                           ln_path_text(shown, d->path), metas[i].what, own[i],
+                           ln_excerpt(found, d->meta[i], strlen(d->meta[i])));
     uint64_t rope;
     if (!ln_parse_u64(d->meta[ROPE], strlen(d->meta[ROPE]), &rope) || rope > INT64_MAX)
         return ln_fail(err, LN_EINVALID, "%s: __metadata__: rope: expected a number, found '%s'",
-                       ln_path_text(shown, d->path), d->meta[ROPE]);
+                       ln_path_text(shown, d->path), ln_excerpt(found, d->meta[ROPE], strlen(d->meta[ROPE])));
     d->rope = (int64_t)rope;
     return LN_OK;
 }
