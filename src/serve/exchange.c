@@ -88,6 +88,7 @@ void exchange_sweep(server *s) {
 void exchange_complete(exchange *x) {
     conn *c = x->c;
     x->ended = x->answered = true;
+    x->s->untrimmed = x->s->untrimmed || x->n_choices > 0;
     log_exchange(x);
     x->c = NULL;
     if (c) conn_end(c, x->keep_alive && x->s->phase < PHASE_DRAINING);

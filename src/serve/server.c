@@ -250,6 +250,7 @@ static void on_tick(evutil_socket_t fd, short what, void *user) {
     conn_tick_all(s, now);
     listener_resume(s);
     if (s->n_queued > 0) fair_pump(s); /* a request whose reader is slow may have ended unread */
+    if (s->n_queued + s->n_running == 0) texts_trim(s);
     watch_engine(s, now);
     if (s->phase < PHASE_DRAINING) return;
     const bool busy = s->n_exchanges > 0 || conn_any_busy(s);

@@ -239,6 +239,9 @@ void texts_of_client(server *s, tenant *t);
 void texts_run(work *w);
 /* Where x->why is a lack of memory that the account has caused: what it says to the client. */
 void texts_explain(exchange *x);
+/* Returns what the answers so far have freed to the system; called a few times a second while no choice runs
+ * or waits. */
+void texts_trim(server *s);
 /* Answers that the account has refused memory. */
 void texts_refuse(exchange *x);
 /* Appends to the body. False: the account refuses it. */
@@ -463,6 +466,7 @@ struct server {
     uint64_t n_steps;
     double still_since;
     bool stuck, lost;
+    bool untrimmed; /* answers were made since the C library was last asked to return freed memory */
     uint64_t n_lost_lines;
 };
 

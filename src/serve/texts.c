@@ -83,6 +83,14 @@ void texts_run(work *w) {
 #endif
 }
 
+void texts_trim(server *s) {
+    if (!s->untrimmed) return;
+    s->untrimmed = false;
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
+}
+
 /* Makes of a lack of memory that the account has caused an answer with both numbers: 413 where a smaller text
  * helps, 429 where this client's other texts are in the way, 503 where those of others are. */
 void texts_explain(exchange *x) {
