@@ -5,9 +5,8 @@
 
 #include "chat/tool_calls.h"
 
-static const char *const tools[] = {"f", "get"};
-static const char *const sources[] = {"<tool_call> arguments",
-                                      "<|start_header_id|>\"parameters\": ", "[TOOL_CALLS]", ""};
+static const ln_call_param params[] = {{"t", LN_PARAM_TEXT}, {"n", LN_PARAM_INTEGER | LN_PARAM_NULL}};
+static const ln_call_tool tools[] = {{"f", params, LN_COUNT(params)}, {"get", NULL, 0}};
 
 static void fuzz_open(void) {}
 
@@ -21,7 +20,7 @@ static ln_status see_call(seen *w, const ln_calls *t, ln_error *err) {
     const ln_status st = ln_json_load(&root, "arguments", t->arguments.data, t->arguments.len, err);
     if (st == LN_OK) must(json_is_object(root));
     json_decref(root);
-    must(strcmp(t->name.data, tools[0]) == 0 || strcmp(t->name.data, tools[1]) == 0);
+    must(strcmp(t->name.data, tools[0].name) == 0 || strcmp(t->name.data, tools[1].name) == 0);
     ln_str_addf(&w->calls, "%s%s\n", t->name.data, t->arguments.data);
     return st == LN_EMEMORY ? st : LN_OK; /* the loader refuses keys that occur twice, the parser does not */
 }
@@ -31,6 +30,8 @@ static ln_status take(seen *w, ln_calls *t, bool final, ln_error *err) {
         LN_TRY(ln_calls_next(t, final, &piece, err));
         if (piece == LN_CALLS_TEXT) ln_str_add(&w->text, t->text.data, t->text.len);
         if (piece == LN_CALLS_CALL) LN_TRY(see_call(w, t, err));
+        if (piece == LN_CALLS_CUT)
+            ln_str_addf(&w->calls, "?%s%s\n", t->name.data, t->arguments.data ? t->arguments.data : "");
     }
     return LN_OK;
 }
@@ -38,8 +39,9 @@ static ln_status take(seen *w, ln_calls *t, bool final, ln_error *err) {
 static ln_status parse(seen *w, const char *text, size_t bytes, unsigned form, size_t step, ln_error *err) {
     ln_calls t;
     ln_status st = LN_OK;
-    ln_calls_open(&t, ln_call_form_in(sources[form % LN_COUNT(sources)]), tools, LN_COUNT(tools),
-                  form >> 2 & 1);
+    size_t n = 0;
+    while (ln_call_form_at(n)) n++;
+    ln_calls_open(&t, ln_call_form_at((form >> 1) % (n + 1)), tools, LN_COUNT(tools), form & 1);
     for (size_t at = 0; st == LN_OK && at < bytes; at += step) {
         st = ln_calls_push(&t, text + at, LN_MIN(step, bytes - at), err);
         if (st == LN_OK) st = take(w, &t, false, err);

@@ -235,7 +235,7 @@ typedef struct ln_id_list {
 /* Whether an answer may call tools. */
 typedef enum ln_tool_choice {
     LN_TOOLS_OFF = 0, /* calls stay in the text */
-    LN_TOOLS_AUTO,    /* the model decides; calls are split off the text */
+    LN_TOOLS_AUTO,    /* the model decides; calls are split off the text, and what has begun becomes one */
     LN_TOOLS_REQUIRED /* the answer is one or more calls, and their arguments meet the tools' schemas */
 } ln_tool_choice;
 
@@ -300,10 +300,11 @@ typedef struct ln_sampling {
     size_t n_model_stop;
     const int32_t *stop_ids; /* [n_stop_ids] ids that end the generation, besides the model's stop ids */
     size_t n_stop_ids;
-    /* Calls of the tools of ln_prompt.request, in the form that the chat template asks the model for: each
-     * that is whole, names one of them and has an object as its arguments is split off the text, to
-     * LN_EVENT_TOOL_CALL and ln_result.tool_calls. Anything else stays in the text. With `form` the answer is
-     * of the form, or calls that meet their schemas; REQUIRED excludes `form`. */
+    /* Calls of the tools of ln_prompt.request, in the form that the chat template asks the model for: they
+     * are split off the text, to LN_EVENT_TOOL_ARGUMENTS, LN_EVENT_TOOL_CALL and ln_result.tool_calls. A call
+     * that the model has begun is held to that form, to the names of the tools and to their schemas; with
+     * AUTO a tool whose schema has a keyword that is not supported takes any object. With `form` the answer
+     * is of the form, or calls; REQUIRED excludes `form`. */
     ln_tool_choice tool_choice;
     /* [n_tool_names] names of the tools that may be called; a call of another one is text. None: all tools
      * of the request. */
@@ -369,14 +370,17 @@ typedef struct ln_info {
     int n_eos;
     ln_numerics numerics; /* that the model's options give: LN_EXACT or LN_FAST */
     int n_files;          /* weight files */
-    /* The form in which the chat template has the model call tools: hermes, llama3 or mistral; "": none that
-     * is known, so that ln_sampling.tool_choice cannot be used. */
+    /* The form in which the model calls tools: hermes, llama3, mistral, ... (docs/templates.md); generic: the
+     * chat template shows none, and the tools are described in the system text. */
     char tool_form[16];
     int64_t embedding_width; /* values of an embedding; 0: the files of its modules cannot be used */
     /* The class of transformers that builds the tokenizer from code ("": it takes tokenizer.json as it is),
      * and what it makes otherwise than that file ("pre_tokenizer, decoder"), which is used. */
     char tokenizer_class[40], tokenizer_differs[64];
     double embed_scale; /* factor of token embeddings: 1, or sqrt(width) rounded to `dtype` (Gemma) */
+    /* What the chat template takes of earlier calls in a request: one call a message; null as the content
+     * beside calls; arguments as a text of JSON, not as an object. */
+    bool single_tool_call, null_tool_content, text_tool_arguments;
 } ln_info;
 
 /* Writes the facts of an open model to *info, which the caller owns. */
@@ -578,6 +582,10 @@ typedef struct ln_result {
     /* [n_tool_calls] calls of tools, where ln_sampling.tool_choice asks for them; NULL when there is none. */
     ln_tool_call *tool_calls;
     size_t n_tool_calls;
+    /* A call that the end of the text has cut: its arguments are the beginning of a JSON text. It is in
+     * neither `text` nor `tool_calls`. NULL: there is none. */
+    ln_tool_call *cut_tool_call;
+    size_t n_malformed_calls; /* tags of calls in `text` after which there was no call */
 } ln_result;
 
 /* Generates text after `prompt`. `sampling` NULL: ln_sampling_default. `on_text` receives the answer piece by
@@ -643,15 +651,17 @@ LN_API LN_MUST_CHECK ln_status ln_request_open(ln_request **out, ln_engine *engi
 LN_API LN_MUST_CHECK ln_status ln_request_start(ln_request *request, ln_error *err);
 
 /* TOKEN: a generated token. TEXT, REASONING: the next piece of the answer, or of its reasoning: complete
- * UTF-8 characters. TOOL_CALL: a whole call of a tool. FINISH: the last event. NONE: there is no event yet.
- */
+ * UTF-8 characters. TOOL_ARGUMENTS: the call of a tool that is being written goes on with this piece of its
+ * arguments, the first of which begins the call. TOOL_CALL: a whole call of a tool, after all of its pieces.
+ * FINISH: the last event. NONE: there is no event yet. */
 typedef enum ln_event_kind {
     LN_EVENT_NONE = 0,
     LN_EVENT_TOKEN,
     LN_EVENT_TEXT,
     LN_EVENT_REASONING,
     LN_EVENT_FINISH,
-    LN_EVENT_TOOL_CALL
+    LN_EVENT_TOOL_CALL,
+    LN_EVENT_TOOL_ARGUMENTS
 } ln_event_kind;
 
 /* Pointers in an event are borrowed until the next ln_request_next or ln_request_close of the request. */
@@ -663,13 +673,13 @@ typedef struct ln_event {
     double logprob;
     const ln_top *top;
     size_t n_top;
-    /* TEXT, REASONING: [bytes], no terminator. TOOL_CALL: the arguments, a JSON object. FINISH: the error's
-     * message or NULL */
+    /* TEXT, REASONING: [bytes], no terminator. TOOL_CALL: the arguments, a JSON object; TOOL_ARGUMENTS: a
+     * piece of them. FINISH: the error's message or NULL */
     const char *text;
     size_t bytes;
     ln_finish finish; /* FINISH */
     ln_status status; /* FINISH: LN_OK, or the error that ended this request alone */
-    const char *name; /* TOOL_CALL: the tool */
+    const char *name; /* TOOL_CALL, TOOL_ARGUMENTS: the tool */
 } ln_event;
 
 /* Takes the request's next event, in the order in which they happened. Waits for one at most `seconds` (0:

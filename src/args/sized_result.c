@@ -10,6 +10,7 @@ static const size_t owned[] = {
     offsetof(ln_result, prompt_ids),      offsetof(ln_result, ids),        offsetof(ln_result, text),
     offsetof(ln_result, reasoning),       offsetof(ln_result, logprobs),   offsetof(ln_result, top),
     offsetof(ln_result, prompt_logprobs), offsetof(ln_result, prompt_top), offsetof(ln_result, tool_calls),
+    offsetof(ln_result, cut_tool_call),
 };
 
 static bool has(size_t size, size_t offset) { return offset + sizeof(void *) <= size; }

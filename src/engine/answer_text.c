@@ -20,10 +20,8 @@ static void open_detok(const ln_answer *a, ln_detok *d) {
     if (delims)
         d->keep[0] = ln_tok_id(tok, delims->open, strlen(delims->open)),
         d->keep[1] = ln_tok_id(tok, delims->end, strlen(delims->end));
-    if (a->calls.form)
-        d->keep[2] = ln_tok_id(tok, a->calls.form->open, strlen(a->calls.form->open)),
-        d->keep[3] =
-            a->calls.form->end[0] ? ln_tok_id(tok, a->calls.form->end, strlen(a->calls.form->end)) : -1;
+    _Static_assert(LN_CALL_TOKENS + 2 <= LN_COUNT(d->keep), "tokens that a detokenizer keeps");
+    if (a->calls.form) ln_call_form_tokens(a->calls.form, tok, d->keep + 2);
 }
 
 /* Sets up the split of a conversation's answer into reasoning and answer: where the prompt's ids end with the
@@ -141,12 +139,13 @@ static bool needs_text(const ln_answer *a) {
     return how->n_stop + how->n_model_stop > 0 || how->tool_choice || how->has_think_budget;
 }
 
-ln_status ln_answer_open(ln_answer *a, const ln_package *model, const ln_sampling *how, bool split,
-                         const int32_t *ids, size_t n, ln_error *err) {
+ln_status ln_answer_open(ln_answer *a, const ln_package *model, const ln_sampling *how,
+                         const ln_answer_tools *tools, bool split, const int32_t *ids, size_t n,
+                         ln_error *err) {
     *a = (ln_answer){.model = model, .how = how};
     ln_reasoning_open(&a->think, NULL, false);
-    ln_calls_open(&a->calls, how->tool_choice ? model->calls : NULL, how->tool_names, how->n_tool_names,
-                  how->single_tool_call);
+    ln_calls_open(&a->calls, how->tool_choice ? model->tools.form : NULL, tools ? tools->list : NULL,
+                  tools ? tools->n : 0, how->single_tool_call);
     ln_stop_open(&a->stop, NULL, NULL, 0);
     a->no_text = ln_tok_check(model->tok, NULL) != LN_OK;
     if (needs_text(a)) LN_TRY(ln_tok_check(model->tok, err));
@@ -170,6 +169,7 @@ void ln_answer_close(ln_answer *a) {
     ln_str_free(&a->reasoning);
     ln_str_free(&a->text);
     ln_str_free(&a->found);
+    ln_str_free(&a->cut);
     ln_free(a->new_calls);
     ln_free(a->ends);
     ln_free(a->stops);
@@ -253,20 +253,35 @@ static ln_status push_marks(ln_answer *a, bool final, ln_error *err) {
 
 /* ---- */
 
-/* Adds a call. No stop text reaches from the text before it into the text after it. */
-static ln_status add_call(ln_answer *a, ln_error *err) {
+/* Adds what was found of a call: its name, and a text of its arguments. No stop text reaches from the text
+ * before it into the text after it. */
+static ln_status add_found(ln_answer *a, ln_event_kind kind, const char *text, size_t bytes, ln_error *err) {
     void *p = a->new_calls;
-    const ln_str *name = &a->calls.name, *arguments = &a->calls.arguments;
     LN_TRY(ln_stop_flush(&a->stop, err));
     LN_TRY(append(&a->text, &a->stop.ready, err));
     LN_TRY(ln_grow(&p, &a->cap_calls, a->n_calls + 1, sizeof *a->new_calls, err));
     a->new_calls = p;
     ln_answer_call *c = &a->new_calls[a->n_calls++];
-    *c = (ln_answer_call){a->text.len, a->found.len, a->found.len + name->len + 1, 0};
-    ln_str_add(&a->found, name->data, name->len + 1);
-    ln_str_add(&a->found, arguments->data, arguments->len + 1);
+    *c = (ln_answer_call){.kind = kind, .at = a->text.len, .name = a->found.len};
+    ln_str_add(&a->found, a->calls.name.data ? a->calls.name.data : "", a->calls.name.len);
+    ln_str_add(&a->found, "", 1);
+    if (bytes > 0) ln_str_add(&a->found, text, bytes);
+    ln_str_add(&a->found, "", 1);
     c->end = a->found.len;
     return a->found.failed ? LN_OOM(err, "a call of a tool") : LN_OK;
+}
+
+/* Adds a call that is whole, behind what was not given of its arguments yet; or one that the end has cut. */
+static ln_status add_call(ln_answer *a, bool cut, ln_error *err) {
+    const ln_calls *t = &a->calls;
+    const char *arguments = t->arguments.data ? t->arguments.data : "";
+    if (t->told < t->arguments.len)
+        LN_TRY(add_found(a, LN_EVENT_TOOL_ARGUMENTS, arguments + t->told, t->arguments.len - t->told, err));
+    if (!cut) return add_found(a, LN_EVENT_TOOL_CALL, arguments, t->arguments.len, err);
+    a->has_cut = true;
+    ln_str_add(&a->cut, t->name.data, t->name.len + 1);
+    ln_str_add(&a->cut, arguments, t->arguments.len);
+    return a->cut.failed ? LN_OOM(err, "a call of a tool") : LN_OK;
 }
 
 /* Adds what reasoning.c has split to a->reasoning and a->text: the answer through tool_calls.c, and what is
@@ -278,8 +293,12 @@ static ln_status add_both(ln_answer *a, bool final, ln_error *err) {
     while (!a->stop.hit) {
         LN_TRY(ln_calls_next(&a->calls, final, &piece, err));
         if (piece == LN_CALLS_NOTHING) break;
-        if (piece == LN_CALLS_CALL) {
-            LN_TRY(add_call(a, err));
+        if (piece == LN_CALLS_ARGUMENTS) {
+            LN_TRY(add_found(a, LN_EVENT_TOOL_ARGUMENTS, a->calls.text.data, a->calls.text.len, err));
+            continue;
+        }
+        if (piece == LN_CALLS_CALL || piece == LN_CALLS_CUT) {
+            LN_TRY(add_call(a, piece == LN_CALLS_CUT, err));
             continue;
         }
         LN_TRY(push_text(a, a->calls.text.data, a->calls.text.len, err));

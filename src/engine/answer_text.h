@@ -11,12 +11,19 @@
 #include "../package/package.h"
 #include "stop_text.h"
 
-/* A call of a tool that the last push or flush has found, after `at` bytes of its text. */
+/* What the last push or flush has found of a call of a tool, after `at` bytes of its text: a piece of its
+ * arguments (LN_EVENT_TOOL_ARGUMENTS), or the whole call (LN_EVENT_TOOL_CALL). */
 typedef struct ln_answer_call {
+    ln_event_kind kind;
     size_t at;
-    size_t name, arguments; /* where they begin in ln_answer.found, each with a NUL byte at its end */
-    size_t end;
+    size_t name, end; /* ln_answer.found[name .. end): the tool's name and the text, each with a NUL byte */
 } ln_answer_call;
+
+/* The tools that may be called, borrowed. */
+typedef struct ln_answer_tools {
+    const ln_call_tool *list; /* [n] */
+    size_t n;
+} ln_answer_tools;
 
 typedef struct ln_answer {
     const ln_package *model;
@@ -52,13 +59,16 @@ typedef struct ln_answer {
     ln_str found;
     ln_answer_call *new_calls; /* [n_calls] */
     size_t n_calls, cap_calls;
+    bool has_cut; /* the text ended in a call */
+    ln_str cut;   /* its tool's name, a NUL byte and the beginning of its arguments */
 } ln_answer;
 
 /* `how` must outlive the answer. With `split` the prompt went through a chat template, and reasoning is split
- * off where the model knows delimiters; ids[0..n) is the prompt. Calls of the tools how->tool_names are split
+ * off where the model knows delimiters; ids[0..n) is the prompt. Calls of `tools` are split
  * off where how->tool_choice asks for it. Call ln_answer_close after an error too. */
-ln_status ln_answer_open(ln_answer *a, const ln_package *model, const ln_sampling *how, bool split,
-                         const int32_t *ids, size_t n, ln_error *err);
+ln_status ln_answer_open(ln_answer *a, const ln_package *model, const ln_sampling *how,
+                         const ln_answer_tools *tools_or_null, bool split, const int32_t *ids, size_t n,
+                         ln_error *err);
 void ln_answer_close(ln_answer *a);
 /* Whether the id ends the answer; *stop_text is the number of the stop text that it is, or -1. */
 bool ln_answer_ends_at(const ln_answer *a, int32_t id, int *stop_text);

@@ -111,20 +111,22 @@ void ln_constraint_forget(ln_eng *e) {
  * until its budget ends. */
 static ln_status check_beginning(ln_constraint *c, const ln_vocabulary *v, ln_error *err) {
     const uint64_t *mask;
+    size_t n = 0;
     LN_TRY(ln_matcher_mask(c->matcher, &mask, err)); /* the first token's, which is kept */
-    for (size_t i = 0; i < ((size_t)v->n_vocab + 63) / 64; i++)
-        if (mask[i] != 0) return LN_OK;
+    for (size_t i = 0; i < ((size_t)v->n_vocab + 63) / 64; i++) n += (size_t)__builtin_popcountll(mask[i]);
+    c->free_between = c->prose && n == v->n;
+    if (n > 0) return LN_OK;
     if (ln_matcher_complete(c->matcher)) return LN_OK;
     return ln_fail(err, LN_EINVALID,
                    "ln_sampling.form: no token of the model begins it; {\"token\"} must name a special token "
                    "that the model has");
 }
 
-ln_status ln_constraint_open(ln_constraint *c, ln_eng *e, const ln_sampling *how, const ln_answer *a,
-                             ln_error *err) {
+ln_status ln_constraint_open(ln_constraint *c, ln_eng *e, const ln_sampling *how, bool prose,
+                             const ln_answer *a, ln_error *err) {
     const ln_tok *tok = e->model->tok;
     ln_error why;
-    *c = (ln_constraint){.think_open = -1, .newlines = {-1, -1}};
+    *c = (ln_constraint){.think_open = -1, .newlines = {-1, -1}, .prose = prose};
     if (!how->form) return LN_OK;
     LN_TRY(ln_tok_check(tok, err));
     const ln_status st = ln_grammar_open(&c->grammar, how->form, how->form_bytes, &why);
@@ -170,6 +172,13 @@ static void permit_ends(const ln_constraint *c, const ln_answer *a, bool yes) {
     for (int i = 0; i < a->n_end_ids; i++) permit(c, a->end_ids[i], yes);
     for (size_t i = 0; i < a->how->n_stop_ids; i++) permit(c, a->how->stop_ids[i], yes);
     for (size_t i = 0; i < a->stop.n_texts; i++) permit(c, a->stop_ids[i], yes);
+}
+
+/* Where the text has no beginning of a tag, every token may follow in prose. */
+bool ln_constraint_binds(const ln_constraint *c, const ln_answer *a) {
+    if (!ln_constrains(c)) return false;
+    if (!c->prose) return true;
+    return a->think.state != LN_REASONING_INSIDE && !(c->free_between && ln_calls_idle(&a->calls));
 }
 
 ln_status ln_constraint_mask(ln_constraint *c, const ln_answer *a, int64_t n_vocab, const uint64_t **out,
@@ -218,7 +227,7 @@ ln_status ln_constraint_take(ln_constraint *c, const ln_answer *a, ln_constraint
     } else {
         LN_TRY(ln_matcher_take(c->matcher, id, &fits, err));
     }
-    if (fits) return LN_OK;
+    if (fits || c->prose) return LN_OK; /* a token without a text changes no prose */
     return ln_fail(err, LN_EINVALID,
                    "ln_sampling.form: token %d, which ends the reasoning, has text that does not begin the "
                    "form; "

@@ -15,15 +15,19 @@ typedef struct ln_constraint {
     int32_t think_open;  /* the token that begins reasoning; -1: none */
     int32_t newlines[2]; /* the tokens of one newline and of two, which may stand after reasoning; -1 */
     bool after_newlines; /* one of them has been taken */
+    bool prose;          /* the text is free but for calls of tools */
+    bool free_between;   /* ... and no token is excluded where no call has begun */
     uint64_t bytes;      /* that it may take at most */
 } ln_constraint;
 
 /* Compiles how->form, if there is one. `a` is the answer, already open. The caller closes *c, after an error
  * too. LN_EINVALID: the form; LN_EUNSUPPORTED: the model has no tokenizer; LN_EMEMORY. */
-ln_status ln_constraint_open(ln_constraint *c, struct ln_eng *e, const ln_sampling *how, const ln_answer *a,
-                             ln_error *err);
+ln_status ln_constraint_open(ln_constraint *c, struct ln_eng *e, const ln_sampling *how, bool prose,
+                             const ln_answer *a, ln_error *err);
 void ln_constraint_close(ln_constraint *c);
 static inline bool ln_constrains(const ln_constraint *c) { return c->matcher != NULL; }
+/* Whether some token may be excluded next. */
+bool ln_constraint_binds(const ln_constraint *c, const ln_answer *a);
 /* Sets *mask to one bit for each of n_vocab tokens (id i is bit i % 64 of word i / 64), set if the token may
  * come next; valid until the next call. Errors: those of ln_matcher_mask. */
 ln_status ln_constraint_mask(ln_constraint *c, const ln_answer *a, int64_t n_vocab, const uint64_t **mask,

@@ -26,15 +26,15 @@ static ln_status draw_token(ln_eng *e, const ln_scratch *x, const ln_draw *d, ln
     ln_req *r = d->r;
     const int64_t row = d->row;
     const int64_t V = e->run->spec->V, n = (int64_t)r->all.n, n_generated = n - r->opt.n_ids;
-    const bool plain = ln_sample_is_plain(&r->how, n_generated) && !ln_constrains(&r->constraint);
+    const bool binds = ln_constraint_binds(&r->constraint, &r->answer);
+    const bool plain = ln_sample_is_plain(&r->how, n_generated) && !binds;
     double lse = 0;
     r->drawn = d->forced;
     r->drawn_logprob = NAN;
     const bool forced = r->drawn >= 0;
     LN_TRY(ln_run_logits(e->run, row, x->logits, err));
     if (r->opt.logprobs) LN_TRY(list_top(r, x->logits, V, r->drawn_top, &lse, err));
-    if (!forced && ln_constrains(&r->constraint))
-        LN_TRY(ln_constraint_apply(&r->constraint, &r->answer, x->logits, V, err));
+    if (!forced && binds) LN_TRY(ln_constraint_apply(&r->constraint, &r->answer, x->logits, V, err));
     if (!forced)
         LN_TRY(ln_sample(x->sampler, x->logits, &r->how, r->seed, r->all.data, n, n_generated,
                          r->answer.end_ids, r->answer.n_end_ids, &r->drawn, err));
@@ -94,7 +94,7 @@ static void draw_job(void *user, int thread, int n_threads) {
 /* Whether the next token is the argmax of its row, unless sampling excludes it. */
 static bool is_argmax(const ln_draw *d) {
     return d->kind == LN_DRAW_TOKEN && d->forced < 0 && !d->r->opt.logprobs &&
-           !ln_constrains(&d->r->constraint) &&
+           !ln_constraint_binds(&d->r->constraint, &d->r->answer) &&
            ln_sample_is_plain(&d->r->how, (int64_t)d->r->all.n - d->r->opt.n_ids);
 }
 static bool is_excluded(const ln_req *r, int32_t token) {
@@ -168,7 +168,7 @@ static bool describe(ln_sched *s, ln_sampler *sampler, ln_draw *d, ln_row_sampli
     if (r->opt.logprobs) out->n_top = r->opt.n_top, out->top = r->drawn_top, out->logprob = &r->drawn_logprob;
     d->n_edits = 0;
     if (d->forced >= 0) return true;
-    if (ln_constrains(&r->constraint) &&
+    if (ln_constraint_binds(&r->constraint, &r->answer) &&
         ln_constraint_mask(&r->constraint, &r->answer, s->e->run->spec->V, &out->mask, NULL) != LN_OK)
         return false;
     d->n_edits = ln_edits_make(sampler, h, r->all.data, (int64_t)r->all.n, n_generated_of(r),

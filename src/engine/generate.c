@@ -59,7 +59,7 @@ ln_status ln_eng_request(ln_req **out, ln_eng *e, const ln_prompt *p, const ln_r
     if (o.how) {
         how = *o.how;
         if (how.n_max < 0) how.n_max = tmpl ? INT64_MAX : RAW_TOKENS;
-        LN_GO(ln_eng_tool_names(e->model, p, &names, &how, err));
+        LN_GO(ln_eng_tool_names(e->model, p, &names, &how, &o.tools, &o.prose, err));
         o.how = &how;
     }
     LN_GO(ln_req_new(out, e, &o, err));

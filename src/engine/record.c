@@ -30,8 +30,9 @@ static ln_status add_pieces(ln_req *r, ln_error *err) {
     for (size_t i = 0; i < a->n_calls; i++) {
         const ln_answer_call *c = &a->new_calls[i];
         LN_TRY(add_text(r, LN_EVENT_TEXT, &r->text, &a->text, at, c->at, err));
-        LN_TRY(add_text(r, LN_EVENT_TOOL_CALL, &r->calls, &a->found, c->name, c->end, err));
-        r->n_calls++;
+        const bool whole = c->kind == LN_EVENT_TOOL_CALL;
+        LN_TRY(add_text(r, c->kind, whole ? &r->calls : &r->call_pieces, &a->found, c->name, c->end, err));
+        r->n_calls += whole;
         at = c->at;
     }
     return add_text(r, LN_EVENT_TEXT, &r->text, &a->text, at, a->text.len, err);
@@ -166,6 +167,20 @@ static bool fill_calls(const ln_req *r, ln_result *out) {
     return true;
 }
 
+/* Copies a call that the end of the text has cut, like fill_calls. */
+static bool fill_cut(const ln_req *r, ln_result *out) {
+    const ln_str *cut = &r->answer.cut;
+    if (!r->answer.has_cut || r->state != LN_REQ_DONE) return true;
+    out->cut_tool_call = ln_alloc(sizeof *out->cut_tool_call + cut->len + 1);
+    if (!out->cut_tool_call) return false;
+    char *text = (char *)(out->cut_tool_call + 1);
+    memcpy(text, cut->data, cut->len);
+    text[cut->len] = '\0';
+    const size_t name = strlen(text) + 1;
+    *out->cut_tool_call = (ln_tool_call){text, text + name, cut->len - name};
+    return true;
+}
+
 /* Copies the record into *out, which then owns the copies; also after an error. */
 static bool fill_result(const ln_req *r, ln_result *out) {
     const size_t n = r->state == LN_REQ_DONE ? r->n_visible : r->all.n - (size_t)r->opt.n_ids;
@@ -182,7 +197,10 @@ static bool fill_result(const ln_req *r, ln_result *out) {
     out->ids = copy_of(r->all.data + r->opt.n_ids, n, sizeof *out->ids);
     out->text = ln_strndup(r->text.data ? r->text.data : "", r->text.len);
     out->reasoning = ln_strndup(r->reasoning.data ? r->reasoning.data : "", r->reasoning.len);
-    if (!out->prompt_ids || !out->ids || !out->text || !out->reasoning || !fill_calls(r, out)) return false;
+    if (!out->prompt_ids || !out->ids || !out->text || !out->reasoning || !fill_calls(r, out) ||
+        !fill_cut(r, out))
+        return false;
+    out->n_malformed_calls = r->answer.calls.n_malformed;
     if (!r->opt.logprobs) return true;
     out->logprobs = copy_of(r->logprobs, n, sizeof *out->logprobs);
     out->top = copy_of(r->top, n * out->n_top, sizeof *out->top);
@@ -199,6 +217,7 @@ static void empty(ln_result *r) {
     ln_free(r->prompt_logprobs);
     ln_free(r->prompt_top);
     ln_free(r->tool_calls);
+    ln_free(r->cut_tool_call);
     *r = (ln_result){.size = sizeof *r};
 }
 

@@ -72,9 +72,10 @@ static ln_status copy_options(ln_req *r, const ln_req_options *opt, ln_error *er
     LN_TRY(ln_sampling_copy(&r->arena, opt->how, &r->how, err));
     r->opt.how = &r->how;
     r->seed = ln_sampling_seed(&r->how);
-    LN_TRY(ln_answer_open(&r->answer, r->e->model, &r->how, opt->split_reasoning, opt->ids,
+    LN_TRY(ln_call_tools_copy(&r->arena, opt->tools.list, opt->tools.n, &r->opt.tools.list, err));
+    LN_TRY(ln_answer_open(&r->answer, r->e->model, &r->how, &r->opt.tools, opt->split_reasoning, opt->ids,
                           (size_t)opt->n_ids, err));
-    LN_TRY(ln_constraint_open(&r->constraint, r->e, &r->how, &r->answer, err));
+    LN_TRY(ln_constraint_open(&r->constraint, r->e, &r->how, opt->prose, &r->answer, err));
     r->how.form = NULL; /* it belongs to the caller */
     return ln_answer_warn(&r->answer, &r->e->stops_warned, err);
 }
@@ -158,6 +159,7 @@ static void free_all(ln_req *r) {
     ln_str_free(&r->text);
     ln_str_free(&r->reasoning);
     ln_str_free(&r->calls);
+    ln_str_free(&r->call_pieces);
     ln_str_free(&r->piece);
     ln_arena_free(&r->arena);
     ln_free(r);
@@ -297,9 +299,10 @@ static ln_status read_event(ln_req *r, ln_event *out, ln_error *err) {
             out->n_top = n_top;
         }
     } else {
-        const ln_str *all = v->kind == LN_EVENT_TEXT        ? &r->text
-                            : v->kind == LN_EVENT_TOOL_CALL ? &r->calls
-                                                            : &r->reasoning;
+        const ln_str *all = v->kind == LN_EVENT_TEXT             ? &r->text
+                            : v->kind == LN_EVENT_TOOL_CALL      ? &r->calls
+                            : v->kind == LN_EVENT_TOOL_ARGUMENTS ? &r->call_pieces
+                                                                 : &r->reasoning;
         r->piece.len = 0;
         ln_str_add(&r->piece, all->data + v->at, v->n);
         if (r->piece.failed) {
@@ -308,7 +311,7 @@ static ln_status read_event(ln_req *r, ln_event *out, ln_error *err) {
         }
         out->text = r->piece.data;
         out->bytes = v->n;
-        if (v->kind == LN_EVENT_TOOL_CALL) {
+        if (v->kind == LN_EVENT_TOOL_CALL || v->kind == LN_EVENT_TOOL_ARGUMENTS) {
             out->name = r->piece.data;
             out->text = out->name + strlen(out->name) + 1;
             out->bytes = strlen(out->text);

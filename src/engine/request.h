@@ -33,6 +33,8 @@ typedef struct ln_req_options {
     int64_t n_ids;
     const ln_sampling *how; /* its n_max is not -1; NULL: no token is generated (scoring) */
     bool split_reasoning;   /* the prompt went through a chat template */
+    ln_answer_tools tools;  /* that may be called; copied */
+    bool prose;             /* how->form leaves the text free but for calls of tools */
     bool logprobs;          /* of the generated tokens, with the n_top likeliest (at most LN_TOP_MOST) */
     int n_top;
     bool prompt_logprobs; /* the same of the prompt's tokens; nothing is reused then */
@@ -96,7 +98,8 @@ struct ln_req {
     ln_top *top;                /* [generated tokens, n_top] */
     size_t cap_logprobs, cap_top;
     ln_str text, reasoning;
-    ln_str calls; /* [n_calls] names and arguments of calls of tools, each with a NUL byte at its end */
+    ln_str calls;       /* [n_calls] names and arguments of calls of tools, each with a NUL byte at its end */
+    ln_str call_pieces; /* names and pieces of arguments in the same form, for events */
     size_t n_calls;
     ln_req_event *events;
     size_t n_events, cap_events;

@@ -1,6 +1,7 @@
 /* The tools that a request may call. */
 #include "tool_names.h"
 #include "../base/json.h"
+#include "../grammar/grammar.h"
 
 #include <string.h>
 
@@ -56,44 +57,116 @@ static ln_status check_name(const json_t *tools, const char *wanted, ln_error *e
                    ln_excerpt(shown, wanted, strlen(wanted)));
 }
 
-/* Sets the form of an answer that must call tools, or may where it has a form of its own. */
-static ln_status set_form(const ln_package *m, const json_t *tools, ln_arena *a, ln_sampling *how,
-                          ln_error *err) {
-    const bool must = how->tool_choice == LN_TOOLS_REQUIRED;
+/* ---- the form of the answer ---- */
+
+/* What the functions below share. */
+typedef struct form_maker {
+    const ln_package *m;
+    const json_t *tools;
+    const ln_sampling *how;
+    bool *loose; /* [tools] whose arguments are not held to their schema */
+} form_maker;
+
+static bool must(const form_maker *f) { return f->how->tool_choice == LN_TOOLS_REQUIRED; }
+
+static void put_form(const form_maker *f, ln_str *s) {
+    const ln_sampling *how = f->how;
+    const bool beside = !must(f) && how->form;
+    if (beside) {
+        ln_str_adds(s, "{\"choice\":[");
+        ln_str_add(s, how->form, how->form_bytes);
+        ln_str_adds(s, ",");
+    }
+    ln_call_form_put(s, f->m->tools.form, f->m->tok, f->tools, how->tool_names, how->n_tool_names, f->loose,
+                     must(f) || beside ? LN_CALLS_MUST : LN_CALLS_MAY, how->single_tool_call);
+    if (beside) ln_str_adds(s, "]}");
+}
+
+static ln_status check_form(const ln_str *s, ln_error *err) {
+    ln_grammar *g;
+    if (s->failed) return LN_OOM(err, "the form of calls");
+    const ln_status st = ln_grammar_open(&g, s->data, s->len, err);
+    ln_grammar_close(&g);
+    return st;
+}
+
+/* Whether the schema of tool i cannot be kept. */
+static ln_status is_loose(const form_maker *f, size_t i, bool *out, ln_error *err) {
+    const json_t *tool = json_array_get(f->tools, i), *name = ln_call_tool_name(tool);
+    const char *const only = name ? json_string_value(name) : "";
     ln_str s = {0};
-    if (!must && !how->form) return LN_OK;
-    if (must && how->form)
+    ln_error why;
+    *out = false;
+    if (!name) return LN_OK;
+    ln_call_form_put(&s, f->m->tools.form, f->m->tok, f->tools, &only, 1, NULL, LN_CALLS_MUST, true);
+    const ln_status st = check_form(&s, &why);
+    ln_str_free(&s);
+    if (st != LN_OK && st != LN_EINVALID) return ln_fail(err, st, "%s", why.message);
+    *out = st == LN_EINVALID;
+    if (*out)
+        ln_log(LN_LOG_WARN, "the arguments of the tool %s are not held to its schema: %s", only, why.message);
+    return LN_OK;
+}
+
+/* With AUTO a schema that cannot be kept does not end the request: its tool takes any object. */
+static ln_status loosen(const form_maker *f, ln_str *s, ln_error *err) {
+    bool any = false;
+    ln_error why;
+    const size_t n = json_array_size(f->tools);
+    ln_status st = check_form(s, &why);
+    if (st != LN_EINVALID || must(f))
+        return st == LN_OK || st == LN_EINVALID ? LN_OK : ln_fail(err, st, "%s", why.message);
+    for (size_t i = 0; i < n; i++) {
+        LN_TRY(is_loose(f, i, &f->loose[i], err));
+        any = any || f->loose[i];
+    }
+    for (size_t i = 0; i < n && !any; i++) f->loose[i] = true; /* together they are too large */
+    s->len = 0;
+    put_form(f, s);
+    st = check_form(s, &why);
+    if (st != LN_EINVALID) return st == LN_OK ? LN_OK : ln_fail(err, st, "%s", why.message);
+    for (size_t i = 0; i < n; i++) f->loose[i] = true;
+    s->len = 0;
+    put_form(f, s);
+    return LN_OK;
+}
+
+/* Sets the form of the answer: calls, or a text that may have them. */
+static ln_status set_form(const ln_package *m, const json_t *tools, ln_arena *a, ln_sampling *how,
+                          bool *prose, ln_error *err) {
+    form_maker f = {m, tools, how, ln_arena_alloc(a, json_array_size(tools) + 1)};
+    ln_str s = {0};
+    if (!f.loose) return LN_OOM(err, "the form of calls");
+    memset(f.loose, 0, json_array_size(tools) + 1);
+    if (must(&f) && how->form)
         return ln_fail(err, LN_EUSAGE,
                        "ln_sampling.form and LN_TOOLS_REQUIRED exclude each other: an answer that must be a "
                        "call has the form of one");
-    if (!must) {
-        ln_str_adds(&s, "{\"choice\":[");
-        ln_str_add(&s, how->form, how->form_bytes);
-        ln_str_adds(&s, ",");
+    *prose = !must(&f) && !how->form;
+    put_form(&f, &s);
+    const ln_status st = loosen(&f, &s, err);
+    if (st == LN_OK) {
+        how->form = s.failed ? NULL : ln_arena_strndup(a, s.data, s.len);
+        how->form_bytes = s.len;
     }
-    ln_call_form_put(&s, m->calls, m->tok, tools, how->tool_names, how->n_tool_names, how->single_tool_call);
-    if (!must) ln_str_adds(&s, "]}");
-    how->form = s.failed ? NULL : ln_arena_strndup(a, s.data, s.len);
-    how->form_bytes = s.len;
     ln_str_free(&s);
+    if (st != LN_OK) return st;
     return how->form ? LN_OK : LN_OOM(err, "the form of calls");
 }
 
 ln_status ln_eng_tool_names(const ln_package *m, const ln_prompt *p, ln_arena *a, ln_sampling *how,
-                            ln_error *err) {
+                            ln_answer_tools *out, bool *prose, ln_error *err) {
     json_t *tools = NULL;
     ln_status st = LN_OK;
     if (how->tool_choice == LN_TOOLS_OFF) return LN_OK;
-    if (!m->calls)
-        return ln_fail(err, LN_EUNSUPPORTED,
-                       "ln_sampling.tool_choice: the model's chat template shows no form of calls that is "
-                       "known (<tool_call>, [TOOL_CALLS], or JSON as Llama 3 writes it); with LN_TOOLS_OFF "
-                       "the answer is text");
+    if (!m->tools.several) how->single_tool_call = true; /* it could not be given more of them back */
     if (p->request) LN_TRY(load_tools(p, &tools, err));
     if (how->n_tool_names == 0) st = fill_names(tools, a, how, err);
     for (size_t i = 0; st == LN_OK && i < how->n_tool_names; i++)
         st = check_name(tools, how->tool_names[i], err);
-    if (st == LN_OK) st = set_form(m, tools, a, how, err);
+    if (st == LN_OK)
+        st = ln_call_tools(a, tools, how->tool_names, how->n_tool_names, &out->list, &out->n, err);
+    if (st == LN_OK) st = set_form(m, tools, a, how, prose, err);
     json_decref(tools);
     return st;
 }

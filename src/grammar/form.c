@@ -86,7 +86,8 @@ static ln_status bound_of(const form_reader *r, const json_t *v, const char *nam
 
 /* Appends the bytes of a mark: a text, or a special token as a vocabulary has it. */
 static ln_status mark_text(form_reader *r, const json_t *v, const char *place, ln_str *out) {
-    const json_t *token = json_object_get(v, "token"), *text = token ? token : v;
+    const json_t *token = json_object_get(v, "token"), *plain = json_object_get(v, "text");
+    const json_t *text = token ? token : plain ? plain : v;
     char found[80];
     if (!json_is_string(text) || json_string_length(text) == 0)
         return ln_fail(r->err, LN_EINVALID, "%s: expected a text or a token, found %s", place,

@@ -86,7 +86,7 @@ static ln_status open_parts(ln_package *m, const char *model, ln_error *err) {
     LN_TRY(ln_genconfig_open(&m->gen, m->path, &m->config, m->spec.V, token_id, m->tok, err));
     LN_TRY(open_template(m, err));
     m->delims = ln_reasoning_delims_of(m->tok, m->tmpl);
-    m->calls = ln_call_form_of(m->tmpl);
+    LN_TRY(ln_tool_support_find(&m->tools, m->tmpl, err));
     LN_TRY(open_embedding(m, err));
     return ln_tensors_check(&m->tensors, false, err);
 }
@@ -163,7 +163,10 @@ void ln_package_info(const ln_package *m, ln_info *info) {
     ln_tok_class(m->tok, &class, &differs);
     (void)snprintf(info->tokenizer_class, sizeof info->tokenizer_class, "%s", class);
     (void)snprintf(info->tokenizer_differs, sizeof info->tokenizer_differs, "%s", differs);
-    if (m->calls) memcpy(info->tool_form, m->calls->name, strlen(m->calls->name));
+    memcpy(info->tool_form, m->tools.form->name, strlen(m->tools.form->name));
+    info->single_tool_call = !m->tools.several;
+    info->null_tool_content = m->tools.null_content;
+    info->text_tool_arguments = m->tools.text_arguments;
 }
 
 ln_status ln_package_match_adapter(const ln_package *m, const struct ln_adapter_file *a, int *weights,
@@ -217,19 +220,67 @@ ln_status ln_package_check_text(const char *what, const char *text, size_t bytes
                    ln_excerpt(shown, text + good, LN_MIN(bytes - good, (size_t)4)));
 }
 
+/* A message of a request without tools, for a fixed form. */
+static ln_status read_message(const json_t *m, size_t i, ln_message *out, ln_error *err) {
+    const json_t *role = json_object_get(m, "role"), *content = json_object_get(m, "content");
+    if (!json_is_string(role) || !json_is_string(content))
+        return ln_fail(err, LN_EINVALID, "message %zu: expected an object with the texts role and content",
+                       i + 1);
+    *out = (ln_message){json_string_value(role), json_string_value(content), json_string_length(content)};
+    return LN_OK;
+}
+
+/* A request in JSON by the fixed form of the family. */
+static ln_status fixed_request(const ln_package *m, const char *json, size_t bytes, ln_ids *out,
+                               ln_error *err) {
+    json_t *root = NULL;
+    ln_status st = ln_json_load(&root, "request", json, bytes, err);
+    const json_t *list = json_object_get(root, "messages");
+    const size_t n = json_array_size(list);
+    ln_message *messages = ln_alloc((n + 1) * sizeof *messages);
+    if (st == LN_OK && !messages) st = LN_OOM(err, "a conversation");
+    for (size_t i = 0; st == LN_OK && i < n; i++)
+        st = read_message(json_array_get(list, i), i, &messages[i], err);
+    if (st == LN_OK) st = ln_chat_encode(m->tok, m->controls, m->spec.model_type, messages, n, out, err);
+    ln_free(messages);
+    json_decref(root);
+    return st;
+}
+
+static ln_status encode_request(const ln_package *m, const ln_conversation *talk, ln_ids *out,
+                                ln_error *err) {
+    return m->tmpl ? ln_model_template_encode(m->tmpl, m->tok, talk, out, err)
+                   : fixed_request(m, talk->json, talk->json_bytes, out, err);
+}
+
+/* A request in JSON, whose tools and calls become texts where the template does not show them. */
+static ln_status request_prompt(const ln_package *m, const ln_conversation *talk, ln_ids *out,
+                                ln_error *err) {
+    ln_conversation rewritten = *talk;
+    ln_str json = {0};
+    if (!ln_tool_text_is_needed(&m->tools)) return encode_request(m, talk, out, err);
+    ln_status st = ln_tool_text(&m->tools, talk->json, talk->json_bytes, &json, err);
+    rewritten.json = json.data;
+    rewritten.json_bytes = json.len;
+    if (st == LN_OK) st = encode_request(m, &rewritten, out, err);
+    ln_str_free(&json);
+    return st;
+}
+
 /* Appends the ids of a conversation to *out. Only this function decides how a conversation becomes text: by
  * the template that the model ships or the caller named, else by the fixed form of the model's family. */
 static ln_status chat_prompt(const ln_package *m, const ln_conversation *talk, ln_ids *out, ln_error *err) {
+    if (m->tmpl && talk->json) return request_prompt(m, talk, out, err);
     if (m->tmpl) return ln_model_template_encode(m->tmpl, m->tok, talk, out, err);
     if (m->has_template)
         return ln_fail(err, m->template_error.code ? m->template_error.code : LN_EUNSUPPORTED,
                        "the chat template cannot be used: %s",
                        m->template_error.code ? m->template_error.message
                                               : "it is in none of the files that are read");
-    if (talk->json || talk->kwargs)
+    if (talk->kwargs)
         return ln_fail(err, LN_EUNSUPPORTED,
-                       "this model ships no chat template, and its family's fixed form takes neither tools "
-                       "nor arguments");
+                       "this model ships no chat template, and its family's fixed form takes no arguments");
+    if (talk->json) return request_prompt(m, talk, out, err);
     return ln_chat_encode(m->tok, m->controls, m->spec.model_type, talk->messages, talk->n_messages, out,
                           err);
 }

@@ -5,7 +5,7 @@
 
 #include "../base/sha256.h"
 #include "../chat/reasoning.h"
-#include "../chat/tool_calls.h"
+#include "../chat/tool_text.h"
 #include "../io/embedding_files.h"
 #include "../run/run.h"
 
@@ -23,7 +23,7 @@ typedef struct ln_package {
     ln_model_template *tmpl; /* NULL: there is none, or it cannot be used */
     ln_error template_error; /* why the template cannot be used; reported when a conversation needs it */
     const ln_reasoning_delims *delims; /* of reasoning; NULL: the model has none */
-    const ln_call_form *calls;         /* of tools; NULL: the template has no form that is known */
+    ln_tool_support tools;             /* how calls of tools are written, and what the template shows */
     ln_controls *controls;             /* control tokens of the fixed form; NULL where tmpl is not */
     ln_emb_files embedding;            /* how texts become embeddings */
     ln_error embedding_error;          /* why these files cannot be used; reported by ln_embed */

@@ -58,6 +58,12 @@ ln_status dialect_add_tool(exchange *x, json_t *list, const json_t *tool, const 
     return dialect_copy(x, tool, function, pairs);
 }
 
+ln_status dialect_add_foreign(exchange *x, json_t *list, const json_t *tool) {
+    const json_t *type = json_object_get(tool, "type");
+    json_t *foreign = json_pack("{s: s}", "type", json_is_string(type) ? json_string_value(type) : "?");
+    return foreign && json_array_append_new(list, foreign) == 0 ? LN_OK : no_room(x);
+}
+
 ln_status dialect_format(exchange *x, json_t *to, const json_t *format, const char *field) {
     const json_t *type = json_object_get(format, "type");
     char found[80];

@@ -41,6 +41,8 @@ ln_status dialect_add_result(exchange *x, json_t *list, json_t *id, const ln_str
 ln_status dialect_add_call(exchange *x, json_t *calls, json_t *id, json_t *name, json_t *arguments);
 /* Appends a tool that has its members in one object, the parameters by the name `parameters`. */
 ln_status dialect_add_tool(exchange *x, json_t *list, const json_t *tool, const char *parameters);
+/* Appends a tool that is no function: a type, by which it is left out. */
+ln_status dialect_add_foreign(exchange *x, json_t *list, const json_t *tool);
 /* Sets response_format from a format that has its schema beside its type; NULL and {"type": "text"} change
  * nothing. `field` is its name, for x->why. */
 ln_status dialect_format(exchange *x, json_t *to, const json_t *format, const char *field);

@@ -49,7 +49,7 @@ static void put_head(ln_str *out, const exchange *x) {
 /* Appends the beginning of the block of call k, up to its input. */
 static void put_call(ln_str *out, const exchange *x, size_t k, const char *name) {
     char id[WIRE_CALL_ID];
-    wire_call_id(id, &x->q, &x->answer, 0, k);
+    wire_call_id(id, &x->q, &x->answer, 0, k, name);
     const bool usual = strncmp(id, "call_", 5) == 0;
     ln_str_addf(out, "{\"type\":\"tool_use\",\"id\":\"%s%s\",\"name\":", usual ? "toolu_" : "",
                 usual ? id + 5 : id);
@@ -83,6 +83,7 @@ static void put_answer(ln_str *out, const exchange *x) {
     put_stop(out, x, r);
     ln_str_adds(out, ",");
     put_usage(out, r);
+    wire_put_warnings(out, &x->q, r, 1);
     wire_put_timings(out, &x->q, r);
     ln_str_adds(out, "}");
 }
@@ -158,17 +159,23 @@ static void begin_block(exchange *x, char kind) {
     stream_named(x, "content_block_start", &s);
 }
 
-/* A call is whole: a block with one delta. */
-static void send_call(choice *c, const ln_event *ev) {
+static void begin_call(choice *c, const ln_event *ev) {
     exchange *x = c->x;
     ln_str s = {0};
     end_block(x);
     x->block++;
     x->block_kind = 'c';
     ln_str_addf(&s, "{\"type\":\"content_block_start\",\"index\":%d,\"content_block\":", x->block);
-    put_call(&s, x, c->n_calls++, ev->name);
+    put_call(&s, x, c->n_calls, ev->name);
     ln_str_adds(&s, "{}}}");
     stream_named(x, "content_block_start", &s);
+}
+
+/* A piece of a call: its block begins with the first one. */
+static void send_arguments(choice *c, const ln_event *ev) {
+    exchange *x = c->x;
+    ln_str s = {0};
+    if (x->block_kind != 'c') begin_call(c, ev);
     ln_str_addf(&s,
                 "{\"type\":\"content_block_delta\",\"index\":%d,\"delta\":{\"type\":\"input_json_delta\","
                 "\"partial_json\":",
@@ -176,17 +183,15 @@ static void send_call(choice *c, const ln_event *ev) {
     ln_str_json(&s, ev->text, ev->bytes);
     ln_str_adds(&s, "}}");
     stream_named(x, "content_block_delta", &s);
-    end_block(x);
 }
 
 static void event(choice *c, const ln_event *ev) {
     exchange *x = c->x;
     ln_str s = {0};
     if (ev->kind == LN_EVENT_TOKEN) return;
-    if (ev->kind == LN_EVENT_TOOL_CALL) {
-        send_call(c, ev);
-        return;
-    }
+    if (ev->kind == LN_EVENT_TOOL_CALL) end_block(x);
+    else if (ev->kind == LN_EVENT_TOOL_ARGUMENTS) send_arguments(c, ev);
+    if (ev->kind == LN_EVENT_TOOL_CALL || ev->kind == LN_EVENT_TOOL_ARGUMENTS) return;
     const bool text = ev->kind == LN_EVENT_TEXT;
     begin_block(x, text ? 't' : 'r');
     ln_str_addf(&s,
@@ -205,6 +210,7 @@ static void finish(choice *c) {
     put_stop(&s, x, &c->result);
     ln_str_adds(&s, "},");
     put_usage(&s, &c->result);
+    wire_put_warnings(&s, &x->q, &c->result, 1);
     wire_put_timings(&s, &x->q, &c->result);
     ln_str_adds(&s, "}");
     stream_named(x, "message_delta", &s);

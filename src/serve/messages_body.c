@@ -176,14 +176,13 @@ static ln_status add_tools(exchange *x, const json_t *body, json_t *to) {
     json_array_foreach((json_t *)(uintptr_t)tools, i, tool) {
         const json_t *type = json_object_get(tool, "type");
         (void)snprintf(field, sizeof field, "tools[%zu]", i);
-        if (!json_is_object(tool) ||
-            (type && !json_is_null(type) && !ln_json_is_text(json_object_get(tool, "type"), "custom"))) {
-            const ln_status st = wire_refuse(&x->why, field,
-                                             "expected a tool of type custom, with name, description and "
-                                             "input_schema, found %s",
-                                             ln_json_text(tool, found));
-            x->why.code = "unsupported_parameter";
-            return st;
+        if (!json_is_object(tool))
+            return wire_refuse(&x->why, field,
+                               "expected an object with name, description and input_schema, found %s",
+                               ln_json_text(tool, found));
+        if (type && !json_is_null(type) && !ln_json_is_text(type, "custom")) {
+            LN_TRY(dialect_add_foreign(x, list, tool));
+            continue;
         }
         LN_TRY(dialect_add_tool(x, list, tool, "input_schema"));
     }

@@ -5,6 +5,7 @@
 #include "../base/json_write.h"
 #include "dialect.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char *const names[] = {"max_tokens",
@@ -56,18 +57,18 @@ static void put_message(ln_str *out, const exchange *x, const char *text, size_t
     ln_str_adds(out, "]}");
 }
 
-/* Call k; arguments NULL: it has just begun. */
+/* Call k. */
 static void put_call(ln_str *out, const exchange *x, size_t k, const char *name, const char *arguments,
-                     size_t n) {
+                     size_t n, const char *status) {
     char id[WIRE_CALL_ID];
-    wire_call_id(id, &x->q, &x->answer, 0, k);
+    wire_call_id(id, &x->q, &x->answer, 0, k, name);
     ln_str_addf(out,
                 "{\"type\":\"function_call\",\"id\":\"fc_%s_%zu\",\"call_id\":\"%s\",\"name\":", x->id + 4, k,
                 id);
     ln_str_json(out, name, strlen(name));
     ln_str_adds(out, ",\"arguments\":");
-    ln_str_json(out, arguments ? arguments : "", arguments ? n : 0);
-    ln_str_addf(out, ",\"status\":\"%s\"}", arguments ? "completed" : "in_progress");
+    ln_str_json(out, arguments, n);
+    ln_str_addf(out, ",\"status\":\"%s\"}", status);
 }
 
 /* The items of an answer that was not streamed. */
@@ -76,13 +77,17 @@ static void put_items(ln_str *out, const exchange *x, const ln_result *r) {
         put_reasoning(out, x, r);
         ln_str_adds(out, ",");
     }
-    const bool text = r->text_bytes > 0 || r->n_tool_calls == 0;
+    const bool text = r->text_bytes > 0 || (r->n_tool_calls == 0 && !r->cut_tool_call);
     if (text) put_message(out, x, r->text, r->text_bytes, r->finish == LN_FINISH_LENGTH);
     for (size_t k = 0; k < r->n_tool_calls; k++) {
         const ln_tool_call *c = &r->tool_calls[k];
         if (text || k > 0) ln_str_adds(out, ",");
-        put_call(out, x, k, c->name, c->arguments, c->arguments_bytes);
+        put_call(out, x, k, c->name, c->arguments, c->arguments_bytes, "completed");
     }
+    const ln_tool_call *cut = r->cut_tool_call;
+    if (!cut) return;
+    if (text || r->n_tool_calls > 0) ln_str_adds(out, ",");
+    put_call(out, x, r->n_tool_calls, cut->name, cut->arguments, cut->arguments_bytes, "incomplete");
 }
 
 static void put_usage(ln_str *out, const ln_result *r) {
@@ -131,6 +136,7 @@ static void put_response(ln_str *out, const exchange *x, const ln_result *r, boo
     ln_str_adds(out, ",\"usage\":");
     if (r) put_usage(out, r);
     else ln_str_adds(out, "null");
+    if (r) wire_put_warnings(out, &x->q, r, 1);
     if (r) wire_put_timings(out, &x->q, r);
     ln_str_adds(out, "}");
 }
@@ -211,6 +217,8 @@ static void end_item(exchange *x, bool cut) {
     const ln_result reasoning = {.reasoning = text, .reasoning_bytes = x->said.len};
     const size_t from = next_item(x);
     if (x->block_kind == 't') put_message(&x->items, x, text, x->said.len, cut);
+    else if (x->block_kind == 'c') /* it was not completed */
+        put_call(&x->items, x, x->n_calls++, x->called, text, x->said.len, "incomplete");
     else put_reasoning(&x->items, x, &reasoning);
     x->items.failed |= x->said.failed;
     send_done(x, from);
@@ -243,36 +251,46 @@ static void begin_item(exchange *x, char kind) {
     stream_named(x, "response.content_part.added", &s);
 }
 
-/* An event of call k with a text: its arguments, all in one. */
-static void send_arguments(exchange *x, const char *type, size_t k, const char *name, const ln_event *ev) {
+/* An event of the call that is open, with a text of its arguments. */
+static void send_arguments(exchange *x, const char *type, const char *name, const ln_event *ev) {
     ln_str s = event_of(x, type);
-    ln_str_addf(&s, "\"item_id\":\"fc_%s_%zu\",\"output_index\":%d,\"%s\":", x->id + 4, k, x->block, name);
+    ln_str_addf(&s, "\"item_id\":\"fc_%s_%zu\",\"output_index\":%d,\"%s\":", x->id + 4, x->n_calls, x->block,
+                name);
     ln_str_json(&s, ev->text, ev->bytes);
     if (strcmp(name, "arguments") == 0) put_text(&s, "name", ev->name);
     ln_str_adds(&s, "}");
     stream_named(x, type, &s);
 }
 
-static void send_call(exchange *x, const ln_event *ev) {
-    end_item(x, false);
-    const size_t k = x->n_calls++, from = next_item(x);
-    ln_str s = begin_added(x);
-    put_call(&s, x, k, ev->name, NULL, 0);
-    ln_str_adds(&s, "}");
-    stream_named(x, "response.output_item.added", &s);
-    send_arguments(x, "response.function_call_arguments.delta", k, "delta", ev);
-    send_arguments(x, "response.function_call_arguments.done", k, "arguments", ev);
-    put_call(&x->items, x, k, ev->name, ev->text, ev->bytes);
+/* A piece of a call: its item begins with the first one. */
+static void send_piece(exchange *x, const ln_event *ev) {
+    if (x->block_kind != 'c') {
+        end_item(x, false);
+        x->block_kind = 'c';
+        (void)snprintf(x->called, sizeof x->called, "%s", ev->name);
+        ln_str s = begin_added(x);
+        put_call(&s, x, x->n_calls, ev->name, "", 0, "in_progress");
+        ln_str_adds(&s, "}");
+        stream_named(x, "response.output_item.added", &s);
+    }
+    ln_str_add(&x->said, ev->text, ev->bytes);
+    send_arguments(x, "response.function_call_arguments.delta", "delta", ev);
+}
+
+static void end_call(exchange *x, const ln_event *ev) {
+    const size_t from = next_item(x);
+    send_arguments(x, "response.function_call_arguments.done", "arguments", ev);
+    put_call(&x->items, x, x->n_calls++, ev->name, ev->text, ev->bytes, "completed");
     send_done(x, from);
+    x->said.len = 0;
 }
 
 static void event(choice *c, const ln_event *ev) {
     exchange *x = c->x;
     if (ev->kind == LN_EVENT_TOKEN) return;
-    if (ev->kind == LN_EVENT_TOOL_CALL) {
-        send_call(x, ev);
-        return;
-    }
+    if (ev->kind == LN_EVENT_TOOL_CALL) end_call(x, ev);
+    else if (ev->kind == LN_EVENT_TOOL_ARGUMENTS) send_piece(x, ev);
+    if (ev->kind == LN_EVENT_TOOL_CALL || ev->kind == LN_EVENT_TOOL_ARGUMENTS) return;
     const bool text = ev->kind == LN_EVENT_TEXT;
     const char *type = text ? "response.output_text.delta" : "response.reasoning_text.delta";
     begin_item(x, text ? 't' : 'r');
@@ -289,7 +307,8 @@ static void finish(choice *c) {
     exchange *x = c->x;
     const ln_result *r = &c->result;
     const bool cut = r->finish == LN_FINISH_LENGTH;
-    if (r->n_tool_calls == 0) begin_item(x, 't'); /* an answer without a text has an empty message */
+    if (r->n_tool_calls == 0 && !r->cut_tool_call)
+        begin_item(x, 't'); /* an answer without a text has an empty message */
     end_item(x, cut);
     send_response(x, cut ? "response.incomplete" : "response.completed", r, false);
 }

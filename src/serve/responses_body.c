@@ -177,11 +177,11 @@ static ln_status add_tools(exchange *x, const json_t *body, json_t *to) {
     LN_TRY(dialect_set(x, to, "tools", list));
     json_array_foreach((json_t *)(uintptr_t)tools, i, tool) {
         (void)snprintf(field, sizeof field, "tools[%zu]", i);
+        if (!json_is_object(tool))
+            return wire_refuse(&x->why, field, "expected an object, found %s", ln_json_text(tool, found));
         if (!ln_json_is_text(json_object_get(tool, "type"), "function")) {
-            const ln_status st = wire_refuse(&x->why, field, "expected a tool of type function, found %s",
-                                             ln_json_text(tool, found));
-            x->why.code = "unsupported_parameter";
-            return st;
+            LN_TRY(dialect_add_foreign(x, list, tool));
+            continue;
         }
         LN_TRY(dialect_add_tool(x, list, tool, "parameters"));
     }

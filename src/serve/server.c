@@ -91,6 +91,9 @@ static ln_status load_all(server *s, ln_error *err) {
                               .n_vocab = s->info.vocab_size,
                               .has_template = s->info.has_template,
                               .tool_form = s->info.tool_form,
+                              .single_tool_call = s->info.single_tool_call,
+                              .null_tool_content = s->info.null_tool_content,
+                              .text_tool_arguments = s->info.text_tool_arguments,
                               .token = token_of,
                               .text = text_of,
                               .user = (void *)(uintptr_t)s->tok};

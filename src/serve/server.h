@@ -136,6 +136,7 @@ struct choice {
     ln_result tokens;          /* of a stream with log-probabilities: ids, logprobs, top so far */
     size_t cap_ids, cap_logprobs, cap_top;
     size_t n_calls;    /* of tools, that were sent */
+    bool in_call;      /* ... and a piece of one more */
     size_t n_sent;     /* of these tokens */
     wire_place place;  /* of the next one in the text */
     double last_token; /* ln_now of the token that was read last */
@@ -190,6 +191,7 @@ struct exchange {
     /* of /v1/responses: what a request said about tools and the form of the text; of a stream: items that
      * have ended, the text of the one that is open, calls so far */
     ln_str asked, items, said;
+    char called[128]; /* the tool of the call that is open */
     size_t n_calls;
 
     /* other routes: the worker's answer, or what it changed */
@@ -353,6 +355,8 @@ void generation_free(exchange *x);
 bool stream_begin(exchange *x);
 /* Sends what the event says. False: the exchange has ended. */
 void stream_event(choice *c, const ln_event *ev);
+/* Counts the calls of a stream by its events; true: the event begins a call. */
+bool choice_follow_call(choice *c, ln_event_kind kind);
 void stream_finish(choice *c);
 void stream_end(exchange *x);
 void stream_keepalive(exchange *x);

@@ -161,8 +161,18 @@ static void begin_choice(choice *c) {
     else if (c->x->q.echo && !is_whole(c->x)) echo_prompt(c);
 }
 
+bool choice_follow_call(choice *c, ln_event_kind kind) {
+    const bool begins = kind == LN_EVENT_TOOL_ARGUMENTS && !c->in_call;
+    if (kind == LN_EVENT_TOOL_ARGUMENTS) c->in_call = true;
+    if (kind == LN_EVENT_TOKEN || kind == LN_EVENT_TOOL_ARGUMENTS || !c->in_call) return begins;
+    c->in_call = false; /* the call is whole, or its beginning has become none */
+    c->n_calls++;
+    return false;
+}
+
 void stream_event(choice *c, const ln_event *ev) {
     wire_delta d = {.index = c->index};
+    const bool begins = choice_follow_call(c, ev->kind);
     if (c->x->form) c->x->form->event(c, ev);
     if (c->x->form || is_whole(c->x)) return;
     begin_choice(c);
@@ -175,7 +185,8 @@ void stream_event(choice *c, const ln_event *ev) {
         c->tokens.text_bytes = c->tokens.text ? ev->bytes : 0;
     }
     if (ev->kind == LN_EVENT_TEXT) d.text = ev->text, d.text_bytes = ev->bytes;
-    else if (ev->kind == LN_EVENT_TOOL_CALL) d.call = ev, d.n_call = c->n_calls++;
+    else if (ev->kind == LN_EVENT_TOOL_ARGUMENTS) d.call = ev, d.n_call = c->n_calls, d.begins_call = begins;
+    else if (ev->kind == LN_EVENT_TOOL_CALL) return; /* its pieces were sent */
     else d.reasoning = ev->text, d.reasoning_bytes = ev->bytes;
     if (c->x->q.n_logprobs >= 0) put_tokens(c, &d, &c->tokens, certain_tokens(c));
     send_delta(c->x, &d);
@@ -211,7 +222,7 @@ void stream_finish(choice *c) {
         x->form->finish(c);
         return;
     }
-    wire_delta d = {.index = c->index, .finish = wire_finish_of(&c->result)};
+    wire_delta d = {.index = c->index, .finish = wire_finish_of(&c->result), .ended = &c->result};
     const bool last = x->n_done + 1 == x->n_choices && !x->q.include_usage;
     ln_result *results = last ? exchange_results(x) : NULL;
     d.timings = results;

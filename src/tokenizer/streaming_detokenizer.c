@@ -30,7 +30,8 @@ out:
 }
 
 void ln_detok_open(ln_detok *d, const ln_tok *tok, bool skip_special) {
-    *d = (ln_detok){.tok = tok, .skip_special = skip_special, .keep = {-1, -1, -1, -1}};
+    *d = (ln_detok){.tok = tok, .skip_special = skip_special};
+    for (size_t i = 0; i < LN_COUNT(d->keep); i++) d->keep[i] = -1;
 }
 
 static ln_status begin(ln_detok *d, ln_error *err) {

@@ -51,18 +51,20 @@ const char *wire_finish_of(const ln_result *r) {
 }
 
 void wire_call_id(char out[WIRE_CALL_ID], const wire_request *q, const wire_answer *a, size_t choice,
-                  size_t k) {
+                  size_t k, const char *name) {
     const char *form = q->target->tool_form, *digits = strrchr(a->id, '-');
     digits = digits ? digits + 1 : a->id;
-    if (form && strcmp(form, "mistral") == 0)
+    if (form && strncmp(form, "mistral", strlen("mistral")) == 0)
         (void)snprintf(out, WIRE_CALL_ID, "%.5s%02x%02x", digits, (unsigned)choice & 255, (unsigned)k & 255);
+    else if (form && strcmp(form, "kimi") == 0)
+        (void)snprintf(out, WIRE_CALL_ID, "functions.%.70s:%u", name, (unsigned)k);
     else (void)snprintf(out, WIRE_CALL_ID, "call_%.16s%04x%04x", digits, (unsigned)choice, (unsigned)k);
 }
 
 void wire_put_call(ln_str *out, const wire_request *q, const wire_answer *a, size_t choice, size_t k,
                    const char *name, const char *arguments, size_t bytes) {
     char id[WIRE_CALL_ID];
-    wire_call_id(id, q, a, choice, k);
+    wire_call_id(id, q, a, choice, k, name);
     put_text(out, "id", id);
     put_text(out, "type", "function");
     put_object(out, "function");
@@ -73,10 +75,11 @@ void wire_put_call(ln_str *out, const wire_request *q, const wire_answer *a, siz
 
 static void put_calls(ln_str *out, const wire_request *q, const wire_answer *a, size_t i,
                       const ln_result *r) {
-    if (r->n_tool_calls == 0) return;
+    const size_t n = r->n_tool_calls + (r->cut_tool_call != NULL);
+    if (n == 0) return;
     put_list(out, "tool_calls");
-    for (size_t k = 0; k < r->n_tool_calls; k++) {
-        const ln_tool_call *c = &r->tool_calls[k];
+    for (size_t k = 0; k < n; k++) {
+        const ln_tool_call *c = k < r->n_tool_calls ? &r->tool_calls[k] : r->cut_tool_call;
         ln_str_adds(out, k > 0 ? ",{" : "{");
         wire_put_call(out, q, a, i, k, c->name, c->arguments, c->arguments_bytes);
         ln_str_adds(out, "}");
@@ -91,7 +94,7 @@ static void put_finish(ln_str *out, const ln_result *r) {
 
 static void put_message(ln_str *out, const wire_request *q, const wire_answer *a, size_t i,
                         const ln_result *r) {
-    const bool only_calls = r->n_tool_calls > 0 && r->text_bytes == 0;
+    const bool only_calls = (r->n_tool_calls > 0 || r->cut_tool_call) && r->text_bytes == 0;
     ln_str_adds(out, "{");
     put_uint(out, "index", i);
     put_object(out, "message");
@@ -151,6 +154,40 @@ void wire_put_usage(ln_str *out, const wire_request *q, const ln_result *results
     ln_str_adds(out, "}");
 }
 
+static void put_warning(ln_str *out, bool *first, const char *code, size_t choice, const char *message) {
+    if (*first) put_list(out, "warnings");
+    ln_str_adds(out, *first ? "{" : ",{");
+    put_text(out, "code", code);
+    put_uint(out, "choice", choice);
+    put_text(out, "message", message);
+    ln_str_adds(out, "}");
+    *first = false;
+}
+
+void wire_put_warnings(ln_str *out, const wire_request *q, const ln_result *results, size_t n) {
+    char text[240];
+    bool first = true;
+    if (q->skipped[0]) {
+        (void)snprintf(text, sizeof text, "tools that are no functions were left out: %s", q->skipped);
+        put_warning(out, &first, "tool_skipped", 0, text);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const ln_result *r = &results[i];
+        if (r->cut_tool_call) {
+            (void)snprintf(text, sizeof text,
+                           "the answer ended within a call of %.80s, whose arguments are incomplete",
+                           r->cut_tool_call->name);
+            put_warning(out, &first, "tool_call_cut", i, text);
+        }
+        if (r->n_malformed_calls > 0) {
+            (void)snprintf(text, sizeof text, "the text has %zu tags of calls after which there was no call",
+                           r->n_malformed_calls);
+            put_warning(out, &first, "tool_call_malformed", i, text);
+        }
+    }
+    if (!first) ln_str_adds(out, "]");
+}
+
 void wire_put_answer(ln_str *out, const wire_request *q, const wire_answer *a, const ln_result *results) {
     ln_str_adds(out, "{");
     wire_put_head(out, a, q->kind == WIRE_CHAT ? "chat.completion" : "text_completion");
@@ -162,6 +199,7 @@ void wire_put_answer(ln_str *out, const wire_request *q, const wire_answer *a, c
     }
     ln_str_adds(out, "]");
     wire_put_usage(out, q, results);
+    wire_put_warnings(out, q, results, wire_n_choices(q));
     if (a->timings) wire_put_timings(out, q, results);
     ln_str_adds(out, "}");
 }

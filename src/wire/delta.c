@@ -4,12 +4,18 @@
 
 #include <stdio.h>
 
-/* A whole call in one delta. */
+/* A piece of a call's arguments; the first one names the call. */
 static void put_call(ln_str *out, const wire_request *q, const wire_answer *a, const wire_delta *d) {
     put_list(out, "tool_calls");
     ln_str_adds(out, "{");
     put_uint(out, "index", d->n_call);
-    wire_put_call(out, q, a, d->index, d->n_call, d->call->name, d->call->text, d->call->bytes);
+    if (d->begins_call) {
+        wire_put_call(out, q, a, d->index, d->n_call, d->call->name, d->call->text, d->call->bytes);
+    } else {
+        put_object(out, "function");
+        put_bytes(out, "arguments", d->call->text, d->call->bytes);
+        ln_str_adds(out, "}");
+    }
     ln_str_adds(out, "}]");
 }
 
@@ -37,6 +43,7 @@ void wire_put_delta(ln_str *out, const wire_request *q, const wire_answer *a, co
     put_text(out, "finish_reason", d->finish);
     ln_str_adds(out, "}]");
     if (q->include_usage) put_text(out, "usage", NULL);
+    if (d->ended) wire_put_warnings(out, q, d->ended, 1);
     if (d->timings) wire_put_timings(out, q, d->timings);
     ln_str_adds(out, "}");
 }

@@ -143,40 +143,53 @@ static ln_status read_turn(body_reader *b, size_t i, turn *t) {
 
 /* ---- the request in JSON ---- */
 
-/* Appends the function of a call, its arguments as the object that templates expect. */
-static void put_function(ln_str *out, const json_t *function) {
+/* Appends the arguments of a call as the template expects them: an object, or a text of one. */
+static void put_arguments(ln_str *out, const wire_target *t, json_t *v) {
+    ln_str text = {0};
+    if (t->text_tool_arguments && !json_is_string(v)) {
+        ln_str_json_value(&text, v);
+        ln_str_json(out, text.data ? text.data : "", text.len);
+        out->failed |= text.failed;
+        ln_str_free(&text);
+    } else if (t->text_tool_arguments || !json_is_string(v) ||
+               !ln_str_call_arguments(out, json_string_value(v), json_string_length(v))) {
+        ln_str_json_value(out, v);
+    }
+}
+
+static void put_function(ln_str *out, const wire_target *t, const json_t *function) {
     const char *key;
     json_t *v;
     ln_str_adds(out, "{");
     json_object_foreach((json_t *)(uintptr_t)function, key, v) {
         put_key(out, key);
-        if (strcmp(key, "arguments") != 0 || !json_is_string(v) ||
-            !ln_str_call_arguments(out, json_string_value(v), json_string_length(v)))
-            ln_str_json_value(out, v);
-    }
-    ln_str_adds(out, "}");
-}
-
-static void put_call(ln_str *out, const json_t *call) {
-    const char *key;
-    json_t *v;
-    ln_str_adds(out, "{");
-    json_object_foreach((json_t *)(uintptr_t)call, key, v) {
-        put_key(out, key);
-        if (strcmp(key, "function") == 0) put_function(out, v);
+        if (strcmp(key, "arguments") == 0) put_arguments(out, t, v);
         else ln_str_json_value(out, v);
     }
     ln_str_adds(out, "}");
 }
 
-/* Content that is null beside calls is an empty text for templates with the form of Hermes: some of them
- * refuse null, and all of them leave an empty text out. */
-static void put_turn(ln_str *out, const turn *t, const char *tool_form) {
+static void put_call(ln_str *out, const wire_target *t, const json_t *call) {
+    const char *key;
+    json_t *v;
+    ln_str_adds(out, "{");
+    json_object_foreach((json_t *)(uintptr_t)call, key, v) {
+        put_key(out, key);
+        if (strcmp(key, "function") == 0) put_function(out, t, v);
+        else ln_str_json_value(out, v);
+    }
+    ln_str_adds(out, "}");
+}
+
+/* Appends a turn with calls[from, to) of it. Content that is null beside calls is an empty text for templates
+ * that take one: some of them refuse null. */
+static void put_turn(ln_str *out, const wire_target *target, const turn *t, size_t from, size_t to) {
     static const char *const kept[] = {"name", "tool_call_id", "reasoning_content", "reasoning", "thinking"};
     ln_str_adds(out, "{");
     put_text(out, "role", t->role);
-    const bool empty = !t->content && tool_form && strcmp(tool_form, "hermes") == 0;
-    put_bytes(out, "content", empty ? "" : t->content, t->content_bytes);
+    const char *content = from == 0 ? t->content : NULL; /* later parts of a turn repeat no text */
+    const bool empty = !content && !target->null_tool_content;
+    put_bytes(out, "content", empty ? "" : content, content ? t->content_bytes : 0);
     for (size_t k = 0; k < LN_COUNT(kept); k++) {
         const json_t *v = json_object_get(t->object, kept[k]);
         if (!json_is_string(v)) continue;
@@ -184,14 +197,38 @@ static void put_turn(ln_str *out, const turn *t, const char *tool_form) {
         ln_str_json_value(out, v);
     }
     const json_t *calls = json_object_get(t->object, "tool_calls");
-    if (json_array_size(calls) > 0) {
-        put_list(out, "tool_calls");
+    if (to > from) put_list(out, "tool_calls");
+    for (size_t k = from; k < to; k++) {
+        if (k > from) ln_str_adds(out, ",");
+        put_call(out, target, json_array_get(calls, k));
     }
-    for (size_t k = 0; k < json_array_size(calls); k++) {
+    ln_str_adds(out, to > from ? "]}" : "}");
+}
+
+static size_t n_calls_of(const turn *t) { return json_array_size(json_object_get(t->object, "tool_calls")); }
+
+/* Whether a turn is the result of call k of another one: by its id, or where ids are missing by its place. */
+static bool is_result_of(const turn *t, size_t place, const turn *of, size_t k) {
+    const json_t *id = json_object_get(json_array_get(json_object_get(of->object, "tool_calls"), k), "id");
+    const json_t *given = json_object_get(t->object, "tool_call_id");
+    return json_is_string(id) && json_is_string(given) ? json_equal(id, given) : place == k;
+}
+
+/* Appends a turn with several calls, for a template that takes one of them a message: each call, then its
+ * results. Returns how many turns that makes. */
+static size_t put_call_by_call(ln_str *out, const wire_target *target, const turn *turns, size_t n) {
+    size_t n_results = 0;
+    while (n_results + 1 < n && strcmp(turns[n_results + 1].role, "tool") == 0) n_results++;
+    for (size_t k = 0; k < n_calls_of(turns); k++) {
         if (k > 0) ln_str_adds(out, ",");
-        put_call(out, json_array_get(calls, k));
+        put_turn(out, target, turns, k, k + 1);
+        for (size_t i = 0; i < n_results; i++) {
+            if (!is_result_of(&turns[1 + i], i, turns, k)) continue;
+            ln_str_adds(out, ",");
+            put_turn(out, target, &turns[1 + i], 0, 0);
+        }
     }
-    ln_str_adds(out, json_array_size(calls) > 0 ? "]}" : "}");
+    return 1 + n_results;
 }
 
 static void put_member(ln_str *out, const char *name, const json_t *v) {
@@ -203,9 +240,14 @@ static void put_member(ln_str *out, const char *name, const json_t *v) {
 static ln_status make_request(body_reader *b, const turn *turns, size_t n, ln_prompt *p) {
     ln_str *s = &b->q->request;
     ln_str_adds(s, "{\"messages\":[");
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n;) {
+        const size_t n_calls = n_calls_of(&turns[i]);
         if (i > 0) ln_str_adds(s, ",");
-        put_turn(s, &turns[i], b->t->tool_form);
+        if (n_calls > 1 && b->t->single_tool_call) {
+            i += put_call_by_call(s, b->t, &turns[i], n - i);
+            continue;
+        }
+        put_turn(s, b->t, &turns[i++], 0, n_calls);
     }
     ln_str_adds(s, "]");
     put_member(s, "tools", b->tools);

@@ -126,28 +126,52 @@ static ln_status add_names(body_reader *b, const choice *c) {
     return LN_OK;
 }
 
-/* Each tool must be one that a call can name. */
-static ln_status check_callable(body_reader *b) {
-    char field[FIELD], found[80];
-    for (size_t i = 0; i < json_array_size(b->tools); i++) {
-        const json_t *tool = json_array_get(b->tools, i), *type = json_object_get(tool, "type");
-        (void)snprintf(field, sizeof field, "tools[%zu]", i);
-        if ((type && !json_is_null(type) && !ln_json_is_text(type, "function")) ||
-            !json_object_get(tool, "function"))
-            return wire_refuse(b->why, field,
-                               "expected a tool of type \"function\" with a \"function\", found %s",
-                               ln_json_text(tool, found));
-    }
-    return LN_OK;
+static bool is_function(const json_t *tool) {
+    const json_t *type = json_object_get(tool, "type");
+    return (!type || json_is_null(type) || ln_json_is_text(type, "function")) &&
+           json_object_get(tool, "function");
 }
 
-static ln_status unsupported(body_reader *b, const char *field, const char *what) {
-    const ln_status st = wire_refuse(b->why, field,
-                                     "%s; \"tool_choice\": \"none\" shows \"tools\" to the model and takes "
-                                     "its answer as text",
-                                     what);
-    b->why->code = "unsupported_parameter";
-    return st;
+/* Notes the type of a tool that is left out. */
+static void note_skipped(body_reader *b, const json_t *tool) {
+    const char *type = json_string_value(json_object_get(tool, "type"));
+    char shown[80], *to = b->q->skipped;
+    const size_t n = strlen(to);
+    type = ln_excerpt(shown, type ? type : "a tool without a function", type ? strlen(type) : 25);
+    (void)snprintf(to + n, sizeof b->q->skipped - n, "%s%s", n > 0 ? ", " : "", type);
+    ln_log(LN_LOG_WARN, "tools: %s is no function and is left out; nothing here runs it", type);
+}
+
+/* Leaves out tools that a provider runs itself, or that are no functions, as long as a function remains:
+ * agents send them beside their own. */
+static ln_status check_callable(body_reader *b) {
+    char field[FIELD], found[80];
+    const size_t n = json_array_size(b->tools);
+    size_t n_functions = 0, first = n;
+    for (size_t i = 0; i < n; i++) {
+        const bool is = is_function(json_array_get(b->tools, i));
+        n_functions += is;
+        if (!is && first == n) first = i;
+    }
+    (void)snprintf(field, sizeof field, "tools[%zu]", first);
+    if (n_functions == 0)
+        return wire_refuse(b->why, field,
+                           "expected a tool of type \"function\" with a \"function\", found %s; nothing here "
+                           "runs "
+                           "another tool: leave it out",
+                           ln_json_text(json_array_get(b->tools, first), found));
+    if (n_functions == n) return LN_OK;
+    json_t *functions = json_array();
+    bool good = functions != NULL;
+    for (size_t i = 0; good && i < n; i++) {
+        json_t *tool = json_array_get(b->tools, i);
+        if (is_function(tool)) good = json_array_append(functions, tool) == 0;
+        else note_skipped(b, tool);
+    }
+    b->tools = functions;
+    if (good) good = json_object_set_new(b->q->root, "tools", functions) == 0;
+    else json_decref(functions);
+    return good ? LN_OK : wire_fail(b->why, LN_OOM(&b->why->error, "a request"));
 }
 
 static bool may_call(const body_reader *b, const json_t *name) {
@@ -190,10 +214,6 @@ ln_status body_check_tools(body_reader *b) {
     if (!b->tools && (c.required || c.names))
         return wire_refuse(b->why, "tool_choice", "needs \"tools\", which the request does not have");
     if (!b->tools || c.none) return LN_OK;
-    if (!b->t->tool_form || !b->t->tool_form[0])
-        return unsupported(b, "tools",
-                           "this model's chat template shows no form of calls that is known, so that "
-                           "tools cannot be called");
     LN_TRY(check_callable(b));
     LN_TRY(c.names ? add_names(b, &c) : LN_OK);
     s->tool_choice = c.required ? LN_TOOLS_REQUIRED : LN_TOOLS_AUTO;

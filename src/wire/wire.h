@@ -54,7 +54,8 @@ typedef struct wire_target {
     int64_t n_vocab;
     bool has_template;     /* the model has a chat template, which takes tools and arguments */
     const char *tool_form; /* ln_info.tool_form; NULL or "": calls of tools cannot be asked for */
-    ln_sampling sampling;  /* of fields that a body leaves out: wire_sampling_default */
+    bool single_tool_call, null_tool_content, text_tool_arguments; /* as in ln_info */
+    ln_sampling sampling; /* of fields that a body leaves out: wire_sampling_default */
     wire_token_fn *token;
     wire_text_fn *text;
     void *user;
@@ -95,6 +96,7 @@ typedef struct wire_request {
     struct json_t *root;
     ln_str request, arguments; /* texts of the prompt of a conversation */
     ln_str form;               /* that sampling.form points to */
+    char skipped[120];         /* types of tools that were left out */
 } wire_request;
 
 /* Reads a body. The target must outlive *out, which the caller closes, after an error too. LN_EINVALID: *why
@@ -124,11 +126,12 @@ typedef struct wire_answer {
 wire_answer wire_answer_of(const wire_request *q);
 /* Writes n (at most 32) random hexadecimal digits and a NUL. */
 void wire_random_hex(char *out, int n);
-enum { WIRE_CALL_ID = 40 };
-/* Writes the id of call k of a choice, the same whenever it is asked for: call_ and digits; nine digits for
- * models with Mistral's form, whose templates take no other ids. */
+enum { WIRE_CALL_ID = 96 };
+/* Writes the id of call k of a choice, of the tool `name`, the same whenever it is asked for: call_ and
+ * digits; nine digits for models with Mistral's forms, whose templates take no other ids; functions.NAME:K
+ * for Kimi's, whose template shows the id. */
 void wire_call_id(char out[WIRE_CALL_ID], const wire_request *q, const wire_answer *a, size_t choice,
-                  size_t k);
+                  size_t k, const char *name);
 /* Appends the members id, type and function of a call; `arguments` are the JSON text of an object. */
 void wire_put_call(ln_str *out, const wire_request *q, const wire_answer *a, size_t choice, size_t k,
                    const char *name, const char *arguments, size_t bytes);
@@ -153,6 +156,9 @@ const char *wire_finish_of(const ln_result *r);
 /* Appends the member `usage` for results[wire_n_choices]. A prompt counts once, however many choices it has.
  */
 void wire_put_usage(ln_str *out, const wire_request *q, const ln_result *results);
+/* Appends the member `warnings` where tools of the request were left out, or where one of results[0..n) has a
+ * call that was cut, or tags of calls without one. */
+void wire_put_warnings(ln_str *out, const wire_request *q, const ln_result *results, size_t n);
 /* Appends the whole body for results[wire_n_choices]: chat.completion or text_completion. */
 void wire_put_answer(ln_str *out, const wire_request *q, const wire_answer *a, const ln_result *results);
 /* Appends the member `timings` as llama.cpp has it: tokens that were reused (cache_n), computed (prompt_n)
@@ -168,12 +174,14 @@ typedef struct wire_delta {
     bool role;                    /* the first chunk of a choice of a conversation */
     const char *text, *reasoning; /* NULL: none */
     size_t text_bytes, reasoning_bytes;
-    const ln_event *call; /* LN_EVENT_TOOL_CALL, the n_call-th of the choice; NULL: none */
+    const ln_event *call; /* LN_EVENT_TOOL_ARGUMENTS, of the n_call-th call of the choice; NULL: none */
     size_t n_call;
+    bool begins_call;        /* its first piece */
     const ln_result *tokens; /* with log-probabilities: those of tokens [from, to); NULL: none */
     size_t from, to;
     wire_place *place;        /* with tokens */
     const char *finish;       /* NULL: the choice goes on */
+    const ln_result *ended;   /* with finish: for `warnings`; NULL: none */
     const ln_result *timings; /* results[wire_n_choices] for the member `timings`; NULL: none */
 } wire_delta;
 

@@ -26,6 +26,7 @@ static const family families[] = {
     {"llama-3.2", "<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>", true},
     {"mistral-nemo", "", "", false},
     {"mistral-7b-v0.3", "", "", false},
+    {"deepseek-r1", "<｜Assistant｜>", "<｜end▁of▁sentence｜>", true},
 };
 
 typedef struct bench {
@@ -34,6 +35,10 @@ typedef struct bench {
     ln_vocabulary bytes;
     const char *names[16];
     size_t n_names;
+    ln_arena arena;
+    json_t *own; /* tools of cases without a list of them */
+    const ln_call_tool *list;
+    size_t n_list;
     const json_t *tools;
     json_t *found; /* calls: [[name, arguments]] */
     int n_calls, n_exact;
@@ -42,7 +47,7 @@ typedef struct bench {
 static void find_calls(bench *b, const char *text, size_t bytes) {
     ln_calls t;
     ln_calls_piece piece = LN_CALLS_TEXT;
-    ln_calls_open(&t, b->form, b->names, b->n_names, false);
+    ln_calls_open(&t, b->form, b->list, b->n_list, false);
     OK(ln_calls_push(&t, text, bytes, err));
     while (piece != LN_CALLS_NOTHING) {
         json_t *arguments;
@@ -60,7 +65,7 @@ static bool fits(const bench *b, const char *text, size_t bytes) {
     ln_matcher *m;
     ln_str form = {0};
     bool so_far;
-    ln_call_form_put(&form, b->form, b->tok, b->tools, b->names, b->n_names, false);
+    ln_call_form_put(&form, b->form, b->tok, b->tools, b->names, b->n_names, NULL, LN_CALLS_MUST, false);
     assert_false(form.failed);
     OK(ln_grammar_open(&g, form.data, form.len, err));
     OK(ln_matcher_open(&m, g, &b->bytes, err));
@@ -89,29 +94,42 @@ static void read_text(bench *b, const family *f, const char *text) {
     }
 }
 
-/* The calls of the messages, [[name, arguments]]; NULL: arguments are texts, which some templates quote. */
-static json_t *expected_calls(const json_t *messages) {
+/* The calls of the messages, [[name, arguments]]; NULL: arguments are texts, which most templates quote. */
+static json_t *expected_calls(const json_t *messages, bool texts) {
     json_t *all = json_array(), *m, *call;
     size_t i, k;
     json_array_foreach((json_t *)(uintptr_t)messages, i, m)
         json_array_foreach(json_object_get(m, "tool_calls"), k, call) {
         json_t *f = json_object_get(call, "function"), *arguments = json_object_get(f, "arguments");
-        if (!json_is_object(arguments)) {
+        json_t *read = json_is_string(arguments) && texts ? json_loads(json_string_value(arguments), 0, NULL)
+                                                          : json_incref(arguments);
+        if (!json_is_object(read)) {
+            json_decref(read);
             json_decref(all);
             return NULL;
         }
-        json_array_append_new(all, json_pack("[O, O]", json_object_get(f, "name"), arguments));
+        json_array_append_new(all, json_pack("[O, o]", json_object_get(f, "name"), read));
     }
     return all;
 }
 
 static void one_case(bench *b, const family *f, const json_t *c) {
     const char *text = json_string_value(json_object_get(c, "expected"));
-    json_t *want = expected_calls(json_object_get(c, "messages"));
+    json_t *want = expected_calls(json_object_get(c, "messages"), strstr(f->name, "deepseek"));
     b->tools = json_object_get(c, "tools");
     b->n_names = 0;
     for (size_t i = 0; i < json_array_size(b->tools); i++)
         b->names[b->n_names++] = json_string_value(ln_call_tool_name(json_array_get(b->tools, i)));
+    OK(ln_call_tools(&b->arena, b->tools, b->names, b->n_names, &b->list, &b->n_list, err));
+    if (text && b->n_names == 0 && strstr(f->name, "deepseek")) { /* a template that takes no tools */
+        static const ln_call_tool add[] = {{"add", NULL, 0}, {"get_current_weather", NULL, 0}};
+        static const char *const names[] = {"add", "get_current_weather"};
+        b->list = add;
+        b->n_list = LN_COUNT(add);
+        b->tools = b->own;
+        memcpy(b->names, names, sizeof names);
+        b->n_names = LN_COUNT(names);
+    }
     if (text && b->n_names > 0 && json_array_size(want) > 0) {
         b->found = json_array();
         read_text(b, f, text);
@@ -131,6 +149,9 @@ static void calls_are_found_again(void **state) {
         (ln_vocabulary){.n_vocab = 1, .at = ln_zalloc(2, sizeof *b.bytes.at), .text = ln_strndup("a", 1)};
     b.bytes.at[1] = 1;
     OK(ln_vocabulary_sort(&b.bytes, err));
+    b.own = json_loads("[{\"name\": \"add\", \"parameters\": {}},"
+                       " {\"name\": \"get_current_weather\", \"parameters\": {}}]",
+                       0, NULL);
     for (size_t i = 0; i < LN_COUNT(families); i++) {
         char path[400], *text;
         size_t bytes;
@@ -153,6 +174,8 @@ static void calls_are_found_again(void **state) {
         assert_true(b.n_calls > 0 && (b.n_exact > 0 || !families[i].exact));
         ln_free(text);
     }
+    ln_arena_free(&b.arena);
+    json_decref(b.own);
     ln_vocabulary_free(&b.bytes);
     ln_tok_close(&b.tok);
 }

@@ -159,7 +159,7 @@ static inline answer *naive_answer(world *w, const question *q) {
     a->prompt_logprobs = calloc(n, sizeof *a->prompt_logprobs);
     a->prompt_top = calloc(n * n_top + 1, sizeof *a->prompt_top);
     for (size_t i = 0; i < n; i++) OK(ln_ids_add(&a->all, q->ids[i], err));
-    OK(ln_answer_open(&text, w->m, &q->how, false, q->ids, n, err));
+    OK(ln_answer_open(&text, w->m, &q->how, NULL, false, q->ids, n, err));
     for (size_t t = 0; t < a->all.n; t++) {
         naive_row(w, s, a->all.data[t], logits);
         if (t < n) a->rows[t] = row_hash(logits, w->V);
@@ -183,7 +183,7 @@ static inline answer *naive_answer(world *w, const question *q) {
 static inline void naive_text(const world *w, const question *q, const answer *a, size_t n, ln_str *out) {
     ln_answer text = {0};
     out->len = 0;
-    OK(ln_answer_open(&text, w->m, &q->how, false, q->ids, (size_t)q->n_ids, err));
+    OK(ln_answer_open(&text, w->m, &q->how, NULL, false, q->ids, (size_t)q->n_ids, err));
     for (size_t i = 0; i <= n; i++) {
         if (i < n) OK(ln_answer_push(&text, a->all.data[(size_t)q->n_ids + i], err));
         else OK(ln_answer_flush(&text, err));

@@ -286,7 +286,7 @@ static void calls(void **state) {
                      LN_OK);
     assert_null(q.prompts[0].messages);
     assert_string_equal(q.prompts[0].request, "{\"messages\":[{\"role\":\"user\",\"content\":\"W\",\"name\":"
-                                              "\"Ann\"},{\"role\":\"assistant\",\"content\":null,"
+                                              "\"Ann\"},{\"role\":\"assistant\",\"content\":\"\","
                                               "\"tool_calls\":[{\"id\":\"c1\",\"type\":\"function\","
                                               "\"function\":{\"name\":\"f\",\"arguments\":{\"x\":1.0}}}]},"
                                               "{\"role\":\"tool\",\"content\":\"7\",\"tool_call_id\":\"c1\"}]"
@@ -319,8 +319,8 @@ static void calls_are_checked(void **state) {
 /* A model whose template has no form of calls: tools are shown, and not called. */
 static void tools(void **state) {
     (void)state;
-    bad(WIRE_CHAT, "\"tools\":[{\"type\":\"function\"}]", "tools", "tool_choice");
-    bad(WIRE_CHAT, "\"tools\":[{}],\"tool_choice\":\"auto\"", "tools", "chat template");
+    bad(WIRE_CHAT, "\"tools\":[{\"type\":\"function\"}]", "tools[0]", "leave it out");
+    bad(WIRE_CHAT, "\"tools\":[{}],\"tool_choice\":\"auto\"", "tools[0]", "leave it out");
     bad(WIRE_CHAT, "\"tools\":5", "tools", "list");
     bad(WIRE_CHAT, "\"tools\":[5],\"tool_choice\":\"none\"", "tools[0]", "object");
     bad(WIRE_CHAT, "\"tool_choice\":5", "tool_choice", "found 5");

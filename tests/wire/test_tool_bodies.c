@@ -90,29 +90,65 @@ static void refused_choices(void **state) {
     bad(WIRE_CHAT,
         TOOLS ",\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":\"auto\",\"tools\":[{\"name\":\"h\"}]}",
         "tool_choice", "found \"h\"");
-    bad(WIRE_CHAT, "\"tools\":[" F ",{\"type\":\"web_search\"}]", "tools[1]", "web_search");
-    bad(WIRE_CHAT, "\"tools\":[{\"type\":\"custom\",\"function\":{\"name\":\"f\"}}]", "tools[0]", "custom");
     bad(WIRE_CHAT, TOOLS ",\"parallel_tool_calls\":1", "parallel_tool_calls", "true or false");
-    test_form = "";
-    bad(WIRE_CHAT, TOOLS, "tools", "chat template");
-    assert_string_equal(why.code, "unsupported_parameter");
 }
 
-/* Null beside calls is an empty text where templates refuse null. */
-static void content_beside_calls(void **state) {
+/* Tools that are no functions are left out, with a warning, where others remain. */
+static void foreign_tools(void **state) {
     (void)state;
-    static const struct {
-        const char *form, *content;
-    } rows[] = {
-        {"hermes", "\"content\":\"\","}, {"llama3", "\"content\":null,"}, {NULL, "\"content\":null,"}};
+    static const char *const rows[] = {"{\"type\":\"web_search\"}",
+                                       "{\"type\":\"custom\",\"name\":\"apply_patch\"}",
+                                       "{\"type\":\"local_shell\"}"};
+    char text[300];
     for (size_t i = 0; i < LN_COUNT(rows); i++) {
-        test_form = rows[i].form;
-        assert_int_equal(read_body(WIRE_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{"
-                                              "\"id\":\"c\","
-                                              "\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}]}"),
-                         LN_OK);
-        assert_non_null(strstr(q.prompts[0].request, rows[i].content));
+        (void)snprintf(text, sizeof text, "\"tools\":[%s," F "]", rows[i]);
+        good(WIRE_CHAT, text);
+        assert_non_null(strstr(q.prompts[0].request, "\"tools\":[" F "]"));
+        assert_int_equal(q.sampling.tool_choice, LN_TOOLS_AUTO);
+        ln_result r = {.size = sizeof r};
+        ln_str out = {0};
+        wire_put_warnings(&out, &q, &r, 1);
+        assert_non_null(strstr(out.data, "tool_skipped"));
+        ln_str_free(&out);
+        (void)snprintf(text, sizeof text, "\"tools\":[%s]", rows[i]);
+        bad(WIRE_CHAT, text, "tools[0]", "leave it out");
     }
+}
+
+#define CALLS                                                                                                \
+    "{\"messages\":[{\"role\":\"assistant\",\"content\":\"T\",\"tool_calls\":[{\"id\":\"a\",\"function\":{"  \
+    "\"name\":\"f\",\"arguments\":\"{}\"}},{\"id\":\"b\",\"function\":{\"name\":\"g\",\"arguments\":{}}}]}," \
+    "{\"role\":\"tool\",\"tool_call_id\":\"b\",\"content\":\"B\"},"                                          \
+    "{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":\"A\"},{\"role\":\"user\",\"content\":\"U\"}]}"
+
+static void request_is(const char *body, const char *text) {
+    assert_int_equal(read_body(WIRE_CHAT, body), LN_OK);
+    if (!strstr(q.prompts[0].request, text)) fail_msg("no %s in %s", text, q.prompts[0].request);
+}
+
+/* The history is given in the form that the template takes: null or an empty text beside calls, arguments as
+ * objects or texts, one call a message with its result behind it. */
+static void earlier_calls(void **state) {
+    (void)state;
+    static const char empty[] = "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c\","
+                                "\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}]}";
+    test_form = "hermes";
+    request_is(empty, "\"content\":\"\",");
+    request_is(CALLS, "\"arguments\":{}}},{\"id\":\"b\"");
+    test_null = test_texts = true;
+    request_is(empty, "\"content\":null,");
+    request_is(CALLS, "\"arguments\":\"{}\"}},{\"id\":\"b\",\"function\":{\"name\":\"g\",\"arguments\":\"{}"
+                      "\"");
+    test_null = test_texts = false;
+    test_single = true;
+    request_is(CALLS, "\"content\":\"T\",\"tool_calls\":[{\"id\":\"a\",\"function\":{\"name\":\"f\","
+                      "\"arguments\":{}}}]},"
+                      "{\"role\":\"tool\",\"content\":\"A\",\"tool_call_id\":\"a\"},{\"role\":\"assistant\","
+                      "\"content\":\"\","
+                      "\"tool_calls\":[{\"id\":\"b\",\"function\":{\"name\":\"g\",\"arguments\":{}}}]},"
+                      "{\"role\":\"tool\",\"content\":\"B\",\"tool_call_id\":\"b\"},{\"role\":\"user\","
+                      "\"content\":\"U\"}]");
+    test_single = false;
 }
 
 /* ---- answers ---- */
@@ -151,6 +187,16 @@ static void answers(void **state) {
     expect(&s, "\"content\":\"Let me\",\"refusal\":null,\"tool_calls\":[{");
     wire_put_answer(&s, &q, &a, &r);
     expect(&s, "\"finish_reason\":\"length\"");
+    r.cut_tool_call = &(ln_tool_call){"f", "{\"a", 3}; /* the text ended in a third call */
+    wire_put_answer(&s, &q, &a, &r);
+    expect(&s, "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\"}}]}");
+    wire_put_answer(&s, &q, &a, &r);
+    expect(&s, "\"warnings\":[{\"code\":\"tool_call_cut\",\"choice\":0,\"message\":");
+    r.cut_tool_call = NULL;
+    r.n_malformed_calls = 1;
+    wire_put_answer(&s, &q, &a, &r);
+    expect(&s, "\"warnings\":[{\"code\":\"tool_call_malformed\"");
+    r.n_malformed_calls = 0;
     r.n_tool_calls = 0;
     r.finish = LN_FINISH_STOP;
     wire_put_answer(&s, &q, &a, &r);
@@ -161,25 +207,31 @@ static void answers(void **state) {
 static void streams(void **state) {
     (void)state;
     ln_str s = {0};
-    const ln_event call = {.kind = LN_EVENT_TOOL_CALL, .name = "g", .text = "{}", .bytes = 2};
+    const ln_event call = {.kind = LN_EVENT_TOOL_ARGUMENTS, .name = "g", .text = "{}", .bytes = 2};
     const wire_answer a = {"chatcmpl-0123456789abcdef01234567", 1700000000, "base"};
     test_form = "hermes";
     good(WIRE_CHAT, TOOLS ",\"n\":2,\"stream\":true");
-    wire_put_delta(&s, &q, &a, &(wire_delta){.index = 1, .call = &call, .n_call = 1});
+    wire_put_delta(&s, &q, &a, &(wire_delta){.index = 1, .call = &call, .n_call = 1, .begins_call = true});
     expect(&s, "\"choices\":[{\"index\":1,\"delta\":{\"tool_calls\":[{\"index\":1,\"id\":"
                "\"call_0123456789abcdef00010001\",\"type\":\"function\",\"function\":{\"name\":\"g\","
                "\"arguments\":\"{}\"}}]},\"logprobs\":null,\"finish_reason\":null}]");
+    wire_put_delta(&s, &q, &a, &(wire_delta){.index = 1, .call = &call, .n_call = 1});
+    expect(&s, "\"delta\":{\"tool_calls\":[{\"index\":1,\"function\":{\"arguments\":\"{}\"}}]}");
+    test_form = "kimi"; /* whose template shows the id */
+    good(WIRE_CHAT, TOOLS);
+    wire_put_delta(&s, &q, &a, &(wire_delta){.call = &call, .n_call = 2, .begins_call = true});
+    expect(&s, "\"id\":\"functions.g:2\"");
     test_form = "mistral"; /* whose templates take ids of nine characters only */
     good(WIRE_CHAT, TOOLS);
-    wire_put_delta(&s, &q, &a, &(wire_delta){.call = &call, .n_call = 2});
+    wire_put_delta(&s, &q, &a, &(wire_delta){.call = &call, .n_call = 2, .begins_call = true});
     expect(&s, "\"id\":\"012340002\"");
     ln_str_free(&s);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(choices),         cmocka_unit_test(required_calls),
-        cmocka_unit_test(refused_choices), cmocka_unit_test(content_beside_calls),
-        cmocka_unit_test(answers),         cmocka_unit_test(streams)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(choices),         cmocka_unit_test(required_calls),
+                                       cmocka_unit_test(refused_choices), cmocka_unit_test(earlier_calls),
+                                       cmocka_unit_test(foreign_tools),   cmocka_unit_test(answers),
+                                       cmocka_unit_test(streams)};
     return cmocka_run_group_tests(tests, NULL, close_last);
 }
