@@ -2,6 +2,7 @@
  * valid calls only, whether an answer must be calls or may have some; and templates that show no tools.
  *
  * LN_CALLS=n walks n times for each kind of answer, all forms together; `make test` 600 times. */
+/* run: quick asan */
 #include "../common.h"
 
 #include "chat/tool_calls.h"
