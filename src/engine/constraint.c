@@ -114,7 +114,9 @@ static ln_status check_beginning(ln_constraint *c, const ln_vocabulary *v, ln_er
     size_t n = 0;
     LN_TRY(ln_matcher_mask(c->matcher, &mask, err)); /* the first token's, which is kept */
     for (size_t i = 0; i < ((size_t)v->n_vocab + 63) / 64; i++) n += (size_t)__builtin_popcountll(mask[i]);
-    c->free_between = c->prose && n == v->n;
+    size_t n_texts = 0;
+    for (int64_t id = 0; id < v->n_vocab; id++) n_texts += v->at[id + 1] > v->at[id];
+    c->free_between = c->prose && n == n_texts;
     if (n > 0) return LN_OK;
     if (ln_matcher_complete(c->matcher)) return LN_OK;
     return ln_fail(err, LN_EINVALID,

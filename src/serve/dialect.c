@@ -104,6 +104,18 @@ ln_status dialect_text(exchange *x, const json_t *v, const char *field, const ch
     return LN_OK;
 }
 
+ln_status dialect_siblings(exchange *x, const json_t *body, const char *const *pairs) {
+    for (; pairs[0]; pairs += 2) {
+        const json_t *v = json_object_get(body, pairs[0]);
+        if (!v || json_is_null(v)) continue;
+        const ln_status st =
+            wire_refuse(&x->why, pairs[0], "that is a field of another API; use \"%s\"", pairs[1]);
+        x->why.code = "unsupported_parameter";
+        return st;
+    }
+    return LN_OK;
+}
+
 void dialect_others(const json_t *body, const char *const *pairs, const char *const *names) {
     const char *key;
     json_t *v;

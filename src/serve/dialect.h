@@ -46,6 +46,8 @@ ln_status dialect_add_foreign(exchange *x, json_t *list, const json_t *tool);
 /* Sets response_format from a format that has its schema beside its type; NULL and {"type": "text"} change
  * nothing. `field` is its name, for x->why. */
 ln_status dialect_format(exchange *x, json_t *to, const json_t *format, const char *field);
+/* Refuses members that a sibling API has (pairs: there, here; NULL at the end), naming the right one. */
+ln_status dialect_siblings(exchange *x, const json_t *body, const char *const *pairs);
 /* Logs the members that none of the lists (pairs, then names) has. */
 void dialect_others(const json_t *body, const char *const *pairs, const char *const *names);
 

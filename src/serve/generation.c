@@ -90,10 +90,11 @@ bool generation_read(exchange *x, wire_kind kind) {
     ln_str text = {0};
     const ln_str *body = x->form ? &text : &x->body;
     x->has_request = true;
-    if (!x->form || translate(x, &text) == LN_OK)
+    if (!x->form || translate(x, &text) == LN_OK) { /* a translation names fields as the client does */
         (void)wire_request_open(&x->q, &x->roster->target, kind, body->data ? body->data : "", body->len,
                                 &x->why);
-    if (x->form && x->why.http) rename_field(x);
+        if (x->form && x->why.http) rename_field(x);
+    }
     ln_str_free(&text);
     return x->why.http == 0;
 }

@@ -13,6 +13,30 @@ static const char *const copied[] = {"model",          "model", "max_tokens", "m
 static const char *const read_here[] = {"messages",      "system",   "thinking",     "tools",
                                         "tool_choice",   "metadata", "service_tier", "output_config",
                                         "output_format", NULL};
+static const char *const siblings[] = {"stop",
+                                       "stop_sequences",
+                                       "response_format",
+                                       "output_config.format",
+                                       "max_output_tokens",
+                                       "max_tokens",
+                                       "max_completion_tokens",
+                                       "max_tokens",
+                                       "input",
+                                       "messages",
+                                       "instructions",
+                                       "system",
+                                       "reasoning_effort",
+                                       "thinking",
+                                       "enable_thinking",
+                                       "thinking",
+                                       "text",
+                                       "output_config.format",
+                                       "format",
+                                       "output_config.format",
+                                       "functions",
+                                       "tools",
+                                       NULL};
+
 static ln_status add_system(exchange *x, const json_t *body, json_t *list) {
     static const char *const types[] = {"text", NULL};
     const json_t *v = json_object_get(body, "system");
@@ -224,6 +248,7 @@ ln_status messages_translate(exchange *x, const json_t *body, json_t *to) {
     const char *thinking = json_string_value(json_object_get(json_object_get(body, "thinking"), "type"));
     json_t *list = json_array();
     LN_TRY(dialect_set(x, to, "messages", list));
+    LN_TRY(dialect_siblings(x, body, siblings));
     if ((!max || json_is_null(max)) && !x->route->counts)
         return wire_refuse(&x->why, "max_tokens", "is required");
     LN_TRY(add_system(x, body, list));

@@ -48,6 +48,29 @@ static const char *const read_here[] = {"input",
                                         "max_tool_calls",
                                         "stream_options",
                                         NULL};
+static const char *const siblings[] = {"max_tokens",
+                                       "max_output_tokens",
+                                       "max_completion_tokens",
+                                       "max_output_tokens",
+                                       "response_format",
+                                       "text.format",
+                                       "messages",
+                                       "input",
+                                       "system",
+                                       "instructions",
+                                       "stop_sequences",
+                                       "stop",
+                                       "reasoning_effort",
+                                       "reasoning.effort",
+                                       "thinking",
+                                       "reasoning.effort",
+                                       "functions",
+                                       "tools",
+                                       "format",
+                                       "text.format",
+                                       "output_config",
+                                       "text.format",
+                                       NULL};
 static const char *const text_types[] = {"input_text", "output_text", "text", NULL};
 
 static ln_status unsupported(exchange *x, const char *field, const char *advice) {
@@ -212,6 +235,7 @@ ln_status responses_translate(exchange *x, const json_t *body, json_t *to) {
     json_t *list = json_array();
     json_t *effort = json_object_get(json_object_get(body, "reasoning"), "effort");
     LN_TRY(dialect_set(x, to, "messages", list));
+    LN_TRY(dialect_siblings(x, body, siblings));
     LN_TRY(add_input(x, body, list));
     LN_TRY(check_others(x, body));
     LN_TRY(add_tools(x, body, to));

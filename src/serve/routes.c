@@ -67,14 +67,16 @@ static int find_key(const server *s, http_span given) {
     return found;
 }
 
-/* The key that the request gives: Authorization: Bearer KEY, or x-api-key: KEY. */
+/* The key that the request gives: Authorization: Bearer KEY, or x-api-key: KEY, or as Azure's clients send it
+ * api-key: KEY. */
 static http_span given_key(const http_head *h) {
     static const char bearer[] = "bearer ";
     const size_t n = sizeof bearer - 1;
     const http_span none = {NULL, 0}, auth = http_field(h, "authorization");
     const int n_auth = http_count(h, "authorization"), n_key = http_count(h, "x-api-key");
-    if (n_auth > 1 || n_key > 1) return none;
-    if (n_auth == 0) return http_field(h, "x-api-key");
+    const int n_azure = http_count(h, "api-key");
+    if (n_auth > 1 || n_key > 1 || n_azure > 1) return none;
+    if (n_auth == 0) return http_field(h, n_key ? "x-api-key" : "api-key");
     if (auth.n <= n || !http_is_word((http_span){auth.at, n}, bearer)) return none;
     return (http_span){auth.at + n, auth.n - n};
 }

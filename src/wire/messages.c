@@ -287,11 +287,15 @@ static ln_status make_arguments(body_reader *b, ln_prompt *p) {
                  *thinking = b->t->has_template ? b->thinking : NULL;
     if (json_object_get(b->kwargs, "reasoning_effort")) effort = NULL;
     if (json_object_get(b->kwargs, "enable_thinking")) thinking = NULL;
-    if (json_object_size(b->kwargs) == 0 && !effort && !thinking) return LN_OK;
+    /* "none" turns the switch of templates that have one off; no template has it as an effort */
+    const bool none = ln_json_is_text(effort, "none");
+    if (none) effort = NULL;
+    const bool off = none && !thinking && !json_object_get(b->kwargs, "enable_thinking");
+    if (json_object_size(b->kwargs) == 0 && !effort && !thinking && !off) return LN_OK;
     ln_str_adds(s, "{");
     json_object_foreach((json_t *)(uintptr_t)b->kwargs, key, v) put_argument(s, key, v);
     put_argument(s, "reasoning_effort", effort);
-    put_argument(s, "enable_thinking", thinking);
+    put_argument(s, "enable_thinking", off ? json_false() : thinking);
     ln_str_adds(s, "}");
     if (s->failed) return no_room(b);
     p->template_args = s->data;

@@ -67,6 +67,7 @@ static void keys_are_not_guessed(void **state) {
         if (i % 20) continue;
         assert_int_equal(status_of("GET", "/health", "", NULL), 200);
         assert_int_equal(status_of("GET", "/v1/models", "x-api-key: the-right-key\r\n", NULL), 200);
+        assert_int_equal(status_of("GET", "/v1/models", "api-key: the-right-key\r\n", NULL), 200);
     }
     assert_true(n_told >= 100 && n_told <= 100 * (1 + (int)((ln_now() - start) / 60)));
     assert_int_equal(stop(), 0);

@@ -90,6 +90,44 @@ static void stream_has(const char *path, const char *body, const char *const *pa
     drop_reply(&r);
 }
 
+static void refused(const char *path, const char *body, const char *param, const char *right) {
+    reply r = post(path, body);
+    json_t *root = json_of(&r);
+    if (r.status != 400) fail_msg("%s %s: %d", path, body, r.status);
+    is_text(root, "error.param", param);
+    if (!strstr(text_at(root, "error.message"), right))
+        fail_msg("%s: %s", body, text_at(root, "error.message"));
+    json_decref(root);
+    drop_reply(&r);
+}
+
+/* Fields of a sibling API are an error that names the right one. */
+static void sibling_fields(void **state) {
+    (void)state;
+    refused("/v1/responses", "{\"input\":\"Q\",\"max_tokens\":2}", "max_tokens", "max_output_tokens");
+    refused("/v1/responses", "{\"input\":\"Q\",\"response_format\":{}}", "response_format", "text.format");
+    refused("/v1/messages", "{" SAID ",\"max_tokens\":2,\"stop\":[\"!\"]}", "stop", "stop_sequences");
+    refused("/v1/messages", "{" SAID ",\"max_tokens\":2,\"response_format\":{}}", "response_format",
+            "output_config.format");
+    refused(CHAT, "{" SAID ",\"max_output_tokens\":2}", "max_output_tokens", "max_tokens");
+}
+
+/* Tools that a provider runs itself are left out, and the answer says so. */
+static void foreign_tools(void **state) {
+    (void)state;
+    json_t *a = answer("/v1/responses", "{\"input\":\"Q\",\"tools\":[" FLAT ",{\"type\":\"web_search\"}]}");
+    is_text(a, "warnings.0.code", "tool_skipped");
+    json_decref(a);
+    a = answer("/v1/messages",
+               "{" SAID ",\"max_tokens\":9,\"tools\":[" BARE ",{\"type\":\"web_search_20250305\","
+               "\"name\":\"web_search\"}]}");
+    is_text(a, "warnings.0.code", "tool_skipped");
+    is_text(a, "stop_reason", "tool_use");
+    json_decref(a);
+    refused("/v1/responses", "{\"input\":\"Q\",\"tools\":[{\"type\":\"web_search\"}]}", "tools[0]",
+            "leave it out");
+}
+
 /* ---- OpenAI's chat completions ---- */
 
 static void chat(void **state) {
@@ -405,8 +443,9 @@ static void required(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chat),      cmocka_unit_test(chat_stream), cmocka_unit_test(messages),
-        cmocka_unit_test(responses), cmocka_unit_test(thinking),    cmocka_unit_test(results_of_tools),
-        cmocka_unit_test(document),  cmocka_unit_test(refusals),    cmocka_unit_test(required)};
+        cmocka_unit_test(sibling_fields), cmocka_unit_test(foreign_tools),    cmocka_unit_test(chat),
+        cmocka_unit_test(chat_stream),    cmocka_unit_test(messages),         cmocka_unit_test(responses),
+        cmocka_unit_test(thinking),       cmocka_unit_test(results_of_tools), cmocka_unit_test(document),
+        cmocka_unit_test(refusals),       cmocka_unit_test(required)};
     return cmocka_run_group_tests(tests, start, end);
 }

@@ -317,6 +317,28 @@ static void calls_are_checked(void **state) {
 }
 
 /* A model whose template has no form of calls: tools are shown, and not called. */
+/* A field of a sibling API names the right one; nothing that would change an answer is ignored. */
+static void sibling_fields(void **state) {
+    (void)state;
+    static const char *const rows[][3] = {
+        {"\"max_output_tokens\":2", "max_output_tokens", "max_tokens"},
+        {"\"stop_sequences\":[\"!\"]", "stop_sequences", "\"stop\""},
+        {"\"format\":\"json\"", "format", "response_format"},
+        {"\"text\":{\"format\":{}}", "text", "response_format"},
+        {"\"options\":{\"seed\":1}", "options", "the other fields themselves"},
+        {"\"system\":\"Speak French.\"", "system", "role system"},
+        {"\"instructions\":\"x\"", "instructions", "role system"},
+        {"\"input\":\"x\"", "input", "messages"},
+        {"\"think\":true", "think", "enable_thinking"},
+        {"\"thinking\":{\"type\":\"enabled\"}", "thinking", "enable_thinking"},
+    };
+    for (size_t i = 0; i < LN_COUNT(rows); i++) {
+        bad(WIRE_CHAT, rows[i][0], rows[i][1], rows[i][2]);
+        assert_string_equal(why.code, "unsupported_parameter");
+    }
+    good(WIRE_CHAT, "\"system\":null,\"options\":{}");
+}
+
 static void tools(void **state) {
     (void)state;
     bad(WIRE_CHAT, "\"tools\":[{\"type\":\"function\"}]", "tools[0]", "leave it out");
@@ -339,6 +361,10 @@ static void arguments(void **state) {
     good(WIRE_CHAT, "\"reasoning_effort\":\"low\",\"enable_thinking\":true");
     assert_string_equal(q.prompts[0].template_args, "{\"reasoning_effort\":\"low\",\"enable_thinking\":"
                                                     "true}");
+    good(WIRE_CHAT, "\"reasoning_effort\":\"none\""); /* turns the switch off */
+    assert_string_equal(q.prompts[0].template_args, "{\"enable_thinking\":false}");
+    good(WIRE_CHAT, "\"reasoning_effort\":\"none\",\"enable_thinking\":true");
+    assert_string_equal(q.prompts[0].template_args, "{\"enable_thinking\":true}");
     good(WIRE_CHAT, "\"enable_thinking\":true,\"chat_template_kwargs\":{\"enable_thinking\":false}");
     assert_string_equal(q.prompts[0].template_args, "{\"enable_thinking\":false}");
     good(WIRE_CHAT, "\"chat_template_kwargs\":{}");
@@ -504,27 +530,17 @@ static void no_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(defaults),
-                                       cmocka_unit_test(null_is_absent),
-                                       cmocka_unit_test(numbers),
-                                       cmocka_unit_test(sampling_fields),
-                                       cmocka_unit_test(lists),
-                                       cmocka_unit_test(seeds),
-                                       cmocka_unit_test(prompts),
-                                       cmocka_unit_test(most_choices),
-                                       cmocka_unit_test(models),
-                                       cmocka_unit_test(messages),
-                                       cmocka_unit_test(calls),
-                                       cmocka_unit_test(calls_are_checked),
-                                       cmocka_unit_test(tools),
-                                       cmocka_unit_test(arguments),
-                                       cmocka_unit_test(lengths),
-                                       cmocka_unit_test(choices),
-                                       cmocka_unit_test(log_probabilities),
-                                       cmocka_unit_test(streams),
-                                       cmocka_unit_test(refused),
-                                       cmocka_unit_test(unknown_names),
-                                       cmocka_unit_test(documents_of_json),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(defaults),      cmocka_unit_test(null_is_absent),
+                                       cmocka_unit_test(numbers),       cmocka_unit_test(sampling_fields),
+                                       cmocka_unit_test(lists),         cmocka_unit_test(seeds),
+                                       cmocka_unit_test(prompts),       cmocka_unit_test(most_choices),
+                                       cmocka_unit_test(models),        cmocka_unit_test(messages),
+                                       cmocka_unit_test(calls),         cmocka_unit_test(calls_are_checked),
+                                       cmocka_unit_test(tools),         cmocka_unit_test(sibling_fields),
+                                       cmocka_unit_test(arguments),     cmocka_unit_test(lengths),
+                                       cmocka_unit_test(choices),       cmocka_unit_test(log_probabilities),
+                                       cmocka_unit_test(streams),       cmocka_unit_test(refused),
+                                       cmocka_unit_test(unknown_names), cmocka_unit_test(documents_of_json),
                                        cmocka_unit_test(no_memory)};
     return cmocka_run_group_tests(tests, NULL, close_last);
 }
