@@ -153,7 +153,7 @@ static const json_t *alternatives(const json_t *s) {
 
 /* Appends a schema of the same root for one of the types that a schema lists. */
 static void put_typed(const form_writer *w, const json_t *root, const json_t *s, const json_t *type) {
-    json_t *copy = json_copy((json_t *)(uintptr_t)s);
+    json_t *copy = ln_json_copy(s);
     if (!copy || json_object_set(copy, "type", (json_t *)(uintptr_t)type) != 0) w->out->failed = true;
     else put_schema(w, root, copy);
     json_decref(copy);
