@@ -413,7 +413,7 @@ static void check_together(void) {
         OK(ln_eng_plan(model, &o, &plan, err));
         const bool made = fast && e->run->info.layout_uses & LN_USE_BFP && model->weights.code.bits;
         assert_int_equal(plan.peak_bytes, (made ? plan.weights_bytes : 0) + plan.kv_bytes +
-                                              plan.activation_bytes + plan.other_bytes);
+                                              plan.activation_bytes + plan.text_bytes + plan.other_bytes);
         ln_eng_close(&e);
     }
     free(want[0]), free(want[1]), free(got);
