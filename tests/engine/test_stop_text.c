@@ -101,7 +101,7 @@ static void check_answer(const ln_package *m, const char *all, const char *end, 
     ln_str shown = {0}, rest = {0};
     size_t n;
     OK(ln_tok_encode(m->tok, all, strlen(all), false, &ids, err));
-    OK(ln_answer_open(&a, m, &how, false, NULL, 0, err));
+    OK(ln_answer_open(&a, m, &how, NULL, false, NULL, 0, err));
     for (size_t i = 0; i < ids.n && !a.stop.hit; i++) {
         OK(ln_answer_push(&a, ids.data[i], err));
         ln_str_add(&shown, a.text.data, a.text.len);
@@ -160,7 +160,7 @@ static void stops_of_answers_begin_after_the_reasoning(void **state) {
         const ln_sampling how = {.size = sizeof how, .stop = &rows[r].stop, .n_stop = 1};
         ln_answer a;
         ln_str text = {0}, reasoning = {0};
-        OK(ln_answer_open(&a, m, &how, true, NULL, 0, err));
+        OK(ln_answer_open(&a, m, &how, NULL, true, NULL, 0, err));
         for (size_t i = 0; i < ids.n && !a.stop.hit; i++) {
             OK(ln_answer_push(&a, ids.data[i], err));
             ln_str_add(&text, a.text.data, a.text.len);
