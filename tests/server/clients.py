@@ -167,13 +167,17 @@ def responses():
     check("numbers of events", [e.sequence_number for e in events] == list(range(len(events))))
     check("events", events[0].type == "response.created" and events[-1].type == "response.incomplete")
     check("deltas", "".join(e.delta for e in events if e.type == "response.output_text.delta") == events[-1].response.output_text == r.output_text)
-    for more in ({"previous_response_id": "x"}, {"tools": [{"type": "function", "name": "f", "parameters": {}}]}, {"max_output_tokens": -3}):
+    for more in ({"previous_response_id": "x"}, {"max_output_tokens": -3}):
         try:
             client.responses.create(**{"model": "tiny", "input": "x", **more})
         except openai.BadRequestError as e:
             check("param", e.body["param"] == next(iter(more)))
         else:
             check(f"{more} was answered", False)
+    look = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"far": {"type": "boolean"}}, "required": ["far"]}}
+    r = client.responses.create(model="tiny", input="x", tools=[look], tool_choice="required", parallel_tool_calls=False, temperature=0, max_output_tokens=100)
+    calls = [o for o in r.output if o.type == "function_call"]
+    check("a call without a format of the template's own", [c.name for c in calls] == ["look"] and list(json.loads(calls[0].arguments)) == ["far"])
 
 
 def messages():

@@ -368,19 +368,25 @@ static bool engine_moves(void) {
     return moves;
 }
 
-/* Seconds until a number of /v1/status has this value; fails after ten in which the engine made no step. */
-static double seconds_until(const char *path, int64_t value) {
+/* Seconds until a number of /v1/status is at least `least` and at most `most`; fails after ten in which the
+ * engine made no step. */
+static double seconds_until_in(const char *path, int64_t least, int64_t most) {
     const double start = ln_now();
     double since = start;
-    while (status_at(path) != value) {
+    for (int64_t now; (now = status_at(path)) < least || now > most;) {
         const double limit = 10 * patience();
         if (ln_now() - since > limit) {
-            if (!engine_moves()) fail_msg("%s is not %lld after %g s", path, (long long)value, limit);
+            if (!engine_moves())
+                fail_msg("%s is %lld, not %lld to %lld, after %g s", path, (long long)now, (long long)least,
+                         (long long)most, limit);
             since = ln_now();
         }
         (void)usleep(1000);
     }
     return ln_now() - start;
+}
+static inline double seconds_until(const char *path, int64_t value) {
+    return seconds_until_in(path, value, value);
 }
 
 /* ---- how busy the machine is ---- */

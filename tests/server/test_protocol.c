@@ -356,8 +356,8 @@ static void bodies_are_refused(void **state) {
         {CHAT, "{\"messages\":[]}", 400, "messages"},
         {CHAT, "{\"messages\":[{\"role\":\"wizard\",\"content\":\"\"}]}", 400, "messages[0].role"},
         {CHAT, "{" MESSAGES ",\"response_format\":{\"type\":\"xml\"}}", 400, "response_format.type"},
-        {CHAT, "{" MESSAGES ",\"tools\":[{\"type\":\"function\"}]}", 400, "tools"}, /* */
-        {CHAT, "{" MESSAGES ",\"stream\":\"yes\"}", 400, "stream"},                 /* */
+        {CHAT, "{" MESSAGES ",\"tools\":[{\"type\":\"function\"}]}", 400, "tools[0]"}, /* */
+        {CHAT, "{" MESSAGES ",\"stream\":\"yes\"}", 400, "stream"},                    /* */
         {CHAT,
          "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":"
          "\"file:///etc/passwd\"}}]}]}",
@@ -395,7 +395,7 @@ static void bodies_are_refused(void **state) {
          "messages[0].content"},
         {"/v1/messages", "{\"max_tokens\":1," MESSAGES ",\"stop_sequences\":[\"\"]}", 400,
          "stop_sequences[0]"},
-        {"/v1/messages", "{\"max_tokens\":1," MESSAGES ",\"tools\":[{\"name\":\"f\"}]}", 400, "tools"},
+        {"/v1/messages", "{\"max_tokens\":1," MESSAGES ",\"tools\":5}", 400, "tools"},
         {"/v1/messages", "{\"model\":\"x\",\"max_tokens\":1," MESSAGES "}", 404, "model"},
         {"/v1/messages",
          "{\"max_tokens\":1," MESSAGES ",\"system\":[{\"type\":\"text\",\"text\":\"S\"}],\"metadata\":{}}",

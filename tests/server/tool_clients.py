@@ -31,8 +31,9 @@ def check(what, good):
 
 def make_model(to):
     golden = os.path.join(ROOT, "tests/golden/qwen3-f16")
-    for name in ("config.json", "model.safetensors"):
-        os.symlink(os.path.join(golden, name), os.path.join(to, name))
+    os.symlink(os.path.join(golden, "model.safetensors"), os.path.join(to, "model.safetensors"))
+    with open(os.path.join(golden, "config.json"), encoding="utf-8") as f:
+        config = json.load(f) | {"max_position_embeddings": 4096}  # the template shows no tools: they are described in the system text
     with open(os.path.join(golden, "tokenizer.json"), encoding="utf-8") as f:
         tokenizer = json.load(f)
     token = next(t for t in tokenizer["added_tokens"] if t["id"] == CALLS)
@@ -42,7 +43,7 @@ def make_model(to):
     token.update(content=written, special=False)
     generation = {"eos_token_id": END, "begin_suppress_tokens": [END], "bad_words_ids": [[CALLS, CALLS]],
                   "suppress_tokens": [i for i in range(VOCABULARY) if i not in (END, CALLS)]}
-    for name, value in (("tokenizer.json", tokenizer), ("generation_config.json", generation)):
+    for name, value in (("config.json", config), ("tokenizer.json", tokenizer), ("generation_config.json", generation)):
         with open(os.path.join(to, name), "w", encoding="utf-8") as f:
             json.dump(value, f)
     with open(os.path.join(to, "chat_template.jinja"), "w", encoding="utf-8") as f:
