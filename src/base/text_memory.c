@@ -20,7 +20,7 @@ static _Atomic uint64_t limit, used, planned = PLANNED;
 static _Atomic uint64_t allowed;
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(const char *) allowed_by;
-static uint64_t (*to_come)(void);
+static uint64_t (*_Atomic to_come)(void);
 
 uint64_t ln_limit_get(void) { return atomic_load(&limit); }
 uint64_t ln_limit_set(uint64_t bytes) { return atomic_exchange(&limit, bytes); }
@@ -41,7 +41,8 @@ static uint64_t ask_limit(void) {
         left = most > here ? most - here : 0;
         by = "ln_memory_set_limit";
     }
-    const uint64_t coming = to_come ? to_come() : 0;
+    uint64_t (*const fn)(void) = to_come;
+    const uint64_t coming = fn ? fn() : 0;
     left -= LN_MIN(left, coming);
     left -= LN_MIN(left, left / 8 + MARGIN);
     atomic_store(&allowed_by, by);
