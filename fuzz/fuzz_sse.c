@@ -95,7 +95,10 @@ static void see_chat(seen *w, const json_t *e) {
     ln_str_add(&w->text[i], json_string_value(text), json_string_length(text));
     ln_str_add(&w->reasoning[i], json_string_value(thought), json_string_length(thought));
     w->n_finish[i] += json_is_string(json_object_get(c, "finish_reason"));
-    w->n_calls[i] += (int)json_array_size(json_object_get(d, "tool_calls"));
+    const json_t *calls =
+        json_object_get(d, "tool_calls"); /* one that begins has an id, its other pieces none */
+    for (size_t k = 0; k < json_array_size(calls); k++)
+        w->n_calls[i] += json_object_get(json_array_get(calls, k), "id") != NULL;
     see_tokens(w, i, json_object_get(c, "logprobs"));
 }
 
@@ -262,10 +265,13 @@ static bool one_event(choice *c, source *s) {
     if (how % 4 < 2) return add_token(c, s);
     if (how == 0xfe && c->x->q.kind == WIRE_CHAT) {
         r->n_tool_calls++;
-        stream_event(c, &(ln_event){.kind = LN_EVENT_TOOL_CALL,
-                                    .name = "f\"",
-                                    .text = "{\"a\":\n\"\xc3\xa9\"}",
-                                    .bytes = 11});
+        static const char arguments[] = "{\"a\":\n\"\xc3\xa9\"}";
+        ln_event call = {.kind = LN_EVENT_TOOL_ARGUMENTS, .name = "f\"", .text = arguments, .bytes = 6};
+        stream_event(c, &call); /* two pieces, then the whole */
+        call.text += 6, call.bytes = sizeof arguments - 1 - 6;
+        stream_event(c, &call);
+        call.kind = LN_EVENT_TOOL_CALL, call.text = arguments, call.bytes = sizeof arguments - 1;
+        stream_event(c, &call);
         return true;
     }
     const char *piece = pieces[(how >> 2) % LN_COUNT(pieces)];
