@@ -728,8 +728,8 @@ LN_API LN_MUST_CHECK ln_status ln_engine_get_stats(const ln_engine *engine, ln_e
 /* Saves the keys and values of ids[0..n_ids), or of the longest beginning of it that the engine holds, to a
  * safetensors file that only this user may read, which appears complete or not at all and replaces a file of
  * that name. *n_saved: tokens in it. The first call for a model reads all of its weights, for their digest.
- * Other requests go on meanwhile, unless they may need every page of the pool. LN_EINVALID: the engine holds
- * no beginning of it, or an id is outside the vocabulary. LN_EIO: the file cannot be written. */
+ * Other requests continue during the call, unless they may need every page of the pool. LN_EINVALID: the
+ * engine holds no beginning of it, or an id is outside the vocabulary. LN_EIO: the file cannot be written. */
 LN_API LN_MUST_CHECK ln_status ln_seq_save(ln_engine *engine, const int32_t *ids, size_t n_ids,
                                            const char *path, size_t *n_saved, ln_error *err);
 /* Does the same, but never replaces a file: LN_EIO if one of that name exists when it is complete. */

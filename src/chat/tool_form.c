@@ -272,7 +272,7 @@ static void put_others(const form_writer *w, const json_t *root, const json_t *s
     }
 }
 
-/* Appends a choice by the first member that is there. */
+/* Appends a choice by the first member that is present. */
 static void put_members(const form_writer *w, const json_t *root, const json_t *schema, const char *behind,
                         const char *between, value_fn *value, int level) {
     json_t *properties = json_object_get(schema, "properties"), *property;

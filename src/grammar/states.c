@@ -111,7 +111,7 @@ static uint32_t group_of(gr_states *s, const uint32_t *frames, size_t n) {
 static size_t members_of(const gr_states *s, uint32_t next) {
     return next & GR_GROUP ? s->groups[next & ~GR_GROUP].n : 1;
 }
-/* Member i: read anew after each call that may add to the lists. */
+/* Returns member i. Read it again after each call that may add to the lists. */
 static uint32_t member(const gr_states *s, uint32_t next, size_t i) {
     return next & GR_GROUP ? s->members[s->groups[next & ~GR_GROUP].at + i] : next;
 }
