@@ -30,6 +30,7 @@ static void stop(const ln_error *err) {
 /* ---- the text of a program ---- */
 
 static void put_kv(const ln_p_kv *kv) {
+    if (kv->v_dim != kv->head_dim) printf(" values %d", kv->v_dim);
     printf(" kv[layer %d group %d block %d.%d/%d heads %dx%d page %d dtype %d bytes %lld %lld]", kv->layer,
            kv->window_group, kv->page_in_block, kv->layer_in_page, kv->pages_per_block, kv->n_kv_heads,
            kv->head_dim, kv->page_len, (int)kv->dtype, (long long)kv->page_bytes, (long long)kv->layer_bytes);
@@ -69,6 +70,7 @@ static void put_params(const ln_pnode *n) {
     case LN_OP_ATTN_BACK:
         printf(" heads %d %dx%d scale %a window %lld", p->packed.n_heads, p->packed.n_kv_heads,
                p->packed.head_dim, (double)p->packed.scale, (long long)p->packed.window);
+        if (p->packed.v_dim != p->packed.head_dim) printf(" values %d", p->packed.v_dim);
         break;
     case LN_OP_MATMUL: printf(" kind %d", (int)p->matmul.kind); break;
     case LN_OP_SCALE: printf(" by %a", (double)p->scale.by); break;

@@ -1,9 +1,9 @@
 /* Files of keys and values.
  *
- * A file is safetensors: `tokens`, I32 [n]; for each layer keys.LAYER and values.LAYER, [T, K, E], of the
- * last T positions that the layer's window group holds (all n without a window), in the KV type, bit for bit;
- * `checksum`, U64 [1], the XXH64 of the bytes of the tensors before it. __metadata__ has what the bits depend
- * on. The layout is that of no device: run/ has the device pack and unpack its pages.
+ * A file is safetensors: `tokens`, I32 [n]; for each layer keys.LAYER, [T, K, E], and values.LAYER,
+ * [T, K, Ev], of the last T positions that the layer's window group holds (all n without a window), in the KV
+ * type, bit for bit; `checksum`, U64 [1], the XXH64 of the bytes of the tensors before it. __metadata__ has
+ * what the bits depend on. The layout is that of no device: run/ has the device pack and unpack its pages.
  *
  * Pages are read and written with the driver token, so that no step runs meanwhile. Saving holds the pages of
  * the text (ln_kv_hold), takes the token for a slice of them at a time, and writes without it, so that it
@@ -114,11 +114,11 @@ static ln_status layout_of(const ln_eng *e, int64_t n, layout *l, ln_error *err)
         if (!ln_owns_state(s, i / 2)) continue;
         if (i % 2 == 0) l->tensor_of[i / 2] = at;
         (void)snprintf(l->names[at], sizeof l->names[at], "%s.%d", i % 2 ? "values" : "keys", i / 2);
-        l->specs[at] =
-            (ln_tensor_spec){.name = l->names[at],
-                             .dtype = kv->groups[c].dtype == LN_BF16 ? LN_ST_BF16 : LN_ST_F32,
-                             .n_dims = 3,
-                             .dims = {n - l->first[c], kv->groups[c].n_kv_heads, kv->groups[c].head_dim}};
+        l->specs[at] = (ln_tensor_spec){.name = l->names[at],
+                                        .dtype = kv->groups[c].dtype == LN_BF16 ? LN_ST_BF16 : LN_ST_F32,
+                                        .n_dims = 3,
+                                        .dims = {n - l->first[c], kv->groups[c].n_kv_heads,
+                                                 i % 2 ? kv->groups[c].v_dim : kv->groups[c].head_dim}};
         at++;
     }
     l->specs[l->n_specs - 1] =
@@ -131,26 +131,29 @@ static ln_status layout_of(const ln_eng *e, int64_t n, layout *l, ln_error *err)
 static const ln_state_group *group_of(const ln_run *r, int layer) {
     return &r->kv.groups[r->kv.group[layer]];
 }
+/* Width of a head of a layer's keys, or values. */
+static int64_t head_of(const ln_run *r, int layer, bool values) {
+    return values ? group_of(r, layer)->v_dim : group_of(r, layer)->head_dim;
+}
 /* Elements of a position's keys, or values. */
-static size_t elements_of(const ln_run *r, int layer) {
-    const ln_state_group *g = group_of(r, layer);
-    return (size_t)g->n_kv_heads * (size_t)g->head_dim;
+static size_t elements_of(const ln_run *r, int layer, bool values) {
+    return (size_t)group_of(r, layer)->n_kv_heads * (size_t)head_of(r, layer, values);
 }
 
 /* Where element e of head h at position t of a page is in what run/ downloads: keys [K, E, page_len], values
- * [K, page_len, E]. */
+ * [K, page_len, Ev]. */
 static size_t in_page(const ln_run *r, int layer, bool values, int64_t h, int64_t t, int64_t e) {
-    const int64_t E = group_of(r, layer)->head_dim, len = r->kv.page_len;
+    const int64_t E = head_of(r, layer, values), len = r->kv.page_len;
     return (size_t)(values ? (h * len + t) * E + e : (h * E + e) * len + t);
 }
 
 static size_t width_of(const ln_run *r) { return r->kv.groups[0].dtype == LN_BF16 ? 2 : 4; }
 
-/* Converts the first n positions of a downloaded part to [n, K, E] in the KV type, or back. */
+/* Converts the first n positions of a downloaded part to [n, K, E or Ev] in the KV type, or back. */
 static void to_rows(const ln_run *r, int layer, bool values, int64_t n, const float *part, uint8_t *rows) {
     for (int64_t t = 0; t < n; t++)
         for (int64_t h = 0; h < group_of(r, layer)->n_kv_heads; h++)
-            for (int64_t e = 0; e < group_of(r, layer)->head_dim; e++, rows += width_of(r)) {
+            for (int64_t e = 0; e < head_of(r, layer, values); e++, rows += width_of(r)) {
                 uint32_t bits;
                 memcpy(&bits, &part[in_page(r, layer, values, h, t, e)], sizeof bits);
                 const uint16_t high = (uint16_t)(bits >> 16); /* bf16: the low bits are zero */
@@ -159,10 +162,10 @@ static void to_rows(const ln_run *r, int layer, bool values, int64_t n, const fl
             }
 }
 static void from_rows(const ln_run *r, int layer, bool values, int64_t n, const uint8_t *rows, float *part) {
-    memset(part, 0, elements_of(r, layer) * (size_t)r->kv.page_len * sizeof *part);
+    memset(part, 0, elements_of(r, layer, values) * (size_t)r->kv.page_len * sizeof *part);
     for (int64_t t = 0; t < n; t++)
         for (int64_t h = 0; h < group_of(r, layer)->n_kv_heads; h++)
-            for (int64_t e = 0; e < group_of(r, layer)->head_dim; e++, rows += width_of(r)) {
+            for (int64_t e = 0; e < head_of(r, layer, values); e++, rows += width_of(r)) {
                 uint32_t bits;
                 uint16_t high;
                 if (width_of(r) == 2) memcpy(&high, rows, 2), bits = (uint32_t)high << 16;
@@ -184,7 +187,7 @@ typedef struct saver {
     int64_t rope;
     int32_t *pages[LN_STATE_GROUPS]; /* of ln_kv_lookup */
     ln_seq *held;                    /* holds them; NULL: this thread has the driver token until the end */
-    float *parts;                    /* [SLICE, K * E * page_len] */
+    float *parts;                    /* [SLICE, part_of] */
     uint8_t *rows;                   /* one of them, in the KV type */
 } saver;
 
@@ -196,7 +199,7 @@ static ln_status put(saver *s, const void *data, size_t bytes, ln_error *err) {
 /* The most elements of a layer's part of a page. */
 static size_t part_of(const ln_run *r) {
     size_t most = 0;
-    for (int l = 0; l < r->spec->L; l++) most = LN_MAX(most, elements_of(r, l));
+    for (int i = 0; i < 2 * r->spec->L; i++) most = LN_MAX(most, elements_of(r, i / 2, i % 2));
     return most * (size_t)r->kv.page_len;
 }
 
@@ -226,7 +229,7 @@ static ln_status put_layer(saver *s, int layer, bool values, ln_error *err) {
         for (int64_t i = 0; i < m; i++) {
             const int64_t n = LN_MIN(s->l.n - (b + i) * len, (int64_t)len);
             to_rows(r, layer, values, n, s->parts + (size_t)i * part_of(r), s->rows);
-            LN_TRY(put(s, s->rows, (size_t)n * elements_of(r, layer) * width_of(r), err));
+            LN_TRY(put(s, s->rows, (size_t)n * elements_of(r, layer, values) * width_of(r), err));
         }
     }
     return LN_OK;
@@ -474,11 +477,11 @@ static ln_status fill(void *user, int c, int64_t b, int i, int64_t page, ln_erro
     for (int layer = 0; layer < r->spec->L; layer++) {
         const size_t keys = d->l.tensor_of[layer];
         if (!keys || r->kv.group[layer] != c || r->kv.page_in_block[layer] != i) continue;
-        const size_t skip = (size_t)(at - d->l.first[c]) * elements_of(r, layer) * width_of(r);
-        from_rows(r, layer, false, n, d->tensors[keys]->data + skip, d->part);
-        LN_TRY(ln_run_write_page(r, layer, page, d->part, NULL, err));
-        from_rows(r, layer, true, n, d->tensors[keys + 1]->data + skip, d->part);
-        LN_TRY(ln_run_write_page(r, layer, page, NULL, d->part, err));
+        for (int v = 0; v < 2; v++) {
+            const size_t skip = (size_t)(at - d->l.first[c]) * elements_of(r, layer, v) * width_of(r);
+            from_rows(r, layer, v, n, d->tensors[keys + (size_t)v]->data + skip, d->part);
+            LN_TRY(ln_run_write_page(r, layer, page, v ? NULL : d->part, v ? d->part : NULL, err));
+        }
     }
     return LN_OK;
 }

@@ -14,7 +14,7 @@
 #include "../quant/formats.h"
 
 /* The version of the device interface. A plug-in built with another one is refused. */
-#define LN_DEVICE_ABI 5
+#define LN_DEVICE_ABI 6
 
 /* Symbolic first dimensions. */
 enum { LN_DIM_T = -1, LN_DIM_N = -2, LN_DIM_B = -3 };
@@ -83,7 +83,7 @@ typedef struct ln_p_kv {
     int layer, window_group;                           /* layer index; which of the step's page tables */
     int pages_per_block, page_in_block, layer_in_page; /* entries of that table for each block of positions;
                                                           this layer's entry; its index in the page */
-    int n_kv_heads, head_dim, page_len;
+    int n_kv_heads, head_dim, v_dim, page_len;         /* head_dim: width of a key; v_dim: width of a value */
     ln_dtype dtype; /* of stored keys and values: f32 (exact) or bf16 (fast) */
     int64_t page_bytes, layer_bytes;
 } ln_p_kv;
@@ -147,7 +147,7 @@ typedef struct ln_p_spread {
 } ln_p_spread;
 /* Attention of a packed batch: the sequences of a step, each from its first row on. */
 typedef struct ln_p_packed {
-    int n_heads, n_kv_heads, head_dim;
+    int n_heads, n_kv_heads, head_dim, v_dim; /* widths as in ln_p_kv */
     float scale;
     int64_t window; /* as in ln_p_attn */
 } ln_p_packed;

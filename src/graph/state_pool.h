@@ -13,7 +13,7 @@
 /* Layers with one kind of state. */
 typedef struct ln_state_group {
     int32_t n_layers, layers_per_page, pages_per_block; /* the last page of a block may have fewer layers */
-    int32_t n_kv_heads, head_dim;
+    int32_t n_kv_heads, head_dim, v_dim;                /* heads; width of a key, width of a value */
     ln_dtype dtype;      /* of stored keys and values: f32 (exact) or bf16 (fast) */
     int64_t window;      /* positions that a query attends to; 0: all positions */
     int64_t layer_bytes; /* of a layer's keys and values in a page */
@@ -45,11 +45,11 @@ typedef struct ln_page_job {
     int64_t to, from;
     int64_t n; /* COPY: positions kept */
     int32_t n_layers;
-    int32_t n_kv_heads, head_dim, page_len;
+    int32_t n_kv_heads, head_dim, v_dim, page_len;
     ln_dtype dtype;      /* of the pages */
     int64_t layer_bytes; /* distance of layers in a page */
     float *keys;         /* [K, E, page_len], borrowed; only read by PACK */
-    float *values;       /* [K, page_len, E], likewise */
+    float *values;       /* [K, page_len, Ev], likewise */
 } ln_page_job;
 
 #endif

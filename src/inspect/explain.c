@@ -142,15 +142,18 @@ typedef struct comparing {
 static int64_t pages_of(const ln_eng *e, int64_t from, int64_t n) {
     return (from + n - 1) / e->run->kv.page_len - from / e->run->kv.page_len + 1;
 }
-/* Elements of the keys, or values, that a node writes to a page. */
-static size_t page_numbers(const ln_pnode *n) {
+/* Elements of the keys that a node writes to a page, and of the keys and values. */
+static size_t page_keys(const ln_pnode *n) {
     return (size_t)n->p.kv.n_kv_heads * (size_t)n->p.kv.head_dim * (size_t)n->p.kv.page_len;
+}
+static size_t page_numbers(const ln_pnode *n) {
+    return page_keys(n) + (size_t)n->p.kv.n_kv_heads * (size_t)n->p.kv.v_dim * (size_t)n->p.kv.page_len;
 }
 
 /* Elements of a node's output in a step of `rows` rows from position `from` on. A node that writes keys and
  * values has the pages that it writes to as its output. */
 static size_t node_numbers(const ln_eng *e, const ln_pnode *n, int64_t from, int64_t rows) {
-    if (n->props & LN_PROP_EFFECT) return 2 * page_numbers(n) * (size_t)pages_of(e, from, rows);
+    if (n->props & LN_PROP_EFFECT) return page_numbers(n) * (size_t)pages_of(e, from, rows);
     const ln_pvalue *v = ln_program_value(&e->run->programs[LN_RUN_LOGITS].program, n->out[0]);
     ln_bounds live = {rows, rows, 1};
     return (size_t)ln_dim(v->dims[0], &live) * (size_t)v->dims[v->n_dims - 1];
@@ -165,9 +168,9 @@ static ln_status read_node(ln_eng *e, const ln_seq *seq, const ln_pnode *n, int6
         ln_bounds live = {rows, rows, 1};
         return ln_run_rows(e->run, n->out[0], 0, ln_dim(v->dims[0], &live), out, err);
     }
-    for (int64_t b = from / len; b <= (from + rows - 1) / len; b++, out += 2 * page_numbers(n)) {
+    for (int64_t b = from / len; b <= (from + rows - 1) / len; b++, out += page_numbers(n)) {
         int32_t page = seq->tables[n->p.kv.window_group][b * n->p.kv.pages_per_block + n->p.kv.page_in_block];
-        LN_TRY(ln_run_read_page(e->run, n->p.kv.layer, page, out, out + page_numbers(n), err));
+        LN_TRY(ln_run_read_page(e->run, n->p.kv.layer, page, out, out + page_keys(n), err));
     }
     return LN_OK;
 }

@@ -15,6 +15,7 @@ static ln_p_kv kv_place(const ln_builder *b, int l) {
                      .layer_in_page = pool->layer_in_page[owner],
                      .n_kv_heads = c->n_kv_heads,
                      .head_dim = c->head_dim,
+                     .v_dim = c->v_dim,
                      .page_len = pool->page_len,
                      .dtype = c->dtype,
                      .page_bytes = pool->page_bytes,
@@ -29,7 +30,12 @@ static ln_v attend(ln_builder *b, ln_v q, ln_v k, ln_v v, int l) {
     const ln_attn_spec *a = ln_attn_of(b->s, l);
     if (!b->pool) {
         const int owner = b->s->layers[l].state_from;
-        const ln_p_packed p = {a->H, a->K, a->E, a->scale, a->window};
+        const ln_p_packed p = {.n_heads = a->H,
+                               .n_kv_heads = a->K,
+                               .head_dim = a->E,
+                               .v_dim = a->Ev,
+                               .scale = a->scale,
+                               .window = a->window};
         if (owner == l) b->keys[l] = k, b->values[l] = v;
         return ln_g_attn(b->g, "attn.y", q, b->keys[owner], b->values[owner], &p, NULL);
     }

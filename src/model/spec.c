@@ -51,7 +51,9 @@ ln_status ln_spec_open(ln_spec *out, const ln_config *c, ln_error *err) {
     memcpy(out->model_type, c->model_type, sizeof out->model_type);
     out->embed_scale = 1;
     out->dtype = read_dtype(c);
-    ln_status st = f->read(out, c, err);
+    const ln_status st = f->read(out, c, err);
+    for (int i = 0; i < out->n_attn; i++)
+        if (!out->attn[i].Ev) out->attn[i].Ev = out->attn[i].E;
     if (st != LN_OK) ln_spec_close(out);
     return st;
 }

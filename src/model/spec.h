@@ -22,7 +22,8 @@ typedef struct ln_rope {
 
 /* A kind of attention that layers of the model have. */
 typedef struct ln_attn_spec {
-    int H, K, E;    /* query heads, key/value heads, width of a head */
+    int H, K, E;    /* query heads, key/value heads, width of a query or key */
+    int Ev;         /* width of a value; a family's reader may leave 0, which ln_spec_open sets to E */
     int rope;       /* index into ln_spec.ropes */
     int64_t window; /* positions that a query attends to; 0: all positions */
     float scale;    /* factor of q k: E^-1/2 or query_pre_attn_scalar^-1/2 */
@@ -41,8 +42,8 @@ typedef struct ln_ffn_spec {
 /* One decoder layer: a mixer of positions and a feed-forward layer, each a row of a table of the spec. */
 typedef struct ln_layer {
     int attn, ffn; /* rows of ln_spec.attn and ln_spec.ffn */
-    /* The layer whose keys and values it attends to: itself, or an earlier one whose attention has the same K
-     * and E. A layer that reads another one's has no weights for keys and values, and no state. */
+    /* The layer whose keys and values it attends to: itself, or an earlier one whose attention has the same
+     * K, E and Ev. A layer that reads another one's has no weights for keys and values, and no state. */
     int state_from;
 } ln_layer;
 

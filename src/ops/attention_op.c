@@ -26,16 +26,17 @@ LN_KERNEL(ln_ref_kv_write) {
         /* besides temps, the pool is the only memory that kernels write */
         void *layer = (void *)(uintptr_t)ln_kv_layer(p, c->in[0].data, c->step, c->step->seq[r], pos);
         const real *k = real_row(&c->in[1], r), *v = real_row(&c->in[2], r);
-        for (int h = 0; h < p->n_kv_heads; h++)
-            for (int e = 0; e < p->head_dim; e++) {
+        for (int h = 0; h < p->n_kv_heads; h++) {
+            for (int e = 0; e < p->head_dim; e++)
                 kv_store(layer, p->dtype, ln_kv_k_index(p, h, e, at), k[h * p->head_dim + e]);
-                kv_store(layer, p->dtype, ln_kv_v_index(p, h, e, at), v[h * p->head_dim + e]);
-            }
+            for (int e = 0; e < p->v_dim; e++)
+                kv_store(layer, p->dtype, ln_kv_v_index(p, h, e, at), v[h * p->v_dim + e]);
+        }
     }
 }
 
 /* One split of one row and query head, positions [from, to) of sequence b: its maximum score, its sum of
- * weights and its unnormalised output o[E]. `head`: the KV head. */
+ * weights and its unnormalised output o[Ev]. `head`: the KV head. */
 static void attn_split(const ln_call *c, const ln_p_attn *p, int b, int head, const real *q, int64_t from,
                        int64_t to, real *max, real *sum, real *o) {
     const ln_p_kv *kv = &p->kv;
@@ -55,7 +56,7 @@ static void attn_split(const ln_call *c, const ln_p_attn *p, int b, int head, co
         /* NaN must propagate: it compares false with everything */
         *max = w[j - base] <= *max ? *max : w[j - base];
     }
-    for (int e = 0; e < kv->head_dim; e++) o[e] = 0;
+    for (int e = 0; e < kv->v_dim; e++) o[e] = 0;
     for (int64_t j = from; j < to; j++) {
         const real x = real_exp(w[j - base] - *max);
         w[j - base] = bf ? real_round_bf16(x) : x;
@@ -64,7 +65,7 @@ static void attn_split(const ln_call *c, const ln_p_attn *p, int b, int head, co
     for (int64_t i = from; i < to; i++) {
         const int64_t j = bf && (i ^ 1) >= from && (i ^ 1) < to ? i ^ 1 : i;
         const void *layer = ln_kv_layer(kv, c->in[1].data, c->step, b, j);
-        for (int e = 0; e < kv->head_dim; e++)
+        for (int e = 0; e < kv->v_dim; e++)
             o[e] = real_fma(w[j - base],
                             kv_load(layer, kv->dtype, ln_kv_v_index(kv, head, e, (int)(j % kv->page_len))),
                             o[e]);
@@ -75,13 +76,13 @@ static void attn_split(const ln_call *c, const ln_p_attn *p, int b, int head, co
 #define ATTN_MAX_E 1024
 LN_KERNEL(ln_ref_attn_paged) {
     const ln_p_attn *p = &c->node->p.attn;
-    int64_t E = p->kv.head_dim, group = p->n_heads / p->kv.n_kv_heads;
+    int64_t E = p->kv.head_dim, Ev = p->kv.v_dim, group = p->n_heads / p->kv.n_kv_heads;
     LN_MY_ROWS(c, c->out[0].rows, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
         int64_t pos = c->step->pos[r], first = p->window > 0 && pos >= p->window ? pos - p->window + 1 : 0;
         for (int64_t h = 0; h < p->n_heads; h++) {
             const real *q = real_row(&c->in[0], r) + h * E;
-            real *y = real_row(&c->out[0], r) + h * E;
+            real *y = real_row(&c->out[0], r) + h * Ev;
             real M = -INFINITY, L = 0, O[ATTN_MAX_E], o[ATTN_MAX_E];
             for (int64_t s0 = first / LN_ATTN_SPLIT * LN_ATTN_SPLIT; s0 <= pos; s0 += LN_ATTN_SPLIT) {
                 real m, l;
@@ -89,15 +90,15 @@ LN_KERNEL(ln_ref_attn_paged) {
                            LN_MIN(s0 + LN_ATTN_SPLIT, pos + 1), &m, &l, o);
                 if (s0 <= first) {
                     M = m, L = l;
-                    memcpy(O, o, (size_t)E * sizeof *O);
+                    memcpy(O, o, (size_t)Ev * sizeof *O);
                     continue;
                 }
                 real M2 = m <= M ? M : m, a = real_exp(M - M2), f = real_exp(m - M2);
                 L = L * a + l * f;
-                for (int64_t e = 0; e < E; e++) O[e] = real_fma(o[e], f, O[e] * a);
+                for (int64_t e = 0; e < Ev; e++) O[e] = real_fma(o[e], f, O[e] * a);
                 M = M2;
             }
-            for (int64_t e = 0; e < E; e++) y[e] = real_stored(c, O[e] / L);
+            for (int64_t e = 0; e < Ev; e++) y[e] = real_stored(c, O[e] / L);
         }
     }
 }
@@ -105,12 +106,13 @@ LN_KERNEL(ln_ref_attn_paged) {
 #ifdef LN_REAL_FLOAT
 ln_status ln_shape_kv_write(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *kv = ln_in(g, n, 0), *k = ln_in(g, n, 1), *v = ln_in(g, n, 2);
-    int64_t w = (int64_t)n->p.kv.n_kv_heads * n->p.kv.head_dim;
+    const ln_p_kv *p = &n->p.kv;
+    const int64_t K = p->n_kv_heads;
     if (kv->kind != LN_KIND_STATE || k->n_dims != 2 || v->n_dims != 2 || k->dims[0] != LN_DIM_T ||
-        v->dims[0] != LN_DIM_T || k->dims[1] != w || v->dims[1] != w || n->p.kv.page_len % LN_KV_STEP ||
-        LN_ATTN_SPLIT % n->p.kv.page_len)
+        v->dims[0] != LN_DIM_T || k->dims[1] != K * p->head_dim || v->dims[1] != K * p->v_dim ||
+        p->page_len % LN_KV_STEP || LN_ATTN_SPLIT % p->page_len)
         return ln_shape_fail(g, n, err,
-                             "a kv state, k[T,K*E], v[T,K*E], pages of 32, 64, 128 or 256 positions");
+                             "a kv state, k[T,K*E], v[T,K*Ev], pages of 32, 64, 128 or 256 positions");
     ln_shape_version(out, kv);
     return LN_OK;
 }
@@ -119,14 +121,15 @@ ln_status ln_shape_attn_paged(const ln_graph *g, const ln_node *n, ln_value *out
     const ln_p_attn *p = &n->p.attn;
     if (kv->kind != LN_KIND_STATE || q->n_dims != 2 || q->dims[0] != LN_DIM_T ||
         q->dims[1] != (int64_t)p->n_heads * p->kv.head_dim || p->kv.n_kv_heads < 1 ||
-        p->n_heads % p->kv.n_kv_heads || p->kv.head_dim > ATTN_MAX_E)
-        return ln_shape_fail(g, n, err, "q[T,H*E] with E <= 1024, a kv state, H a multiple of K");
-    ln_shape_like(out, q->dims[0], q->dims[1]);
+        p->n_heads % p->kv.n_kv_heads || p->kv.head_dim > ATTN_MAX_E || p->kv.v_dim < 1 ||
+        p->kv.v_dim > ATTN_MAX_E)
+        return ln_shape_fail(g, n, err, "q[T,H*E], E and Ev up to 1024, a kv state, H a multiple of K");
+    ln_shape_like(out, q->dims[0], (int64_t)p->n_heads * p->kv.v_dim);
     return LN_OK;
 }
 
 static double kv_bytes(const ln_p_kv *p, double positions) {
-    return 2.0 * p->n_kv_heads * p->head_dim * ln_dtype_bytes(p->dtype) * positions;
+    return (double)p->n_kv_heads * (p->head_dim + p->v_dim) * ln_dtype_bytes(p->dtype) * positions;
 }
 /* Sizes of attention for one sequence of n rows at positions depth .. depth + n - 1: *pairs counts the pairs
  * of a row and a position that it attends to, *positions the positions that some row attends to. window 0:
@@ -138,14 +141,14 @@ static void seen(int64_t window, int64_t depth, int64_t n, double *pairs, double
              (double)(n - growing) * (double)window;
     *positions = (double)(window ? LN_MIN(depth + n, window + n - 1) : depth + n);
 }
-/* 4 E operations for each head, row and position that the row attends to; each page is read once for all rows
- * of a sequence. */
+/* 2 (E + Ev) operations for each head, row and position that the row attends to; each page is read once for
+ * all rows of a sequence. */
 ln_cost ln_cost_attn_paged(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int64_t depth) {
     const ln_p_attn *a = &n->p.attn;
     ln_cost c = ln_cost_of_operands(p, n, live);
     double pairs, positions;
     seen(a->window, depth, live->T / LN_MAX(live->B, 1), &pairs, &positions);
-    c.flops = 4.0 * a->n_heads * a->kv.head_dim * pairs * (double)live->B;
+    c.flops = 2.0 * a->n_heads * (a->kv.head_dim + a->kv.v_dim) * pairs * (double)live->B;
     c.kv_bytes = kv_bytes(&a->kv, positions * (double)live->B);
     c.bytes += c.kv_bytes;
     return c;

@@ -2,7 +2,7 @@
  * attention kernels read them, the same for every ISA level and analogous to packed weights
  * (device/cpu/pack/pack.h). Another device may have another layout; nothing outside a device knows it.
  *
- * For each KV head, K of a page is a matrix [page_len, E], and V of each 32 positions is a matrix [E, 32],
+ * For each KV head, K of a page is a matrix [page_len, E], and V of each 32 positions is a matrix [Ev, 32],
  * both in blocks of 16 rows. A block is stored column by column, in lines of 16 adjacent elements, one for
  * each row of the block: of K 16 positions, of V 16 columns of the head. In bf16 a line holds two columns as
  * 16 pairs, so 16 lines are a B tile of AMX (VNNI layout), and the two halves of a 32-bit lane are the
@@ -17,11 +17,11 @@
 
 enum { LN_KV_SIDE = 16, LN_KV_STEP = 32 }; /* rows of a block; positions stored contiguously */
 
-/* Elements stored for each position of a head, in K and in V: E rounded up to a multiple of 32. */
-static inline int64_t ln_kv_width(int64_t head_dim) { return (head_dim + 31) / 32 * 32; }
+/* Elements stored for each position of a head, in K or in V: its width rounded up to a multiple of 32. */
+static inline int64_t ln_kv_width(int64_t width) { return (width + 31) / 32 * 32; }
 /* Elements of a layer in a page: K of all heads, then V of all heads. */
-static inline int64_t ln_kv_numbers(int64_t n_kv_heads, int64_t head_dim, int64_t page_len) {
-    return 2 * n_kv_heads * ln_kv_width(head_dim) * page_len;
+static inline int64_t ln_kv_numbers(int64_t n_kv_heads, int64_t head_dim, int64_t v_dim, int64_t page_len) {
+    return n_kv_heads * (ln_kv_width(head_dim) + ln_kv_width(v_dim)) * page_len;
 }
 
 /* Index, in elements, of [row][col] of a matrix of `cols` columns. */
@@ -36,8 +36,8 @@ static inline int64_t ln_kv_k_index(const ln_p_kv *p, int64_t head, int64_t e, i
     return head * w * p->page_len + ln_kv_at(p->dtype, w, at, e);
 }
 static inline int64_t ln_kv_v_index(const ln_p_kv *p, int64_t head, int64_t e, int64_t at) {
-    int64_t w = ln_kv_width(p->head_dim);
-    return ((p->n_kv_heads + head) * p->page_len + at / LN_KV_STEP * LN_KV_STEP) * w +
+    const int64_t w = ln_kv_width(p->v_dim), keys = p->n_kv_heads * ln_kv_width(p->head_dim) * p->page_len;
+    return keys + (head * p->page_len + at / LN_KV_STEP * LN_KV_STEP) * w +
            ln_kv_at(p->dtype, LN_KV_STEP, e, at % LN_KV_STEP);
 }
 /* Address of the layer's part of the page that holds position `pos` of sequence b. `base`: the pool. The

@@ -10,6 +10,7 @@
 static ln_p_kv geometry(const ln_page_job *job) {
     return (ln_p_kv){.n_kv_heads = job->n_kv_heads,
                      .head_dim = job->head_dim,
+                     .v_dim = job->v_dim,
                      .page_len = job->page_len,
                      .dtype = job->dtype};
 }
@@ -18,7 +19,8 @@ static size_t element_bytes(const ln_page_job *job, int real_bytes) {
 }
 
 int64_t ln_host_kv_bytes(const ln_page_job *job, int real_bytes) {
-    int64_t bytes = (int64_t)element_bytes(job, real_bytes) * ln_kv_numbers(1, job->head_dim, job->page_len);
+    int64_t bytes =
+        (int64_t)element_bytes(job, real_bytes) * ln_kv_numbers(1, job->head_dim, job->v_dim, job->page_len);
     return __builtin_mul_overflow(bytes, (int64_t)job->n_kv_heads, &bytes) ? -1 : bytes;
 }
 
@@ -27,19 +29,21 @@ int64_t ln_host_kv_bytes(const ln_page_job *job, int real_bytes) {
  * one column, or in bf16 of two; V in groups of 32 positions, and in them blocks of 16 columns of the head,
  * whose lines hold one position, or in bf16 two. */
 static void zero_positions(const ln_p_kv *p, char *layer, int64_t n, size_t width) {
-    const int64_t w = ln_kv_width(p->head_dim), len = p->page_len, pair = p->dtype == LN_BF16 ? 2 : 1;
+    const int64_t wk = ln_kv_width(p->head_dim), wv = ln_kv_width(p->v_dim), len = p->page_len,
+                  pair = p->dtype == LN_BF16 ? 2 : 1;
     const int64_t lane = n % LN_KV_SIDE, next = (n + LN_KV_SIDE - 1) / LN_KV_SIDE * LN_KV_SIDE;
     const int64_t at = n % LN_KV_STEP, even = (at + pair - 1) / pair * pair,
                   group = (n + LN_KV_STEP - 1) / LN_KV_STEP * LN_KV_STEP;
     for (int64_t h = 0; h < p->n_kv_heads; h++) {
-        char *k = layer + (size_t)(h * w * len) * width, *v = k + (size_t)(p->n_kv_heads * w * len) * width;
-        memset(k + (size_t)(next * w) * width, 0, (size_t)((len - next) * w) * width);
-        memset(v + (size_t)(group * w) * width, 0, (size_t)((len - group) * w) * width);
-        for (int64_t line = 0; lane > 0 && line < w / pair; line++)
-            memset(k + (size_t)((n - lane) * w + (line * LN_KV_SIDE + lane) * pair) * width, 0,
+        char *k = layer + (size_t)(h * wk * len) * width,
+             *v = layer + (size_t)((p->n_kv_heads * wk + h * wv) * len) * width;
+        memset(k + (size_t)(next * wk) * width, 0, (size_t)((len - next) * wk) * width);
+        memset(v + (size_t)(group * wv) * width, 0, (size_t)((len - group) * wv) * width);
+        for (int64_t line = 0; lane > 0 && line < wk / pair; line++)
+            memset(k + (size_t)((n - lane) * wk + (line * LN_KV_SIDE + lane) * pair) * width, 0,
                    (size_t)((LN_KV_SIDE - lane) * pair) * width);
-        for (int64_t row = 0; at > 0 && row < w; row += LN_KV_SIDE) {
-            char *block = v + (size_t)((n - at) * w + row * LN_KV_STEP) * width;
+        for (int64_t row = 0; at > 0 && row < wv; row += LN_KV_SIDE) {
+            char *block = v + (size_t)((n - at) * wv + row * LN_KV_STEP) * width;
             for (int64_t i = 0; even > at && i < LN_KV_SIDE; i++)
                 memset(block + (size_t)ln_kv_at(p->dtype, LN_KV_STEP, i, at) * width, 0, width);
             memset(block + (size_t)(even * LN_KV_SIDE) * width, 0,
@@ -67,12 +71,12 @@ static void store(void *layer, ln_dtype t, int real_bytes, int64_t i, float x) {
     else ln_num_store(layer, t, i, x);
 }
 
-/* Packs or unpacks the keys, f32 [K, E, page_len], or the values, f32 [K, page_len, E], of one layer. */
+/* Packs or unpacks the keys, f32 [K, E, page_len], or the values, f32 [K, page_len, Ev], of one layer. */
 static void convert(const ln_page_job *job, int real_bytes, bool values, float *rows) {
     const ln_p_kv p = geometry(job);
     const bool pack = job->op == LN_PAGE_PACK;
     void *layer = (char *)job->pool + (pack ? job->to : job->from);
-    const int64_t n_rows = values ? p.page_len : p.head_dim, n_cols = values ? p.head_dim : p.page_len;
+    const int64_t n_rows = values ? p.page_len : p.head_dim, n_cols = values ? p.v_dim : p.page_len;
     for (int64_t h = 0; h < p.n_kv_heads; h++)
         for (int64_t i = 0; i < n_rows; i++)
             for (int64_t k = 0; k < n_cols; k++, rows++) {

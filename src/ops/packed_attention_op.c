@@ -38,32 +38,33 @@ static real dot(const real *a, const real *b, int64_t n) {
     return sum;
 }
 
-/* Positions [from, to) of one row and head, whose first row is `row`: maximum, sum of weights, output o[E].
+/* Positions [from, to) of one row and head, whose first row is `row`: maximum, sum of weights, output o[Ev].
  */
 static void attn_split(const ln_call *c, const real *q, int64_t head, int64_t row, int64_t from, int64_t to,
                        real *max, real *sum, real *o) {
     const ln_p_packed *p = &c->node->p.packed;
-    const int64_t E = p->head_dim;
+    const int64_t E = p->head_dim, Ev = p->v_dim;
     real w[LN_ATTN_SPLIT], lane[16] = {0};
     *max = -INFINITY;
     for (int64_t j = from; j < to; j++) {
         w[j - from] = dot(q, real_row(&c->in[1], row + j - from) + head * E, E) * (real)p->scale;
         *max = w[j - from] <= *max ? *max : w[j - from];
     }
-    for (int64_t e = 0; e < E; e++) o[e] = 0;
+    for (int64_t e = 0; e < Ev; e++) o[e] = 0;
     for (int64_t j = from; j < to; j++) {
         w[j - from] = real_exp(w[j - from] - *max);
         lane[j % 16] = lane[j % 16] + w[j - from];
     }
     for (int64_t j = from; j < to; j++)
-        for (int64_t e = 0; e < E; e++)
-            o[e] = real_fma(w[j - from], real_row(&c->in[2], row + j - from)[head * E + e], o[e]);
+        for (int64_t e = 0; e < Ev; e++)
+            o[e] = real_fma(w[j - from], real_row(&c->in[2], row + j - from)[head * Ev + e], o[e]);
     *sum = real_lanes_sum(lane);
 }
 
 static void attn_row(const ln_call *c, int64_t r, int64_t h) {
     const ln_p_packed *p = &c->node->p.packed;
-    const int64_t E = p->head_dim, head = h / (p->n_heads / p->n_kv_heads), pos = c->step->pos[r];
+    const int64_t E = p->head_dim, Ev = p->v_dim, head = h / (p->n_heads / p->n_kv_heads),
+                  pos = c->step->pos[r];
     const visible seen = visible_of(c, r);
     real M = -INFINITY, L = 0, O[ATTN_MAX_E], o[ATTN_MAX_E];
     for (int64_t s0 = seen.pos / LN_ATTN_SPLIT * LN_ATTN_SPLIT; s0 <= pos; s0 += LN_ATTN_SPLIT) {
@@ -73,15 +74,15 @@ static void attn_row(const ln_call *c, int64_t r, int64_t h) {
                    LN_MIN(s0 + LN_ATTN_SPLIT, pos + 1), &m, &l, o);
         if (s0 <= seen.pos) {
             M = m, L = l;
-            memcpy(O, o, (size_t)E * sizeof *O);
+            memcpy(O, o, (size_t)Ev * sizeof *O);
             continue;
         }
         real M2 = m <= M ? M : m, a = real_exp(M - M2), f = real_exp(m - M2);
         L = L * a + l * f;
-        for (int64_t e = 0; e < E; e++) O[e] = real_fma(o[e], f, O[e] * a);
+        for (int64_t e = 0; e < Ev; e++) O[e] = real_fma(o[e], f, O[e] * a);
         M = M2;
     }
-    for (int64_t e = 0; e < E; e++) real_row(&c->out[0], r)[h * E + e] = O[e] / L;
+    for (int64_t e = 0; e < Ev; e++) real_row(&c->out[0], r)[h * Ev + e] = O[e] / L;
     real_row(&c->out[1], r)[h] = M + real_log(L);
 }
 LN_KERNEL(ln_ref_attn) {
@@ -93,13 +94,13 @@ LN_KERNEL(ln_ref_attn) {
 /* P and dS of row i and key row j. */
 static void weights_of(const ln_call *c, int64_t i, int64_t j, int64_t h, real *P, real *dS) {
     const ln_p_packed *p = &c->node->p.packed;
-    const int64_t E = p->head_dim, head = h / (p->n_heads / p->n_kv_heads);
-    const real *dy = real_row(&c->in[5], i) + h * E, *y = real_row(&c->in[3], i) + h * E;
+    const int64_t E = p->head_dim, Ev = p->v_dim, head = h / (p->n_heads / p->n_kv_heads);
+    const real *dy = real_row(&c->in[5], i) + h * Ev, *y = real_row(&c->in[3], i) + h * Ev;
     real lane[16] = {0};
-    for (int64_t e = 0; e < E; e++) lane[e % 16] = real_fma(dy[e], y[e], lane[e % 16]);
+    for (int64_t e = 0; e < Ev; e++) lane[e % 16] = real_fma(dy[e], y[e], lane[e % 16]);
     const real s = dot(real_row(&c->in[0], i) + h * E, real_row(&c->in[1], j) + head * E, E) * (real)p->scale;
     *P = real_exp(s - real_row(&c->in[4], i)[h]);
-    *dS = *P * (dot(dy, real_row(&c->in[2], j) + head * E, E) - real_lanes_sum(lane));
+    *dS = *P * (dot(dy, real_row(&c->in[2], j) + head * Ev, Ev) - real_lanes_sum(lane));
 }
 static void back_queries(const ln_call *c, int64_t i, int64_t h) {
     const ln_p_packed *p = &c->node->p.packed;
@@ -114,17 +115,16 @@ static void back_queries(const ln_call *c, int64_t i, int64_t h) {
 }
 static void back_keys(const ln_call *c, int64_t j, int64_t end, int64_t head) {
     const ln_p_packed *p = &c->node->p.packed;
-    const int64_t E = p->head_dim, group = p->n_heads / p->n_kv_heads;
-    real *dk = real_row(&c->out[1], j) + head * E, *dv = real_row(&c->out[2], j) + head * E, P, dS;
-    for (int64_t e = 0; e < E; e++) dk[e] = dv[e] = 0;
+    const int64_t E = p->head_dim, Ev = p->v_dim, group = p->n_heads / p->n_kv_heads;
+    real *dk = real_row(&c->out[1], j) + head * E, *dv = real_row(&c->out[2], j) + head * Ev, P, dS;
+    for (int64_t e = 0; e < E; e++) dk[e] = 0;
+    for (int64_t e = 0; e < Ev; e++) dv[e] = 0;
     for (int64_t h = head * group; h < (head + 1) * group; h++)
         for (int64_t i = j; i < end && visible_of(c, i).first <= j; i++) {
-            const real *q = real_row(&c->in[0], i) + h * E, *dy = real_row(&c->in[5], i) + h * E;
+            const real *q = real_row(&c->in[0], i) + h * E, *dy = real_row(&c->in[5], i) + h * Ev;
             weights_of(c, i, j, h, &P, &dS);
-            for (int64_t e = 0; e < E; e++) {
-                dk[e] = real_fma(dS, q[e], dk[e]);
-                dv[e] = real_fma(P, dy[e], dv[e]);
-            }
+            for (int64_t e = 0; e < E; e++) dk[e] = real_fma(dS, q[e], dk[e]);
+            for (int64_t e = 0; e < Ev; e++) dv[e] = real_fma(P, dy[e], dv[e]);
         }
     for (int64_t e = 0; e < E; e++) dk[e] = dk[e] * (real)p->scale;
 }
@@ -148,44 +148,49 @@ static bool fits(const ln_value *v, int64_t cols) {
 }
 static bool are_heads(const ln_graph *g, const ln_node *n) {
     const ln_p_packed *p = &n->p.packed;
-    const int64_t E = p->head_dim;
-    return p->n_kv_heads > 0 && p->n_heads % p->n_kv_heads == 0 && E > 0 && E <= ATTN_MAX_E &&
-           fits(ln_in(g, n, 0), p->n_heads * E) && fits(ln_in(g, n, 1), p->n_kv_heads * E) &&
-           fits(ln_in(g, n, 2), p->n_kv_heads * E);
+    const int64_t E = p->head_dim, Ev = p->v_dim;
+    return p->n_kv_heads > 0 && p->n_heads % p->n_kv_heads == 0 && E > 0 && E <= ATTN_MAX_E && Ev > 0 &&
+           Ev <= ATTN_MAX_E && fits(ln_in(g, n, 0), p->n_heads * E) &&
+           fits(ln_in(g, n, 1), p->n_kv_heads * E) && fits(ln_in(g, n, 2), p->n_kv_heads * Ev);
 }
 ln_status ln_shape_attn(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_p_packed *p = &n->p.packed;
     if (!are_heads(g, n))
         return ln_shape_fail(g, n, err,
-                             "q[T,H*E], k[T,K*E] and v[T,K*E] in f32, E <= 1024, H a multiple of K");
-    ln_shape_like(&out[0], LN_DIM_T, (int64_t)p->n_heads * p->head_dim);
+                             "q[T,H*E], k[T,K*E] and v[T,K*Ev] in f32, E and Ev up to 1024, H a multiple "
+                             "of K");
+    ln_shape_like(&out[0], LN_DIM_T, (int64_t)p->n_heads * p->v_dim);
     ln_shape_like(&out[1], LN_DIM_T, p->n_heads);
     return LN_OK;
 }
 ln_status ln_shape_attn_back(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_p_packed *p = &n->p.packed;
-    const int64_t q = (int64_t)p->n_heads * p->head_dim;
-    if (!are_heads(g, n) || !fits(ln_in(g, n, 3), q) || !fits(ln_in(g, n, 4), p->n_heads) ||
-        !fits(ln_in(g, n, 5), q))
-        return ln_shape_fail(g, n, err, "q, k and v of attn, y[T,H*E], lse[T,H] and dy[T,H*E] in f32");
-    for (int k = 0; k < 3; k++)
-        ln_shape_like(&out[k], LN_DIM_T, k == 0 ? q : (int64_t)p->n_kv_heads * p->head_dim);
+    const int64_t q = (int64_t)p->n_heads * p->head_dim, y = (int64_t)p->n_heads * p->v_dim,
+                  K = p->n_kv_heads;
+    if (!are_heads(g, n) || !fits(ln_in(g, n, 3), y) || !fits(ln_in(g, n, 4), p->n_heads) ||
+        !fits(ln_in(g, n, 5), y))
+        return ln_shape_fail(g, n, err, "q, k and v of attn, y[T,H*Ev], lse[T,H] and dy[T,H*Ev] in f32");
+    ln_shape_like(&out[0], LN_DIM_T, q);
+    ln_shape_like(&out[1], LN_DIM_T, K * p->head_dim);
+    ln_shape_like(&out[2], LN_DIM_T, K * p->v_dim);
     return LN_OK;
 }
-/* `products` products of E columns for each pair of a row and one that it attends to. */
-static ln_cost attention_cost(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int products) {
+/* `keys` products of E columns and `values` of Ev for each pair of a row and one that it attends to. */
+static ln_cost attention_cost(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int keys,
+                              int values) {
     const ln_p_packed *a = &n->p.packed;
     const double T = (double)live->T / (double)LN_MAX(live->B, 1),
                  w = a->window > 0 && (double)a->window < T ? (double)a->window : T;
     ln_cost c = ln_cost_of_operands(p, n, live);
-    c.flops = 2.0 * products * a->n_heads * a->head_dim * (T * w - w * (w - 1) / 2) * (double)live->B;
+    c.flops = 2.0 * a->n_heads * (keys * a->head_dim + values * a->v_dim) * (T * w - w * (w - 1) / 2) *
+              (double)live->B;
     return c;
 }
 ln_cost ln_cost_attn(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int64_t depth) {
-    return (void)depth, attention_cost(p, n, live, 2);
+    return (void)depth, attention_cost(p, n, live, 1, 1);
 }
 ln_cost ln_cost_attn_back(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int64_t depth) {
-    return (void)depth, attention_cost(p, n, live, 5);
+    return (void)depth, attention_cost(p, n, live, 3, 2);
 }
 
 ln_status ln_grad_attn(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,

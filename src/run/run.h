@@ -228,8 +228,8 @@ ln_status ln_run_zero_page(ln_run *r, int64_t page, ln_error *err);
 /* Copies the keys and values of the first n positions of a group's page `from` to page `to`, which may be the
  * same; the other positions become zero, so that nothing of another text stays in them. */
 ln_status ln_run_copy_page(ln_run *r, int group, int64_t to, int64_t from, int64_t n, ln_error *err);
-/* Downloads one layer's keys in a page as f32 [K, E, page_len], and its values as f32 [K, page_len, E]; NULL:
- * not these. */
+/* Downloads one layer's keys in a page as f32 [K, E, page_len], and its values as f32 [K, page_len, Ev];
+ * NULL: not these. */
 ln_status ln_run_read_page(ln_run *r, int layer, int64_t page, float *keys, float *values, ln_error *err);
 /* Writes them to a page, which has been zeroed; where the page is bf16, their low 16 bits must be zero. */
 ln_status ln_run_write_page(ln_run *r, int layer, int64_t page, const float *keys, const float *values,

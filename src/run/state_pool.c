@@ -26,6 +26,7 @@ static ln_page_job page_job(const ln_state_pool *pool, int group, int op) {
                          .n_layers = 1,
                          .n_kv_heads = c->n_kv_heads,
                          .head_dim = c->head_dim,
+                         .v_dim = c->v_dim,
                          .page_len = pool->page_len,
                          .dtype = c->dtype,
                          .layer_bytes = c->layer_bytes};
@@ -35,12 +36,12 @@ static ln_page_job page_job(const ln_state_pool *pool, int group, int op) {
 static int group_of(ln_state_pool *pool, const ln_attn_spec *a, ln_dtype dtype) {
     int i = 0;
     while (i < pool->n_groups && (pool->groups[i].window != a->window || pool->groups[i].n_kv_heads != a->K ||
-                                  pool->groups[i].head_dim != a->E))
+                                  pool->groups[i].head_dim != a->E || pool->groups[i].v_dim != a->Ev))
         i++;
     if (i == LN_STATE_GROUPS) return -1;
     if (i == pool->n_groups)
-        pool->groups[pool->n_groups++] =
-            (ln_state_group){.n_kv_heads = a->K, .head_dim = a->E, .dtype = dtype, .window = a->window};
+        pool->groups[pool->n_groups++] = (ln_state_group){
+            .n_kv_heads = a->K, .head_dim = a->E, .v_dim = a->Ev, .dtype = dtype, .window = a->window};
     return i;
 }
 

@@ -23,6 +23,7 @@ static void build_attention(ln_graph *g, const void *user) {
     const ln_p_kv kv = {.pages_per_block = 1,
                         .n_kv_heads = c->K,
                         .head_dim = c->E,
+                        .v_dim = c->E,
                         .page_len = c->page_len,
                         .dtype = c->dtype,
                         .page_bytes = c->kv.page_bytes,
@@ -71,6 +72,7 @@ static void open_attention(attention_side *s, const ln_device_ops *ops, const si
                              .n_layers = 1,
                              .n_kv_heads = c->K,
                              .head_dim = c->E,
+                             .v_dim = c->E,
                              .page_len = c->page_len,
                              .dtype = c->dtype};
     const ln_dev_options o = {.size = sizeof o, .n_threads = 1};
@@ -84,6 +86,7 @@ static void open_attention(attention_side *s, const ln_device_ops *ops, const si
                                   .pages_per_block = 1,
                                   .n_kv_heads = c->K,
                                   .head_dim = c->E,
+                                  .v_dim = c->E,
                                   .dtype = c->dtype,
                                   .layer_bytes = bytes};
     s->c.kv = (ln_state_pool){.size = sizeof s->c.kv,

@@ -1,15 +1,16 @@
 /* A model of layers that differ, made of random numbers, and its forward pass in double, written as plainly
  * as possible.
  *
- *     layer   heads K/V heads x width   window   state                 feed-forward
- *     0       4     2 x 8               none     its own (group 0)     48, SiLU
- *     1       2     1 x 20              5        its own (group 1)     40, tanh GELU, biases
- *     2       4     4 x 8               11       its own (group 2)     48, SiLU
- *     3       4     2 x 8               none     its own (group 0)     40, tanh GELU, biases
- *     4       2     1 x 20              5        that of layer 1       48, SiLU
- *     5       4     2 x 8               none     that of layer 0       48, SiLU
+ *     layer   heads   K/V heads   widths of K, V   window   state                 feed-forward
+ *     0       4       2           8, 8             none     its own (group 0)     48, SiLU
+ *     1       2       1           20, 12           5        its own (group 1)     40, tanh GELU, biases
+ *     2       4       4           8, 36            11       its own (group 2)     48, SiLU
+ *     3       4       2           8, 8             none     its own (group 0)     40, tanh GELU, biases
+ *     4       2       1           20, 12           5        that of layer 1       48, SiLU
+ *     5       4       2           8, 8             none     that of layer 0       48, SiLU
  *
- * So there are three groups of layers of three sizes, two kinds of feed-forward layer, and layers that read
+ * So there are three groups of layers of three sizes, values that are as wide as keys, narrower and wider (by
+ * more than a tile), two kinds of feed-forward layer, and layers that read
  * another layer's keys and values, the last one among them. For tests only. */
 #ifndef LN_MIXED_LAYERS_H
 #define LN_MIXED_LAYERS_H
@@ -31,9 +32,25 @@ typedef struct mixed {
 
 static inline void mixed_spec(ln_spec *s, int64_t V) {
     static const ln_attn_spec attn[3] = {
-        {.H = 4, .K = 2, .E = 8, .rope = 0, .window = 0, .scale = 0.35f, .qk_norm = true},
-        {.H = 2, .K = 1, .E = 20, .rope = 1, .window = 5, .scale = 0.2f, .q_bias = true, .k_bias = true},
-        {.H = 4, .K = 4, .E = 8, .rope = 0, .window = 11, .scale = 0.3f, .v_bias = true, .o_bias = true}};
+        {.H = 4, .K = 2, .E = 8, .Ev = 8, .rope = 0, .window = 0, .scale = 0.35f, .qk_norm = true},
+        {.H = 2,
+         .K = 1,
+         .E = 20,
+         .Ev = 12,
+         .rope = 1,
+         .window = 5,
+         .scale = 0.2f,
+         .q_bias = true,
+         .k_bias = true},
+        {.H = 4,
+         .K = 4,
+         .E = 8,
+         .Ev = 36,
+         .rope = 0,
+         .window = 11,
+         .scale = 0.3f,
+         .v_bias = true,
+         .o_bias = true}};
     static const ln_ffn_spec ffn[2] = {{.F = 48, .act = LN_ACT_SILU},
                                        {.F = 40, .act = LN_ACT_GELU_TANH, .bias = true}};
     static const ln_layer layers[MIXED_L] = {{0, 0, 0}, {1, 1, 1}, {2, 0, 2},
@@ -137,7 +154,7 @@ static inline void mixed_rope(const ln_rope *r, int64_t pos, double *x) {
     }
 }
 
-enum { MIXED_HEADS = 40 }; /* the most elements of the heads of a layer */
+enum { MIXED_HEADS = 144 }; /* the most elements of the heads of a layer */
 typedef struct mixed_state {
     double k[MIXED_L][MIXED_ROWS][MIXED_HEADS], v[MIXED_L][MIXED_ROWS][MIXED_HEADS];
 } mixed_state;
@@ -161,25 +178,25 @@ static inline void mixed_attention(const mixed *x, mixed_state *s, int l, int64_
     mixed_heads(x, a, LN_W_Q, LN_W_Q_BIAS, LN_W_Q_NORM, l, in, pos, a->H, q);
     if (from == l) {
         mixed_heads(x, a, LN_W_K, LN_W_K_BIAS, LN_W_K_NORM, l, in, pos, a->K, s->k[l][pos]);
-        mixed_linear(mixed_weight(x, LN_W_V, l), mixed_weight(x, LN_W_V_BIAS, l), in, (int64_t)a->K * a->E,
+        mixed_linear(mixed_weight(x, LN_W_V, l), mixed_weight(x, LN_W_V_BIAS, l), in, (int64_t)a->K * a->Ev,
                      MIXED_D, s->v[l][pos]);
     }
     for (int h = 0; h < a->H; h++) {
-        const int kv = h / (a->H / a->K) * a->E;
+        const int kv = h / (a->H / a->K);
         const int64_t first = a->window && pos >= a->window ? pos - a->window + 1 : 0;
         double sum = 0, most = -1e300;
         for (int64_t j = first; j <= pos; j++) {
             p[j] = 0;
-            for (int e = 0; e < a->E; e++) p[j] += q[h * a->E + e] * s->k[from][j][kv + e];
+            for (int e = 0; e < a->E; e++) p[j] += q[h * a->E + e] * s->k[from][j][kv * a->E + e];
             p[j] *= (double)a->scale;
             most = fmax(most, p[j]);
         }
         for (int64_t j = first; j <= pos; j++) sum += p[j] = exp(p[j] - most);
         for (int64_t j = first; j <= pos; j++)
-            for (int e = 0; e < a->E; e++) y[h * a->E + e] += p[j] / sum * s->v[from][j][kv + e];
+            for (int e = 0; e < a->Ev; e++) y[h * a->Ev + e] += p[j] / sum * s->v[from][j][kv * a->Ev + e];
     }
     mixed_linear(mixed_weight(x, LN_W_O, l), mixed_weight(x, LN_W_O_BIAS, l), y, MIXED_D,
-                 (int64_t)a->H * a->E, out);
+                 (int64_t)a->H * a->Ev, out);
 }
 
 static inline void mixed_ffn(const mixed *x, int l, const double *in, double *out) {

@@ -445,7 +445,7 @@ static void test_refusals(void **s) {
     ln_graph_open(&g);
     x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 32), 1);
     ln_v kv = ln_g_state(&g, "kv", 0, LN_F32, LN_STATE_DISJOINT, 1, (const int64_t[]){1});
-    ln_p_kv p = {.n_kv_heads = 2, .head_dim = 16, .page_len = 32, .pages_per_block = 1};
+    ln_p_kv p = {.n_kv_heads = 2, .head_dim = 16, .v_dim = 16, .page_len = 32, .pages_per_block = 1};
     ln_v kv1 = ln_g_kv_write(&g, "kv1", kv, x, x, &p);
     ln_g_kv_write(&g, "kv2", kv, x, x, &p); /* writes to the old version of the cache again */
     assert_true(kv1 >= 0);

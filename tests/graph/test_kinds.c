@@ -55,7 +55,7 @@ static void states_have_types_and_dimensions(void **state) {
         assert_memory_equal(s->dims, dims, (size_t)n * sizeof *dims);
         assert_memory_equal(w->dims, dims, (size_t)n * sizeof *dims);
     }
-    const ln_p_kv p = {.n_kv_heads = 2, .head_dim = 32, .page_len = 32, .pages_per_block = 1};
+    const ln_p_kv p = {.n_kv_heads = 2, .head_dim = 32, .v_dim = 32, .page_len = 32, .pages_per_block = 1};
     const ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 64), 1),
                s = ln_g_state(&g, "kv", 9, LN_BF16, LN_STATE_DISJOINT, 3, dims),
                next = ln_g_kv_write(&g, "kv1", s, x, x, &p);

@@ -45,7 +45,7 @@ static int plan_state(unsigned flags, int slot, int stages[6], int *pairs) {
     ln_graph g;
     ln_temp_plan p;
     const ln_bounds bounds = {.T = 4, .N = 4, .B = 1};
-    ln_p_kv kv = {.n_kv_heads = 2, .head_dim = 16, .page_len = 32, .pages_per_block = 1};
+    ln_p_kv kv = {.n_kv_heads = 2, .head_dim = 16, .v_dim = 16, .page_len = 32, .pages_per_block = 1};
     ln_p_attn a = {.kv = kv, .n_heads = 2, .scale = 1};
     ln_graph_open(&g);
     ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 32), 1);
@@ -85,7 +85,7 @@ static void test_states(void **state) {
 static void test_old_versions(void **state) {
     (void)state;
     ln_graph g;
-    ln_p_kv p = {.n_kv_heads = 2, .head_dim = 16, .page_len = 32, .pages_per_block = 1};
+    ln_p_kv p = {.n_kv_heads = 2, .head_dim = 16, .v_dim = 16, .page_len = 32, .pages_per_block = 1};
     ln_p_attn a = {.kv = p, .n_heads = 2, .scale = 1};
     ln_graph_open(&g);
     ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 32), 1);

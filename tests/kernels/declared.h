@@ -99,10 +99,11 @@ static inline void declared_fixed(declared_call *m, ln_arg *x, ln_groups enc, bo
 static inline ln_arg declared_pages(declared_call *m, const declared_how *how, ln_p_kv *kv, int64_t kv_heads,
                                     int64_t width) {
     int64_t n = how->rows, blocks = (how->depth + n + DECLARED_PAGE - 1) / DECLARED_PAGE,
-            numbers = ln_kv_numbers(kv_heads, width, DECLARED_PAGE);
+            numbers = ln_kv_numbers(kv_heads, width, width, DECLARED_PAGE);
     *kv = (ln_p_kv){.pages_per_block = 1,
                     .n_kv_heads = (int)kv_heads,
                     .head_dim = (int)width,
+                    .v_dim = (int)width,
                     .page_len = DECLARED_PAGE,
                     .dtype = how->fast ? LN_BF16 : LN_F32};
     kv->page_bytes = kv->layer_bytes = numbers * ln_dtype_bytes(kv->dtype);

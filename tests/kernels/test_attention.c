@@ -22,6 +22,7 @@ typedef struct attn_case {
     int64_t window;
     ln_dtype dtype;
     int n_seqs, first[MAX_SEQS], count[MAX_SEQS]; /* each sequence's rows: first position, number of rows */
+    int v_dim;                                    /* width of a value; 0: head_dim */
     bool tiny; /* Adds denormals, which count as zero (thread_pool.h): among keys, with q so large that
                   they would show, and among values, of which a few would add up to a normal number. */
 } attn_case;
@@ -37,16 +38,20 @@ typedef struct attn_pool {
 
 static float tiny_number(void) { return (float)random_in(-2, 2) * 4e-39f; }
 
+static int v_dim_of(const attn_case *t) { return t->v_dim ? t->v_dim : t->head_dim; }
+
 static void put_kv(attn_pool *a, int b, int64_t pos) {
     const ln_p_kv *kv = &a->p.kv;
     char *layer = (char *)(uintptr_t)ln_kv_layer(kv, a->base.data, &a->step, b, pos);
     int at = (int)(pos % kv->page_len);
     for (int h = 0; h < kv->n_kv_heads; h++)
-        for (int e = 0; e < kv->head_dim; e++) {
-            weight_put(layer, kv->dtype, ln_kv_k_index(kv, h, e, at),
-                       a->tiny && e == 0 ? tiny_number() : random_f32());
-            weight_put(layer, kv->dtype, ln_kv_v_index(kv, h, e, at),
-                       a->tiny && e % 4 == 1 ? 0x1.fp-127f : random_f32());
+        for (int e = 0; e < LN_MAX(kv->head_dim, kv->v_dim); e++) {
+            if (e < kv->head_dim)
+                weight_put(layer, kv->dtype, ln_kv_k_index(kv, h, e, at),
+                           a->tiny && e == 0 ? tiny_number() : random_f32());
+            if (e < kv->v_dim)
+                weight_put(layer, kv->dtype, ln_kv_v_index(kv, h, e, at),
+                           a->tiny && e % 4 == 1 ? 0x1.fp-127f : random_f32());
         }
 }
 
@@ -60,12 +65,14 @@ static void pool_make(attn_pool *a, const attn_case *t, bool tiles) {
                     .layer_in_page = 1,
                     .n_kv_heads = t->n_kv_heads,
                     .head_dim = t->head_dim,
+                    .v_dim = v_dim_of(t),
                     .page_len = t->page_len,
                     .dtype = t->dtype};
     a->p.n_heads = t->n_heads;
     a->p.scale = 0.31f;
     a->p.window = t->window;
-    kv->layer_bytes = ln_kv_numbers(t->n_kv_heads, t->head_dim, t->page_len) * ln_dtype_bytes(t->dtype);
+    kv->layer_bytes =
+        ln_kv_numbers(t->n_kv_heads, t->head_dim, v_dim_of(t), t->page_len) * ln_dtype_bytes(t->dtype);
     kv->page_bytes =
         2 * kv->layer_bytes; /* this layer is the last part of a page: the guard page follows the last page */
     int rows = 0, blocks = 0, used = 0;
@@ -133,7 +140,7 @@ static float kv_number(const attn_pool *a, int b, int64_t pos, int head, int e, 
     const ln_p_kv *kv = &a->p.kv;
     const uint16_t *layer = ln_kv_layer(kv, a->base.data, &a->step, b, pos);
     int64_t at = pos % kv->page_len;
-    return e < kv->head_dim
+    return e < (v ? kv->v_dim : kv->head_dim)
                ? ln_bf16_f32(layer[v ? ln_kv_v_index(kv, head, e, at) : ln_kv_k_index(kv, head, e, at)])
                : 0;
 }
@@ -144,9 +151,10 @@ static float halves(const float from[16]) {
         for (int l = 0; l < half; l++) lane[l] += lane[l + half];
     return lane[0];
 }
-/* The output y[E] of one row and head. */
+/* The output y[Ev] of one row and head. */
 static void formula(const attn_pool *a, int row, int h, const float *q, float *y) {
-    const int E = a->p.kv.head_dim, kv_head = h / (a->p.n_heads / a->p.kv.n_kv_heads), b = a->seq[row];
+    const int E = a->p.kv.head_dim, Ev = a->p.kv.v_dim, kv_head = h / (a->p.n_heads / a->p.kv.n_kv_heads),
+              b = a->seq[row];
     const int64_t pos = a->pos[row], first = a->p.window > 0 ? LN_MAX((int64_t)0, pos - a->p.window + 1) : 0;
     float M = 0, L = 0, x[32], k[32];
     for (int64_t s0 = first / SPLIT * SPLIT; s0 <= pos; s0 += SPLIT) {
@@ -169,7 +177,7 @@ static void formula(const attn_pool *a, int row, int h, const float *q, float *y
         }
         const float l = halves(lane), Mn = s0 <= first ? m : LN_MAX(M, m), keep = ln_expf(M - Mn),
                     f = ln_expf(m - Mn);
-        for (int e = 0; e < E; e++) {
+        for (int e = 0; e < Ev; e++) {
             float o = 0;
             for (int64_t j0 = (from - s0) / 32 * 32; j0 < to - s0; j0 += 32) {
                 for (int i = 0; i < 32; i++)
@@ -181,7 +189,7 @@ static void formula(const attn_pool *a, int row, int h, const float *q, float *y
         L = s0 <= first ? l : L * keep + l * f;
         M = Mn;
     }
-    for (int e = 0; e < E; e++) y[e] = y[e] * (1 / L) + 0.0f;
+    for (int e = 0; e < Ev; e++) y[e] = y[e] * (1 / L) + 0.0f;
 }
 
 /* Checks a kernel on tiles: it has the formula's bits, and the formula is close to the reference. */
@@ -189,8 +197,8 @@ static void tiles_check(const attn_case *t) {
     attn_pool a;
     pool_make(&a, t, true);
     const int64_t rows = a.step.n_rows, cols = (int64_t)t->n_heads * t->head_dim, ldq = cols + 3,
-                  ldy = cols + 2, n_q = (rows - 1) * ldq + cols;
-    const size_t y_count = (size_t)((rows - 1) * ldy + cols);
+                  cols_y = (int64_t)t->n_heads * v_dim_of(t), ldy = cols_y + 2, n_q = (rows - 1) * ldq + cols;
+    const size_t y_count = (size_t)((rows - 1) * ldy + cols_y);
     guarded q = guard((size_t)n_q * 4, true, 0), want = guard(y_count * 4, true, 0),
             got = guard(y_count * 4, true, 0), ref = guard(y_count * 4, true, 0);
     float *pq = (float *)(void *)q.data, *py = (float *)(void *)want.data, *pr = (float *)(void *)ref.data;
@@ -204,14 +212,14 @@ static void tiles_check(const attn_case *t) {
     ln_call c = {.node = &node, .step = &a.step};
     c.in[0] = (ln_arg){q.data, rows, cols, ldq, LN_F32};
     c.in[1] = (ln_arg){a.base.data, 1, 1, 1, t->dtype};
-    c.out[0] = (ln_arg){ref.data, rows, cols, ldy, LN_F32};
+    c.out[0] = (ln_arg){ref.data, rows, cols_y, ldy, LN_F32};
     run_kernel(-1, &c, &bounds, 1);
     float most = 0, off = 0;
     for (int r = 0; r < rows; r++)
         for (int h = 0; h < t->n_heads; h++) {
-            const int64_t at = r * ldy + (int64_t)h * t->head_dim;
+            const int64_t at = r * ldy + (int64_t)h * v_dim_of(t);
             formula(&a, r, h, pq + r * ldq + (int64_t)h * t->head_dim, py + at);
-            for (int e = 0; e < t->head_dim; e++)
+            for (int e = 0; e < v_dim_of(t); e++)
                 most = LN_MAX(most, fabsf(pr[at + e])), off = LN_MAX(off, fabsf(pr[at + e] - py[at + e]));
         }
     if (!(off <= most * 0x1p-8f))
@@ -221,9 +229,11 @@ static void tiles_check(const attn_case *t) {
         for (size_t n = 0; n < LN_COUNT(thread_counts); n++) {
             char what[200];
             snprintf(what, sizeof what,
-                     "attn_paged by %s: H %d K %d E %d page %d window %lld, %lld rows from %d, %d threads",
+                     "attn_paged by %s: H %d K %d E %d Ev %d page %d window %lld, %lld rows from %d, %d "
+                     "threads",
                      hardware ? "tiles" : "the model of tiles", t->n_heads, t->n_kv_heads, t->head_dim,
-                     t->page_len, (long long)t->window, (long long)rows, t->first[0], thread_counts[n]);
+                     v_dim_of(t), t->page_len, (long long)t->window, (long long)rows, t->first[0],
+                     thread_counts[n]);
             memset(got.data, 0xa5, got.bytes);
 #if defined(__x86_64__)
             if (hardware && !rung_here(LN_ISA_AMX)) continue;
@@ -240,7 +250,7 @@ static void tiles_check(const attn_case *t) {
     ln_arg wide = c.in[0], narrow;
     guarded halved = narrow_of(&wide, &narrow);
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t i = 0; i < cols; i++) py[r * ldy + i] = ln_bf16_f32(ln_f32_bf16(py[r * ldy + i]));
+        for (int64_t i = 0; i < cols_y; i++) py[r * ldy + i] = ln_bf16_f32(ln_f32_bf16(py[r * ldy + i]));
     c.out[0].format = bf16_if(true);
     for (int kind = 0; kind < 4; kind++) {
         ln_kernel_table table = {.of[LN_OP_ATTN_PAGED][1] = {attn_amx_tiles_run, attn_scratch}};
@@ -262,8 +272,9 @@ static void tiles_check(const attn_case *t) {
 static void rungs_check(const attn_case *t, bool narrow) {
     attn_pool a;
     pool_make(&a, t, false);
-    int64_t rows = a.step.n_rows, cols = (int64_t)t->n_heads * t->head_dim, ldq = cols + 3, ldy = cols + 2;
-    size_t y_count = (size_t)((rows - 1) * ldy + cols);
+    int64_t rows = a.step.n_rows, cols = (int64_t)t->n_heads * t->head_dim, ldq = cols + 3,
+            cols_y = (int64_t)t->n_heads * v_dim_of(t), ldy = cols_y + 2;
+    size_t y_count = (size_t)((rows - 1) * ldy + cols_y);
     guarded q = guard((size_t)((rows - 1) * ldq + cols) * 4, true, 0), want = guard(y_count * 4, true, 0),
             got = guard(y_count * 4, true, 0);
     float *pq = (float *)(void *)q.data;
@@ -274,10 +285,10 @@ static void rungs_check(const attn_case *t, bool narrow) {
     ln_call c = {.node = &node, .step = &a.step};
     c.in[0] = (ln_arg){q.data, rows, cols, ldq, LN_F32, bf16_if(narrow)};
     c.in[1] = (ln_arg){a.base.data, 1, 1, 1, t->dtype};
-    c.out[0] = (ln_arg){want.data, rows, cols, ldy, LN_F32, bf16_if(random_u32() % 2)};
+    c.out[0] = (ln_arg){want.data, rows, cols_y, ldy, LN_F32, bf16_if(random_u32() % 2)};
     run_kernel(-1, &c, &bounds, 2);
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t i = 0; i < cols; i++)
+        for (int64_t i = 0; i < cols_y; i++)
             assert_true(((float *)(void *)want.data)[r * ldy + i] ==
                         ((float *)(void *)want.data)[r * ldy + i]);
     c.out[0].data = got.data;
@@ -287,10 +298,12 @@ static void rungs_check(const attn_case *t, bool narrow) {
              n++) {
             char what[200];
             snprintf(what, sizeof what,
-                     "attn_paged on %s: H %d K %d E %d page %d window %lld dtype %d, %lld rows from %d, %d "
+                     "attn_paged on %s: H %d K %d E %d Ev %d page %d window %lld dtype %d, %lld rows from "
+                     "%d, %d "
                      "threads",
-                     ln_cpu_isa_name((ln_isa)isa), t->n_heads, t->n_kv_heads, t->head_dim, t->page_len,
-                     (long long)t->window, (int)t->dtype, (long long)rows, t->first[0], thread_counts[n]);
+                     ln_cpu_isa_name((ln_isa)isa), t->n_heads, t->n_kv_heads, t->head_dim, v_dim_of(t),
+                     t->page_len, (long long)t->window, (int)t->dtype, (long long)rows, t->first[0],
+                     thread_counts[n]);
             memset(got.data, 0xa5, got.bytes);
             run_kernel(isa, &c, &bounds, thread_counts[n]);
             assert_same((float *)(void *)want.data, (float *)(void *)got.data, 1, (int64_t)y_count, 0, what);
@@ -314,6 +327,26 @@ static void test_head_widths(void **state) {
             const int *h = head_shapes[(i + (size_t)dtype) % 7];
             attn_check(&(attn_case){
                 h[0], h[1], widths[i], i % 2 ? 64 : 32, 0, (ln_dtype)dtype, 2, {0, 250}, {19, 9}});
+        }
+}
+/* Values that are wider than keys, and narrower ones: by less than a tile, by several. */
+static void test_value_widths(void **state) {
+    (void)state;
+    static const int widths[][2] = {{16, 40}, {40, 16}, {64, 128},  {128, 64}, {33, 32},
+                                    {32, 33}, {8, 256}, {192, 128}, {1, 17},   {100, 7}};
+    for (size_t i = 0; i < LN_COUNT(widths); i++)
+        for (int dtype = 0; dtype < 2; dtype++) {
+            const int *h = head_shapes[(i + (size_t)dtype) % 7];
+            attn_check(&(attn_case){h[0],
+                                    h[1],
+                                    widths[i][0],
+                                    i % 2 ? 64 : 32,
+                                    i % 3 ? 0 : 70,
+                                    (ln_dtype)dtype,
+                                    4,
+                                    {0, 250, 20, 300},
+                                    {19, 40, 1, 1},
+                                    .v_dim = widths[i][1]});
         }
 }
 static void test_windows(void **state) {
@@ -393,8 +426,10 @@ static void test_empty_sequence(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_head_widths), cmocka_unit_test(test_windows),       cmocka_unit_test(test_long),
-        cmocka_unit_test(test_many_heads),  cmocka_unit_test(test_rows),          cmocka_unit_test(test_near),
-        cmocka_unit_test(test_denormals),   cmocka_unit_test(test_empty_sequence)};
+        cmocka_unit_test(test_head_widths),   cmocka_unit_test(test_value_widths),
+        cmocka_unit_test(test_windows),       cmocka_unit_test(test_long),
+        cmocka_unit_test(test_many_heads),    cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_near),          cmocka_unit_test(test_denormals),
+        cmocka_unit_test(test_empty_sequence)};
     return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
 }

@@ -334,10 +334,12 @@ static void test_kv_write(void **state) {
                      .layer_in_page = 1,
                      .n_kv_heads = heads[i % 3],
                      .head_dim = widths[i % 5],
+                     .v_dim = widths[(i + i / 15) % 5],
                      .page_len = i % 2 ? 64 : 32,
                      .dtype = i / 2 % 2 ? LN_F32 : LN_BF16};
-        int64_t n = (int64_t)p.n_kv_heads * p.head_dim;
-        p.layer_bytes = ln_kv_numbers(p.n_kv_heads, p.head_dim, p.page_len) * ln_dtype_bytes(p.dtype);
+        int64_t n = (int64_t)p.n_kv_heads * p.head_dim, n_v = (int64_t)p.n_kv_heads * p.v_dim;
+        p.layer_bytes =
+            ln_kv_numbers(p.n_kv_heads, p.head_dim, p.v_dim, p.page_len) * ln_dtype_bytes(p.dtype);
         p.page_bytes = 2 * p.layer_bytes;
         size_t bytes = (size_t)(PAGES * p.page_bytes);
         guarded want = guard(bytes, true, 0), got = guard(bytes, true, 0);
@@ -348,13 +350,13 @@ static void test_kv_write(void **state) {
         ln_step step = {.n_rows = T, .n_seqs = 2, .pos = pos, .seq = seq, .row0 = row0, .n_blocks = BLOCKS};
         step.pages[1] = pages;
         step.pages_per_block[1] = 2;
-        guarded k = input_block(T, n, n, 1.0f, i % 5 == 4), v = input_block(T, n, n, 1.0f, i % 5 == 4);
+        guarded k = input_block(T, n, n, 1.0f, i % 5 == 4), v = input_block(T, n_v, n_v, 1.0f, i % 5 == 4);
         ln_pnode node = {.op = LN_OP_KV_WRITE, .n_in = 3, .n_out = 1, .p.kv = p};
         ln_bounds bounds = {T, 1, 2};
         ln_call c = {.node = &node, .step = &step};
         c.in[0] = (ln_arg){want.data, 1, 1, 1, p.dtype};
         c.in[1] = (ln_arg){k.data, T, n, n, LN_F32};
-        c.in[2] = (ln_arg){v.data, T, n, n, LN_F32};
+        c.in[2] = (ln_arg){v.data, T, n_v, n_v, LN_F32};
         c.out[0] = c.in[0];
         run_kernel(-1, &c, &bounds, 1);
         c.in[0].data = c.out[0].data = got.data;

@@ -186,12 +186,16 @@ static void test_weights(void **s) {
 }
 
 static void build_attention(bits_case *m, int form) {
-    static const ln_p_packed forms[] = {{2, 1, 20, 0.25f, 0}, {4, 4, 9, 0.5f, 33}, {6, 2, 32, 0.2f, 270}};
+    static const ln_p_packed forms[] = {{2, 1, 20, 20, 0.25f, 0},
+                                        {4, 4, 9, 9, 0.5f, 33},
+                                        {6, 2, 32, 32, 0.2f, 270},
+                                        {4, 2, 12, 21, 0.3f, 40},
+                                        {2, 1, 40, 16, 0.3f, 0}};
     const ln_p_packed *p = &forms[form];
     const ln_v q = input(m, LN_DIM_T, p->n_heads * p->head_dim),
                k = input(m, LN_DIM_T, p->n_kv_heads * p->head_dim),
-               v = input(m, LN_DIM_T, p->n_kv_heads * p->head_dim),
-               dy = input(m, LN_DIM_T, p->n_heads * p->head_dim);
+               v = input(m, LN_DIM_T, p->n_kv_heads * p->v_dim),
+               dy = input(m, LN_DIM_T, p->n_heads * p->v_dim);
     const ln_v wrt[3] = {q, k, v};
     ln_v lse, grads[3], y = ln_g_attn(&m->g, "y", q, k, v, p, &lse);
     out(m, y), out(m, lse);
@@ -200,7 +204,7 @@ static void build_attention(bits_case *m, int form) {
 }
 static void test_attention(void **s) {
     (void)s;
-    for (int form = 0; form < 3; form++) check_bits("attention", build_attention, form);
+    for (int form = 0; form < 5; form++) check_bits("attention", build_attention, form);
 }
 
 static void build_rowwise(bits_case *m, int form) {

@@ -117,11 +117,11 @@ static ln_status flat_upload(ln_dev *dev, const ln_weight_desc *w, const ln_host
     return LN_OK;
 }
 
-/* A layer's part of a page is [page_len, 2, K, E]: of each position the keys, then the values. */
+/* A layer's part of a page has of each position the keys, [K, E], then the values, [K, Ev]. */
 static int64_t position_bytes(const ln_page_job *j) {
     int64_t n;
-    if (__builtin_mul_overflow((int64_t)2 * ln_dtype_bytes(j->dtype) * j->n_kv_heads, (int64_t)j->head_dim,
-                               &n))
+    if (__builtin_mul_overflow((int64_t)ln_dtype_bytes(j->dtype) * j->n_kv_heads,
+                               (int64_t)j->head_dim + j->v_dim, &n))
         return -1;
     return n;
 }
@@ -130,12 +130,12 @@ static int64_t flat_kv_bytes(const ln_dev *dev, const ln_page_job *j) {
     (void)dev;
     return n < 0 || __builtin_mul_overflow(n, (int64_t)j->page_len, &bytes) ? -1 : bytes;
 }
-/* An element between the page and the job's keys (part 0, [K, E, page_len]) or values (1, [K, page_len, E]).
+/* An element between the page and the job's keys (part 0, [K, E, page_len]) or values (1, [K, page_len, Ev]).
  */
 static void move_element(const ln_page_job *j, char *layer, int part, int64_t at, int64_t k, int64_t e) {
-    const int64_t K = j->n_kv_heads, E = j->head_dim, len = j->page_len,
-                  stored = ((at * 2 + part) * K + k) * E + e;
-    float *host = part ? j->values + (k * len + at) * E + e : j->keys + (k * E + e) * len + at;
+    const int64_t K = j->n_kv_heads, E = j->head_dim, Ev = j->v_dim, len = j->page_len,
+                  stored = at * K * (E + Ev) + (part ? K * E + k * Ev : k * E) + e;
+    float *host = part ? j->values + (k * len + at) * Ev + e : j->keys + (k * E + e) * len + at;
     if (j->op == LN_PAGE_PACK) store(layer, j->dtype, stored, *host);
     else *host = load(layer, j->dtype, stored);
 }
@@ -153,7 +153,7 @@ static ln_status flat_page(ln_queue *queue, const ln_page_job *j, ln_error *err)
         for (int part = 0; part < 2; part++)
             for (int64_t at = 0; at < j->page_len && (part ? j->values : j->keys); at++)
                 for (int64_t k = 0; k < j->n_kv_heads; k++)
-                    for (int64_t e = 0; e < j->head_dim; e++)
+                    for (int64_t e = 0; e < (part ? j->v_dim : j->head_dim); e++)
                         move_element(j, j->op == LN_PAGE_PACK ? to : from, part, at, k, e);
     }
     return LN_OK;

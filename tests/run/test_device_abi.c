@@ -57,19 +57,21 @@ static void check_memory(void) {
 
 /* Keys and values come back as they were packed, in pages of both types; a copy keeps the first positions. */
 static void check_pages(void) {
-    enum { K = 2, E = 24, LEN = 64, LAYERS = 3, N = K * E * LEN };
-    static float keys[N], values[N], got_keys[N], got_values[N];
+    enum { K = 2, E = 24, EV = 40, LEN = 64, LAYERS = 3, N = K * E * LEN, NV = K * EV * LEN };
+    static float keys[N], values[NV], got_keys[N], got_values[NV];
     ln_queue *q = new_queue(NULL, 0, 0);
-    for (int i = 0; i < N; i++) keys[i] = (float)(i % 251 + 1), values[i] = (float)(-(i % 127) - 1);
+    for (int i = 0; i < N; i++) keys[i] = (float)(i % 251 + 1);
+    for (int i = 0; i < NV; i++) values[i] = (float)(-(i % 127) - 1);
     for (int type = 0; type < 2; type++) {
         ln_page_job job = {.size = sizeof job,
                            .n_layers = 1,
                            .n_kv_heads = K,
                            .head_dim = E,
+                           .v_dim = EV,
                            .page_len = LEN,
                            .dtype = type ? LN_BF16 : LN_F32};
         const int64_t bytes = ops->kv_bytes(dev, &job);
-        assert_true(bytes >= 2 * N * (type ? 2 : 4));
+        assert_true(bytes >= (N + NV) * (type ? 2 : 4));
         job.layer_bytes = (bytes + 63) / 64 * 64;
         const int64_t page = job.layer_bytes * LAYERS;
         OK(ops->alloc(dev, (size_t)(2 * page), 0, &job.pool, err));
@@ -87,10 +89,9 @@ static void check_pages(void) {
             for (int layer = 0; layer < LAYERS; layer++) {
                 job.from = page + layer * job.layer_bytes;
                 OK(ops->page(q, &job, err));
-                for (int i = 0; i < N; i++) {
-                    assert_true(got_keys[i] == (i % LEN < kept[c] ? keys[i] : 0));
-                    assert_true(got_values[i] == (i / E % LEN < kept[c] ? values[i] : 0));
-                }
+                for (int i = 0; i < N; i++) assert_true(got_keys[i] == (i % LEN < kept[c] ? keys[i] : 0));
+                for (int i = 0; i < NV; i++)
+                    assert_true(got_values[i] == (i / EV % LEN < kept[c] ? values[i] : 0));
             }
         }
         ops->free(dev, job.pool, (size_t)(2 * page));

@@ -69,6 +69,11 @@ const gpu_op gpu_op_rope = {.prepare = prepare_rope, .launch = launch_rope};
 
 /* ---- pages ---- */
 
+/* The kernels read keys and values of one width. */
+static bool can_store(const ln_lower_ask *q) {
+    const ln_p_kv *p = q->params;
+    return p->v_dim == p->head_dim;
+}
 static ln_status prepare_kv_write(gpu_preparing *p, gpu_node *g, ln_error *err) {
     g->kv = kv_of(&p->n->p.kv, gpu_state_operand(p, 0));
     LN_TRY(gpu_operand(p, 1, &g->x, err));
@@ -78,10 +83,15 @@ static int launch_kv_write(const gpu_launch *l, const gpu_step *s, const gpu_nod
     return gpu_kv_write(l, s, &g->kv, &g->x, &g->second);
 }
 static int32_t rows_of_x(const gpu_node *g) { return g->x.rows; }
-const gpu_op gpu_op_kv_write = {.prepare = prepare_kv_write, .launch = launch_kv_write, .rows = rows_of_x};
+const gpu_op gpu_op_kv_write = {
+    .can = can_store, .prepare = prepare_kv_write, .launch = launch_kv_write, .rows = rows_of_x};
 
 /* ---- attention ---- */
 
+static bool can_attend(const ln_lower_ask *q) {
+    const ln_p_kv *p = &((const ln_p_attn *)q->params)->kv;
+    return p->v_dim == p->head_dim;
+}
 static double attention_tolerance(const ln_lower_ask *q) {
     enum { SCORES = 64 /* the largest magnitude of a score that is covered */ };
     const ln_p_attn *p = q->params;
@@ -105,7 +115,8 @@ static ln_status prepare_attention(gpu_preparing *p, gpu_node *g, ln_error *err)
 static int launch_attention(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
     return gpu_attention_paged(l, s, &g->attention, &g->x, &g->y);
 }
-const gpu_op gpu_op_attention = {.tolerance = attention_tolerance,
+const gpu_op gpu_op_attention = {.can = can_attend,
+                                 .tolerance = attention_tolerance,
                                  .bytes = attention_bytes,
                                  .prepare = prepare_attention,
                                  .launch = launch_attention};

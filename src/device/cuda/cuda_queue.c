@@ -65,23 +65,30 @@ ln_status gpu_copy(ln_queue *q, void *to, const void *from, size_t bytes, int ho
 
 /* ---- pages ---- */
 
-static size_t row_bytes(const ln_page_job *job) {
-    return (size_t)gpu_kv_width(job->head_dim) * (size_t)ln_dtype_bytes(job->dtype);
+/* Width of a key, or of a value, and bytes of a position of a head. */
+static int32_t head_width(const ln_page_job *job, bool values) { return values ? job->v_dim : job->head_dim; }
+static size_t row_bytes(const ln_page_job *job, bool values) {
+    return (size_t)gpu_kv_width(head_width(job, values)) * (size_t)ln_dtype_bytes(job->dtype);
+}
+/* Bytes of the keys, or of the values, of a layer in a page. */
+static size_t half_bytes(const ln_page_job *job, bool values) {
+    return row_bytes(job, values) * (size_t)job->page_len * (size_t)job->n_kv_heads;
 }
 
 int64_t gpu_kv_bytes(const ln_dev *d, const ln_page_job *job) {
-    int64_t bytes = 2 * (int64_t)row_bytes(job) * job->page_len;
+    int64_t bytes = (int64_t)(row_bytes(job, false) + row_bytes(job, true)) * job->page_len;
     (void)d;
     return __builtin_mul_overflow(bytes, (int64_t)job->n_kv_heads, &bytes) ? -1 : bytes;
 }
 
-/* Copies the first n positions of all heads and zeroes the others. Keys and values are 2 K pieces of page_len
- * rows. */
-static ln_status copy_layer(ln_queue *q, const ln_page_job *job, int layer, ln_error *err) {
-    const size_t row = row_bytes(job), piece = row * (size_t)job->page_len,
-                 pieces = 2 * (size_t)job->n_kv_heads, kept = row * (size_t)job->n;
-    char *to = (char *)job->pool + job->to + layer * job->layer_bytes;
-    const char *from = (const char *)job->pool + job->from + layer * job->layer_bytes;
+/* Copies the first n positions of all heads of the keys, or of the values, and zeroes the others: K pieces of
+ * page_len rows. */
+static ln_status copy_half(ln_queue *q, const ln_page_job *job, int layer, bool values, ln_error *err) {
+    const size_t row = row_bytes(job, values), piece = row * (size_t)job->page_len,
+                 pieces = (size_t)job->n_kv_heads, kept = row * (size_t)job->n,
+                 at = values ? half_bytes(job, false) : 0;
+    char *to = (char *)job->pool + job->to + layer * job->layer_bytes + at;
+    const char *from = (const char *)job->pool + job->from + layer * job->layer_bytes + at;
     if (to != from && kept)
         GPU_TRY(cudaMemcpy2DAsync(to, piece, from, piece, kept, pieces, cudaMemcpyDeviceToDevice, q->stream),
                 "copying a page");
@@ -90,10 +97,10 @@ static ln_status copy_layer(ln_queue *q, const ln_page_job *job, int layer, ln_e
     return LN_OK;
 }
 
-/* Converts the keys, f32 [K, E, page_len], or the values, f32 [K, page_len, E], to or from `half`: this
+/* Converts the keys, f32 [K, E, page_len], or the values, f32 [K, page_len, Ev], to or from `half`: this
  * layout in host memory. */
 static void convert_half(const ln_page_job *job, bool values, bool pack, float *numbers, void *half) {
-    const int64_t E = job->head_dim, len = job->page_len, width = gpu_kv_width(job->head_dim);
+    const int64_t E = head_width(job, values), len = job->page_len, width = gpu_kv_width((int32_t)E);
     for (int64_t h = 0; h < job->n_kv_heads; h++)
         for (int64_t j = 0; j < len; j++)
             for (int64_t e = 0; e < E; e++) {
@@ -108,8 +115,8 @@ static void convert_half(const ln_page_job *job, bool values, bool pack, float *
 static ln_status convert_layer(ln_queue *q, const ln_page_job *job, bool values, float *numbers,
                                ln_error *err) {
     const bool pack = job->op == LN_PAGE_PACK;
-    const size_t bytes = row_bytes(job) * (size_t)job->page_len * (size_t)job->n_kv_heads;
-    char *at = (char *)job->pool + (pack ? job->to : job->from) + (values ? bytes : 0);
+    const size_t bytes = half_bytes(job, values);
+    char *at = (char *)job->pool + (pack ? job->to : job->from) + (values ? half_bytes(job, false) : 0);
     void *half = ln_zalloc(1, bytes);
     if (!half) return LN_OOM(err, "a KV page");
     ln_status st = LN_OK;
@@ -123,7 +130,8 @@ static ln_status convert_layer(ln_queue *q, const ln_page_job *job, bool values,
 
 ln_status gpu_page(ln_queue *q, const ln_page_job *job, ln_error *err) {
     LN_TRY(gpu_use(q->dev, err));
-    for (int i = 0; job->op == LN_PAGE_COPY && i < job->n_layers; i++) LN_TRY(copy_layer(q, job, i, err));
+    for (int i = 0; job->op == LN_PAGE_COPY && i < 2 * job->n_layers; i++)
+        LN_TRY(copy_half(q, job, i / 2, i % 2, err));
     if (job->op == LN_PAGE_COPY) return LN_OK;
     if (job->keys) LN_TRY(convert_layer(q, job, false, job->keys, err));
     if (job->values) LN_TRY(convert_layer(q, job, true, job->values, err));

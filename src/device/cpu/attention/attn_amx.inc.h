@@ -14,7 +14,7 @@
  * which of them its neighbours bring along, as long as what the pages hold is finite.
  *
  *     K, a piece of 32 positions:  | W / 32 tiles: 32 elements of 16 positions | of the other 16 |
- *     V, a piece of 32 positions:  | W / 16 tiles: 32 positions of 16 elements |
+ *     V, a piece of 32 positions:  | Wv / 16 tiles: 32 positions of 16 elements |
  *
  *     more than 16 pairs   2 row tiles x 2 blocks of 16 positions (scores) or elements (outputs)
  *     16 pairs or fewer    a decoded row, bound by memory: a piece is read from end to end, and as much
@@ -277,13 +277,15 @@ static bool is_small_context(const attn_unit *u, int64_t i0, int64_t m) {
 /* The pieces of positions [from, to) of the split at s0, whole ones. */
 static void kv_pieces_of(const attn_unit *u, int64_t s0, int64_t from, int64_t to, int64_t last,
                          kv_pieces *p) {
-    const int64_t page = u->p->kv.page_len, bytes = LN_KV_STEP * u->W * (int64_t)sizeof(uint16_t);
+    const int64_t page = u->p->kv.page_len, k_bytes = LN_KV_STEP * u->W * (int64_t)sizeof(uint16_t),
+                  v_bytes = LN_KV_STEP * u->Wv * (int64_t)sizeof(uint16_t);
     p->n = (to - from) / LN_KV_STEP;
     for (int64_t i = 0;
          i < p->n;) { /* those of a page follow each other: looking up each would take divisions */
         const int64_t pos = s0 + from + i * LN_KV_STEP;
         const uint8_t *k = kv_piece(u, pos, false), *v = kv_piece(u, pos, true);
-        for (int64_t at = pos % page; at < page && i < p->n; at += LN_KV_STEP, i++, k += bytes, v += bytes)
+        for (int64_t at = pos % page; at < page && i < p->n;
+             at += LN_KV_STEP, i++, k += k_bytes, v += v_bytes)
             p->at[i] = k, p->at[p->n + i] = v;
     }
     p->at[2 * p->n] = s0 + SPLIT <= last ? kv_piece(u, s0 + SPLIT, false) : p->at[2 * p->n - 1];
@@ -322,8 +324,8 @@ static void prefetch_output(const attn_unit *u, int64_t i) {
     const ln_arg *y = &u->c->out[0];
     const int64_t size = ln_dtype_bytes(y->dtype);
     const char *to = (const char *)y->data +
-                     ((u->row0 + i / u->n_heads) * y->pitch + (u->head0 + i % u->n_heads) * u->E) * size;
-    for (int64_t e = 0; e < u->E * size; e += 64) prefetch_w(to + e);
+                     ((u->row0 + i / u->n_heads) * y->pitch + (u->head0 + i % u->n_heads) * u->Ev) * size;
+    for (int64_t e = 0; e < u->Ev * size; e += 64) prefetch_w(to + e);
 }
 static void prefetch_query(const attn_unit *u, int64_t i) {
     const ln_arg *q = &u->c->in[0];
@@ -334,7 +336,7 @@ static void prefetch_query(const attn_unit *u, int64_t i) {
 }
 
 static void attn_tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
-    const int64_t W = u->W, n_k = W / 32, pitch = Q_PITCH(W);
+    const int64_t Wv = u->Wv, n_k = u->W / 32, pitch = Q_PITCH(u->W);
     const uint16_t *q = u->q + i0 * pitch;
     uint16_t *w = (uint16_t *)(void *)u->w;
     int64_t jf[TILE_M], jt[TILE_M], a[TILE_M],
@@ -374,13 +376,13 @@ static void attn_tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
     float *o = first ? u->O + i0 * u->ldo : u->o;
     if (small_context) {
         deinterleave_pairs(w + from, WEIGHTS_PITCH, m, p.n, vector_w, W_PITCH);
-        outputs_vector_fns[m - 1](&p, vector_w, W_PITCH, W / TILE_ROWS, o, u->ldo);
+        outputs_vector_fns[m - 1](&p, vector_w, W_PITCH, Wv / TILE_ROWS, o, u->ldo);
     } else if (m <= TILE_ROWS) {
         memset(o, 0, (size_t)(m * u->ldo) * sizeof *o);
         for (int64_t i = 0; i < p.n; i++)
-            outputs_small_m(&p, p.n + i, w + from + i * LN_KV_STEP, W / TILE_ROWS, o, u->ldo);
+            outputs_small_m(&p, p.n + i, w + from + i * LN_KV_STEP, Wv / TILE_ROWS, o, u->ldo);
     } else {
-        for (int64_t e = 0; e < W / TILE_ROWS; e += 2) outputs_large_m(&p, w + from, e, o, u->ldo);
+        for (int64_t e = 0; e < Wv / TILE_ROWS; e += 2) outputs_large_m(&p, w + from, e, o, u->ldo);
     }
     merge(u, i0, m, s0, jf, jt, max, sum, o);
 }

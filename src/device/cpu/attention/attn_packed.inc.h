@@ -24,25 +24,25 @@ typedef struct attn_tile {
 /* Buffers of a thread. */
 typedef struct attn_work {
     float *s, *p;      /* [ATTN_ROWS][LN_ATTN_SPLIT] scores or dS; weights */
-    float *o;          /* [ATTN_ROWS][E] */
+    float *o;          /* [ATTN_ROWS][Ev] */
     float *most, *sum; /* [ATTN_ROWS] */
 } attn_work;
 
 static size_t attn_packed_scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
     (void)p, (void)b;
-    return sizeof(float) * (size_t)(ATTN_ROWS * (2 * LN_ATTN_SPLIT + n->p.packed.head_dim + 2));
+    return sizeof(float) * (size_t)(ATTN_ROWS * (2 * LN_ATTN_SPLIT + n->p.packed.v_dim + 2));
 }
 static attn_work attn_work_of(const ln_call *c) {
     attn_work w = {.s = c->scratch};
     w.p = w.s + ATTN_ROWS * LN_ATTN_SPLIT;
     w.o = w.p + ATTN_ROWS * LN_ATTN_SPLIT;
-    w.most = w.o + ATTN_ROWS * c->node->p.packed.head_dim;
+    w.most = w.o + ATTN_ROWS * c->node->p.packed.v_dim;
     w.sum = w.most + ATTN_ROWS;
     return w;
 }
-/* Head h of row r of an operand. */
-static float *head_at(const ln_call *c, const ln_arg *a, int64_t r, int64_t h) {
-    return (float *)a->data + r * a->pitch + h * c->node->p.packed.head_dim;
+/* Head h of row r of an operand whose heads are `width` elements wide. */
+static float *head_at(const ln_arg *a, int64_t r, int64_t h, int64_t width) {
+    return (float *)a->data + r * a->pitch + h * width;
 }
 static int64_t first_seen(const attn_tile *t, int64_t pos) {
     const int64_t window = t->c->node->p.packed.window;
@@ -52,48 +52,49 @@ static int64_t first_seen(const attn_tile *t, int64_t pos) {
 static int64_t row_of(const attn_tile *t, int64_t pos) { return t->start + pos - t->pos0; }
 static int64_t pos_of(const attn_tile *t, int64_t row) { return t->pos0 + row - t->start; }
 
-/* s[i][j - base] = dot of head h of a (rows of the tile) and the KV head of b, for positions [from, to). */
-static void attn_dots(const attn_tile *t, const ln_arg *a, const ln_arg *b, float *s) {
+/* s[i][j - base] = dot of head h of a (rows of the tile) and the KV head of b, `width` elements each, for
+ * positions [from, to). */
+static void attn_dots(const attn_tile *t, const ln_arg *a, const ln_arg *b, int64_t width, float *s) {
     rows_run(&(rows_product){.M = t->n,
                              .N = t->to - t->from,
-                             .K = t->c->node->p.packed.head_dim,
-                             .a = head_at(t->c, a, t->row, t->h),
+                             .K = width,
+                             .a = head_at(a, t->row, t->h, width),
                              .a_m = a->pitch,
                              .a_k = 1,
-                             .b = head_at(t->c, b, row_of(t, t->from), t->head),
+                             .b = head_at(b, row_of(t, t->from), t->head, width),
                              .b_k = 1,
                              .b_n = b->pitch,
                              .y = s + (t->from - t->base),
                              .ldy = LN_ATTN_SPLIT});
 }
-/* y[i][e] (+)= sum over j of s[i][j] b[j][e], for rows of the tile. */
-static void attn_mix(const attn_tile *t, const float *s, const ln_arg *b, float *y, int64_t ldy,
-                     bool accumulate) {
+/* y[i][e] (+)= sum over j of s[i][j] b[j][e], for rows of the tile and e below `width`. */
+static void attn_mix(const attn_tile *t, const float *s, const ln_arg *b, int64_t width, float *y,
+                     int64_t ldy, bool accumulate) {
     rows_run(&(rows_product){.M = t->n,
-                             .N = t->c->node->p.packed.head_dim,
+                             .N = width,
                              .K = t->to - t->from,
                              .a = s + (t->from - t->base),
                              .a_m = LN_ATTN_SPLIT,
                              .a_k = 1,
-                             .b = head_at(t->c, b, row_of(t, t->from), t->head),
+                             .b = head_at(b, row_of(t, t->from), t->head, width),
                              .b_k = b->pitch,
                              .b_n = 1,
                              .y = y,
                              .ldy = ldy,
                              .accumulate = accumulate});
 }
-/* y[j][e] += sum over the rows i of the tile of s[i][j] a[i][e]. */
-static void attn_spread(const attn_tile *t, const float *s, const ln_arg *a, const ln_arg *y) {
+/* y[j][e] += sum over the rows i of the tile of s[i][j] a[i][e], for e below `width`. */
+static void attn_spread(const attn_tile *t, const float *s, const ln_arg *a, int64_t width, const ln_arg *y) {
     rows_run(&(rows_product){.M = t->to - t->from,
-                             .N = t->c->node->p.packed.head_dim,
+                             .N = width,
                              .K = t->n,
                              .a = s + (t->from - t->base),
                              .a_m = 1,
                              .a_k = LN_ATTN_SPLIT,
-                             .b = head_at(t->c, a, t->row, t->h),
+                             .b = head_at(a, t->row, t->h, width),
                              .b_k = a->pitch,
                              .b_n = 1,
-                             .y = head_at(t->c, y, row_of(t, t->from), t->head),
+                             .y = head_at(y, row_of(t, t->from), t->head, width),
                              .ldy = y->pitch,
                              .accumulate = true});
 }
@@ -148,28 +149,28 @@ static void set_split(attn_tile *t, int64_t pos) {
 }
 static void attn_forward_tile(attn_tile *t, const attn_work *w) {
     const ln_call *c = t->c;
-    const int64_t E = c->node->p.packed.head_dim, last = pos_of(t, t->row + t->n - 1);
+    const int64_t Ev = c->node->p.packed.v_dim, last = pos_of(t, t->row + t->n - 1);
     for (int64_t pos = first_seen(t, pos_of(t, t->row)); pos <= last; pos = t->base + LN_ATTN_SPLIT) {
         float max[ATTN_ROWS], sum[ATTN_ROWS];
         int64_t lo, hi;
         set_split(t, pos);
-        attn_dots(t, &c->in[0], &c->in[1], w->s);
+        attn_dots(t, &c->in[0], &c->in[1], c->node->p.packed.head_dim, w->s);
         for (int64_t i = 0; i < t->n; i++) {
             seen_by(t, i, &lo, &hi);
             if (lo < hi) attn_weights(t, i, w->s + i * LN_ATTN_SPLIT, &max[i], &sum[i]);
             else memset(w->s + i * LN_ATTN_SPLIT, 0, LN_ATTN_SPLIT * sizeof *w->s);
         }
-        attn_mix(t, w->s, &c->in[2], w->o, E, false);
+        attn_mix(t, w->s, &c->in[2], Ev, w->o, Ev, false);
         for (int64_t i = 0; i < t->n; i++) {
             seen_by(t, i, &lo, &hi);
             if (lo < hi)
-                attn_merge(w, i, max[i], sum[i], w->o + i * E, head_at(c, &c->out[0], t->row + i, t->h), E,
+                attn_merge(w, i, max[i], sum[i], w->o + i * Ev, head_at(&c->out[0], t->row + i, t->h, Ev), Ev,
                            first_seen(t, pos_of(t, t->row + i)) >= t->base);
         }
     }
     for (int64_t i = 0; i < t->n; i++) {
-        float *y = head_at(c, &c->out[0], t->row + i, t->h);
-        for (int64_t e = 0; e < E; e++) y[e] = y[e] / w->sum[i];
+        float *y = head_at(&c->out[0], t->row + i, t->h, Ev);
+        for (int64_t e = 0; e < Ev; e++) y[e] = y[e] / w->sum[i];
         ((float *)c->out[1].data)[(t->row + i) * c->out[1].pitch + t->h] =
             w->most[i] + (float)ln_log64((double)w->sum[i]);
     }
@@ -178,9 +179,10 @@ static void attn_forward_tile(attn_tile *t, const attn_work *w) {
 /* delta of row i: the sum of dy y in 16 lanes. */
 static float attn_delta(const attn_tile *t, int64_t i) {
     const ln_call *c = t->c;
-    const float *dy = head_at(c, &c->in[5], t->row + i, t->h), *y = head_at(c, &c->in[3], t->row + i, t->h);
+    const int64_t Ev = c->node->p.packed.v_dim;
+    const float *dy = head_at(&c->in[5], t->row + i, t->h, Ev), *y = head_at(&c->in[3], t->row + i, t->h, Ev);
     float lane[16] = {0};
-    for (int64_t e = 0; e < c->node->p.packed.head_dim; e++) lane[e % 16] = fmaf(dy[e], y[e], lane[e % 16]);
+    for (int64_t e = 0; e < Ev; e++) lane[e % 16] = fmaf(dy[e], y[e], lane[e % 16]);
     for (int half = 8; half > 0; half /= 2)
         for (int l = 0; l < half; l++) lane[l] = lane[l] + lane[l + half];
     return lane[0];
@@ -208,24 +210,25 @@ static void attn_slopes(const attn_tile *t, int64_t i, float *s, float *p, float
 }
 static void attn_backward_tile(attn_tile *t, const attn_work *w) {
     const ln_call *c = t->c;
-    const int64_t E = c->node->p.packed.head_dim, last = pos_of(t, t->row + t->n - 1);
+    const int64_t E = c->node->p.packed.head_dim, Ev = c->node->p.packed.v_dim,
+                  last = pos_of(t, t->row + t->n - 1);
     const ln_arg *dq = &c->out[0];
     float delta[ATTN_ROWS];
     bool go_on = false;
     for (int64_t i = 0; i < t->n; i++) delta[i] = attn_delta(t, i);
     for (int64_t pos = first_seen(t, pos_of(t, t->row)); pos <= last; pos = t->base + LN_ATTN_SPLIT) {
         set_split(t, pos);
-        attn_dots(t, &c->in[0], &c->in[1], w->s);
-        attn_dots(t, &c->in[5], &c->in[2], w->p);
+        attn_dots(t, &c->in[0], &c->in[1], E, w->s);
+        attn_dots(t, &c->in[5], &c->in[2], Ev, w->p);
         for (int64_t i = 0; i < t->n; i++)
             attn_slopes(t, i, w->s + i * LN_ATTN_SPLIT, w->p + i * LN_ATTN_SPLIT, delta[i]);
-        attn_mix(t, w->s, &c->in[1], head_at(c, dq, t->row, t->h), dq->pitch, go_on);
-        attn_spread(t, w->s, &c->in[0], &c->out[1]);
-        attn_spread(t, w->p, &c->in[5], &c->out[2]);
+        attn_mix(t, w->s, &c->in[1], E, head_at(dq, t->row, t->h, E), dq->pitch, go_on);
+        attn_spread(t, w->s, &c->in[0], E, &c->out[1]);
+        attn_spread(t, w->p, &c->in[5], Ev, &c->out[2]);
         go_on = true;
     }
     for (int64_t i = 0; i < t->n; i++) {
-        float *to = head_at(c, dq, t->row + i, t->h);
+        float *to = head_at(dq, t->row + i, t->h, E);
         for (int64_t e = 0; e < E; e++) to[e] = to[e] * c->node->p.packed.scale;
     }
 }
@@ -241,16 +244,17 @@ static void each_tile(const ln_call *c, void (*tile)(attn_tile *t, const attn_wo
     for (int64_t u = lo; u < hi; u++) {
         const int64_t b = u / p->n_kv_heads, start = c->step->row0[b], end = c->step->row0[b + 1];
         attn_tile t = {.c = c, .start = start, .pos0 = c->step->pos[start], .head = u % p->n_kv_heads};
-        for (int64_t r = start; back && r < end; r++)
-            for (int k = 1; k < 3; k++)
-                memset(head_at(c, &c->out[k], r, t.head), 0, (size_t)E * sizeof(float));
+        for (int64_t r = start; back && r < end; r++) {
+            memset(head_at(&c->out[1], r, t.head, E), 0, (size_t)E * sizeof(float));
+            memset(head_at(&c->out[2], r, t.head, p->v_dim), 0, (size_t)p->v_dim * sizeof(float));
+        }
         for (t.h = t.head * group; t.h < (t.head + 1) * group; t.h++)
             for (t.row = start; t.row < end; t.row += ATTN_ROWS) {
                 t.n = LN_MIN((int64_t)ATTN_ROWS, end - t.row);
                 tile(&t, &w);
             }
         for (int64_t r = start; back && r < end; r++) {
-            float *dk = head_at(c, &c->out[1], r, t.head);
+            float *dk = head_at(&c->out[1], r, t.head, E);
             for (int64_t e = 0; e < E; e++) dk[e] = dk[e] * p->scale;
         }
     }

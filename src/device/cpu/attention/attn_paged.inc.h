@@ -34,7 +34,8 @@ enum {
     VECTORS_PER_LINE16 = 16 / VL, /* vectors of 16 elements */
     EXP_VECTORS = VL == 8 ? 2 : 4 /* whose exponentials are computed together: AVX2 has 16 registers */
 };
-static int64_t out_pitch(int64_t W) { return (W / 16 | 1) * 16; }
+/* From one pair's outputs, or its query as vectors read it, to the next's. */
+static int64_t out_pitch(int64_t W, int64_t Wv) { return (LN_MAX(W, Wv) / 16 | 1) * 16; }
 
 /* What one thread works on. */
 typedef struct attn_unit {
@@ -43,7 +44,8 @@ typedef struct attn_unit {
     int b, kv_head;         /* sequence, kv head */
     int64_t row0, n_rows;   /* rows of the step */
     int64_t head0, n_heads; /* query heads of each row */
-    int64_t E, W, ldo;      /* head width, as stored; distance between outputs in scratch */
+    int64_t E, W, Ev, Wv;   /* width of a key, as stored; of a value, as stored */
+    int64_t ldo;            /* distance between outputs in scratch */
     q_t *q;                 /* scratch: [PAIRS] of Q_PITCH */
     float *O, *o, *w;       /* O: [PAIRS], o: [TILE_M], of ldo; w: scores, then softmax weights (LN_BF16_DOT:
                                pairs), [TILE_M] of W_PITCH */
@@ -134,7 +136,7 @@ static void merge(attn_unit *u, int64_t i0, int64_t m, int64_t s0, const int64_t
         if (s0 <= u->first[to]) {
             u->M[to] = max[i];
             u->L[to] = sum[i];
-            if (o != O) memcpy(O, o, (size_t)u->W * sizeof *O);
+            if (o != O) memcpy(O, o, (size_t)u->Wv * sizeof *O);
             continue;
         }
         const float M = max[i] <= u->M[to] ? u->M[to] : max[i], a = ln_exp_downf(u->M[to] - M),
@@ -142,7 +144,7 @@ static void merge(attn_unit *u, int64_t i0, int64_t m, int64_t s0, const int64_t
         const vf by_a = vf_set1(a), by_f = vf_set1(f);
         u->M[to] = M;
         u->L[to] = u->L[to] * a + sum[i] * f;
-        for (int64_t e = 0; e < u->W; e += VL)
+        for (int64_t e = 0; e < u->Wv; e += VL)
             vf_store(O + e, vf_fma(vf_load(o + e), by_f, vf_mul(vf_load(O + e), by_a)));
     }
 }
@@ -159,7 +161,7 @@ static void store_output(const ln_arg *y, int64_t at, const float *O, float by, 
 
 static void unit_run(attn_unit *u) {
     const ln_arg *q = &u->c->in[0], *y = &u->c->out[0];
-    const int64_t E = u->E, begin = u->head0 * E;
+    const int64_t E = u->E, Ev = u->Ev, begin = u->head0 * E, out = u->head0 * Ev;
     int64_t n = 0;
     for (int64_t r = u->row0; r < u->row0 + u->n_rows; r++)
         for (int64_t h = 0; h < u->n_heads; h++, n++) {
@@ -172,7 +174,7 @@ static void unit_run(attn_unit *u) {
     n = 0;
     for (int64_t r = u->row0; r < u->row0 + u->n_rows; r++)
         for (int64_t h = 0; h < u->n_heads; h++, n++)
-            store_output(y, r * y->pitch + begin + h * E, u->O + n * u->ldo, output_divisor(u->L[n]), E);
+            store_output(y, r * y->pitch + out + h * Ev, u->O + n * u->ldo, output_divisor(u->L[n]), Ev);
 }
 
 /* Rows of a unit when a row brings n heads. */
@@ -185,17 +187,17 @@ static int64_t rows_cost(const ln_p_attn *p, const ln_step *s, int64_t row0, int
 
 static size_t attn_scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
     (void)p, (void)b;
-    const int64_t W = ln_kv_width(n->p.attn.kv.head_dim);
-    return (size_t)((PAIRS + TILE_M) * out_pitch(W) + TILE_M * W_PITCH) * sizeof(float) +
+    const int64_t W = ln_kv_width(n->p.attn.kv.head_dim), Wv = ln_kv_width(n->p.attn.kv.v_dim);
+    return (size_t)((PAIRS + TILE_M) * out_pitch(W, Wv) + TILE_M * W_PITCH) * sizeof(float) +
            (size_t)(PAIRS * Q_PITCH(W)) * sizeof(q_t);
 }
 
 static void attn_run(const ln_call *c) {
     const ln_p_attn *p = &c->node->p.attn;
     const ln_step *s = c->step;
-    const int64_t E = p->kv.head_dim, W = ln_kv_width(E), group = p->n_heads / p->kv.n_kv_heads,
-                  ldo = out_pitch(W);
-    attn_unit u = {.c = c, .p = p, .E = E, .W = W, .ldo = ldo};
+    const int64_t E = p->kv.head_dim, W = ln_kv_width(E), Ev = p->kv.v_dim, Wv = ln_kv_width(Ev),
+                  group = p->n_heads / p->kv.n_kv_heads, ldo = out_pitch(W, Wv);
+    attn_unit u = {.c = c, .p = p, .E = E, .W = W, .Ev = Ev, .Wv = Wv, .ldo = ldo};
     u.O = c->scratch;
     u.o = u.O + PAIRS * ldo;
     u.w = u.o + TILE_M * ldo;

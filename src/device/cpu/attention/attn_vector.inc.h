@@ -56,11 +56,17 @@ static void store_bf16(uint16_t *to, const float *O, float by, int64_t E) {
     for (int64_t e = 0; e < E; e++) to[e] = ln_f32_bf16(divide_output(O[e], by));
 }
 
-static int64_t piece_bytes(const attn_unit *u) { return LN_KV_STEP * u->W * ln_dtype_bytes(u->p->kv.dtype); }
+/* Bytes of a block of K, and of one of V. */
+static int64_t k_block_bytes(const attn_unit *u) {
+    return LN_KV_SIDE * u->W * ln_dtype_bytes(u->p->kv.dtype);
+}
+static int64_t v_block_bytes(const attn_unit *u) {
+    return LN_KV_SIDE * LN_KV_STEP * ln_dtype_bytes(u->p->kv.dtype);
+}
 
 /* The block of K that holds position `pos`, a multiple of LN_KV_SIDE. */
 static const uint8_t *kv_keys(const attn_unit *u, int64_t pos) {
-    return kv_piece(u, pos - pos % LN_KV_STEP, false) + pos % LN_KV_STEP / LN_KV_SIDE * (piece_bytes(u) / 2);
+    return kv_piece(u, pos - pos % LN_KV_STEP, false) + pos % LN_KV_STEP / LN_KV_SIDE * k_block_bytes(u);
 }
 
 /* What few pairs prefetch while they read at w: `next`, which is read then; but f32 on 16 lanes a little
@@ -72,7 +78,7 @@ static const uint8_t *prefetch_target(bool bf, const uint8_t *w, const uint8_t *
 /* Scores of m pairs from pair i0 for the positions [from, to) of the split at s0. What is read next are the
  * next positions, then the values of the first ones. */
 static void scores(const attn_unit *u, int64_t i0, int64_t m, int64_t s0, int64_t from, int64_t to) {
-    const int64_t P = u->p->kv.page_len, block = piece_bytes(u) / 2;
+    const int64_t P = u->p->kv.page_len, block = k_block_bytes(u);
     const bool bf = u->p->kv.dtype == LN_BF16;
     core_args o = {
         .x = u->q + i0 * Q_PITCH(u->W), .ldx = Q_PITCH(u->W), .ldy = W_PITCH, .block = block, .to = u->E};
@@ -95,7 +101,7 @@ static void scores(const attn_unit *u, int64_t i0, int64_t m, int64_t s0, int64_
  */
 static void outputs(const attn_unit *u, int64_t i, int64_t n, int64_t s0, int64_t from, int64_t to,
                     int64_t last) {
-    const int64_t blocks = (u->E + LN_KV_SIDE - 1) / LN_KV_SIDE, block = piece_bytes(u) / (u->W / LN_KV_SIDE);
+    const int64_t blocks = (u->Ev + LN_KV_SIDE - 1) / LN_KV_SIDE, block = v_block_bytes(u);
     const bool bf = u->p->kv.dtype == LN_BF16;
     core_args o = {.ldx = W_PITCH, .ldy = u->ldo, .block = block, .accumulate = true};
     for (int64_t piece = from - from % LN_KV_STEP; piece < to; piece += LN_KV_STEP) {

@@ -70,11 +70,11 @@ static inline void store_value_pairs(uint16_t *line, const float *even, const fl
         pairs[i] = (uint32_t)ln_f32_bf16(even[i]) | (uint32_t)ln_f32_bf16(odd[i]) << 16;
     memcpy(line, pairs, (size_t)n * sizeof *pairs);
 }
-/* A head's values of n positions from `at` on of a piece of LN_KV_STEP: v[n][E]. */
+/* A head's values of n positions from `at` on of a piece of LN_KV_STEP: v[n][Ev]. */
 static inline void store_values(void *piece, ln_dtype t, int64_t at, const float *v, int64_t pitch, int64_t n,
-                                int64_t E) {
-    for (int64_t e = 0; e < E; e += LN_KV_SIDE) {
-        const int64_t lanes = LN_MIN((int64_t)LN_KV_SIDE, E - e), block = ln_kv_at(t, LN_KV_STEP, e, 0);
+                                int64_t Ev) {
+    for (int64_t e = 0; e < Ev; e += LN_KV_SIDE) {
+        const int64_t lanes = LN_MIN((int64_t)LN_KV_SIDE, Ev - e), block = ln_kv_at(t, LN_KV_STEP, e, 0);
         for (int64_t r = 0, two; r < n; r += 1 + two) {
             const float *from = v + r * pitch + e;
             two = t == LN_BF16 && (at + r) % 2 == 0 && r + 1 < n;
@@ -93,7 +93,7 @@ static inline void store_values(void *piece, ln_dtype t, int64_t at, const float
 static void kv_write_run(const ln_call *c) {
     const ln_p_kv *p = &c->node->p.kv;
     const ln_step *s = c->step;
-    const int64_t E = p->head_dim, size = ln_dtype_bytes(p->dtype);
+    const int64_t E = p->head_dim, Ev = p->v_dim, size = ln_dtype_bytes(p->dtype);
     int64_t lo, hi, n;
     ln_partition(c->in[1].rows, 1, c->thread, c->n_threads, &lo, &hi);
     for (int64_t r = lo; r < hi; r += n) {
@@ -105,7 +105,7 @@ static void kv_write_run(const ln_call *c) {
             store_keys(layer + ln_kv_k_index(p, h, 0, at - lane) * size, p->dtype, lane,
                        row_in(c, 1, r) + h * E, c->in[1].pitch, n, E);
             store_values(layer + ln_kv_v_index(p, h, 0, at - at % LN_KV_STEP) * size, p->dtype,
-                         at % LN_KV_STEP, row_in(c, 2, r) + h * E, c->in[2].pitch, n, E);
+                         at % LN_KV_STEP, row_in(c, 2, r) + h * Ev, c->in[2].pitch, n, Ev);
         }
     }
 }
