@@ -120,7 +120,7 @@ static double run_requests(const kind *k, int n, int64_t tokens) {
     if (k->penalties) how.presence_penalty = 1.5, how.frequency_penalty = 0.1, how.repeat_penalty = 1.05;
     if (k->penalties) how.repeat_last = -1;
     if (k->bias) how.bias = bias, how.n_bias = 3;
-    if (k->schema) how.form = schema, how.form_bytes = strlen(schema), how.ignore_eos = false;
+    if (k->schema) how.grammar = schema, how.grammar_bytes = strlen(schema), how.ignore_eos = false;
     const double start = ln_now();
     for (int i = 0; i < n; i++) {
         how.seed = (uint64_t)i;

@@ -1,7 +1,7 @@
 /* Measures what a form costs: sorting a vocabulary, compiling the form, and the mask of each state along a
  * text.
  *
- * usage: mask_speed DIR FORM TEXT     DIR holds tokenizer.json; FORM is an ln_sampling.form; TEXT has that
+ * usage: mask_speed DIR FORM TEXT     DIR holds tokenizer.json; FORM is an ln_sampling.grammar; TEXT has that
  * form
  *
  * Prints the times of sorting and compiling in milliseconds, then for each byte of TEXT those of the mask

@@ -1,13 +1,16 @@
-# The library as others get it: shared and static, with a header, a pkg-config file and a CMake package.
+# The library as others get it: shared and static, with its headers, a pkg-config file and a CMake package.
 #
-# Both export the functions that linnet.h declares and nothing else. Hidden visibility is not enough: gcc 12 exports what has the attribute
+# Both export the functions that the public headers declare and nothing else. Hidden visibility is not enough: gcc 12 exports what has the attribute
 # target_clones all the same. So the linker is given the list; and the static library is linked into a single object whose other
 # names are made local, so that they cannot meet names of a program's own. (build/liblinnet.a, which the tests link, keeps them.)
 # The shared one stays mapped when it is unloaded (nodelete): its threads sleep in its code.
 # All paths in the two description files are relative, so that the tree may be moved, unless a directory was given as an absolute one.
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/linnet.h)
-file(STRINGS include/linnet.h LN_NAMES REGEX "^LN_API .*\\(")
-list(TRANSFORM LN_NAMES REPLACE "^LN_API .*[ *](ln_[a-z0-9_]+)\\(.*$" "\\1")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${LN_HEADERS})
+foreach(header IN LISTS LN_HEADERS)
+  file(STRINGS ${header} declared REGEX "^LN_API .*\\(")
+  list(TRANSFORM declared REPLACE "^LN_API .*[ *](ln_[a-z0-9_]+)\\(.*$" "\\1")
+  list(APPEND LN_NAMES ${declared})
+endforeach()
 string(REPLACE ";" "\n" LN_LINES "${LN_NAMES}")
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/exports.txt CONTENT "${LN_LINES}\n")
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/exports.map CONTENT "{ global: ${LN_NAMES}; local: *; };\n")
@@ -75,7 +78,7 @@ install(CODE "if(CMAKE_INSTALL_DO_STRIP)
   endif()
   execute_process(COMMAND \"${CMAKE_STRIP}\" --strip-debug \"\$ENV{DESTDIR}\${archive}\" COMMAND_ERROR_IS_FATAL ANY)
 endif()")
-install(FILES include/linnet.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${LN_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${CMAKE_BINARY_DIR}/linnet.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES ${CMAKE_BINARY_DIR}/linnetConfig.cmake ${CMAKE_BINARY_DIR}/linnetConfigVersion.cmake DESTINATION ${LN_PACKAGE})
 install(DIRECTORY models/tiny DESTINATION ${CMAKE_INSTALL_DATADIR}/linnet/models OPTIONAL)

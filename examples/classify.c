@@ -1,6 +1,7 @@
 /* Chooses the label that the model finds likeliest after each of some texts.
  * usage: classify MODEL LABEL,LABEL... TEXT... */
 #include <linnet.h>
+#include <linnet_tools.h>
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-# Generates the manual page linnet(3) from include/linnet.h: comments become paragraphs, declarations are copied.
-# usage: awk -v version=X -f tools/man3.awk include/linnet.h
+# Generates the manual page in section 3 of a public header: comments become paragraphs, declarations are copied.
+# The header's first line names the page: "/* linnet_tools - scores ...".
+# usage: awk -v version=X -f tools/man3.awk include/linnet_tools.h
 function roff(text) {
     gsub(/\\/, "\\e", text)
     gsub(/-/, "\\-", text)
@@ -19,24 +20,30 @@ function comment(line) {
 }
 NR == 1 {
     line = comment($0)
-    print ".TH \"linnet\" 3 \"\" \"linnet " version "\" \"linnet\"\n.SH NAME"
-    sub(/^linnet - /, "", line)
-    print "linnet \\- " roff(line)
-    print ".SH SYNOPSIS\n.nf\n.B #include <linnet.h>\n.PP"
-    print "cc program.c $(pkg\\-config \\-\\-cflags \\-\\-libs linnet)\n.fi\n.SH DESCRIPTION"
+    page = line
+    sub(/ - .*/, "", page)
+    sub(/^[a-z_]+ - /, "", line)
+    print ".TH \"" page "\" 3 \"\" \"linnet " version "\" \"linnet\"\n.SH NAME"
+    first = 1
+    print page " \\- " roff(line)
     inside = 1
     next
 }
 inside {
     line = comment($0)
-    if (line == "") { if (!closed) print ".PP" }
+    if (line == "" && first) { # the sentence of the NAME section ends
+        first = 0
+        print ".SH SYNOPSIS\n.nf\n.B #include <" page ".h>\n.PP"
+        print "cc program.c $(pkg\\-config \\-\\-cflags \\-\\-libs linnet)\n.fi\n.SH DESCRIPTION"
+    }
+    else if (line == "") { if (!closed) print ".PP" }
     else say(line)
     if (closed) inside = 0
     next
 }
 /^#if/ { if (++depth > 1) skipping = 1; next }
 /^#endif/ { depth--; if (depth <= 1) skipping = 0; next }
-skipping || /^#include/ || /^#ifdef/ || /^#define LINNET_H/ || /^#else/ { next }
+skipping || /^#include/ || /^#ifdef/ || /^#define LINNET_([A-Z]+_)?H/ || /^#else/ { next }
 /^\/\* ---- .* -+ \*\/$/ {
     code_ends()
     line = $0
@@ -64,5 +71,5 @@ skipping || /^#include/ || /^#ifdef/ || /^#define LINNET_H/ || /^#else/ { next }
 }
 END {
     code_ends()
-    print ".SH SEE ALSO\n.BR linnet (1)"
+    print ".SH SEE ALSO\n.BR linnet (1)" (page == "linnet" ? ",\n.BR linnet_tools (3),\n.BR linnet_train (3),\n.BR linnet_backend (3)" : ",\n.BR linnet (3)")
 }

@@ -6,6 +6,7 @@
 #include "../chat/chat_template.h"
 #include "../args/handle.h"
 
+#include <linnet_tools.h>
 #include <stdio.h>
 #include <string.h>
 

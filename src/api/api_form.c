@@ -1,15 +1,15 @@
-/* Forms of answers, checked without a model. */
+/* Grammars of answers, checked without a model. */
 #include "../base/base.h"
 #include "../grammar/grammar.h"
 #include "../args/args.h"
 
-ln_status ln_form_check(const char *form, size_t bytes, ln_error *err) {
+ln_status ln_grammar_check(const char *grammar, size_t bytes, ln_error *err) {
     ln_vocabulary none = {0};
     ln_grammar *g = NULL;
     ln_matcher *m = NULL;
     ln_status st = LN_OK;
-    ARG(form && bytes > 0, "the form is NULL or empty");
-    LN_GO(ln_grammar_open(&g, form, bytes, err));
+    ARG(grammar && bytes > 0, "the grammar is NULL or empty");
+    LN_GO(ln_grammar_open(&g, grammar, bytes, err));
     LN_GO(ln_matcher_open(&m, g, &none, err)); /* whether its beginning has room */
 out:
     ln_matcher_close(&m);

@@ -55,12 +55,12 @@ ln_status ln_quantize(const char *model, const char *out, const ln_quantize_opti
         return ln_fail(err, LN_EUSAGE, "%s: bits: expected 2, 3, 4, 5, 6 or 8, found %d", __func__, o->bits);
     if (o->group && !ln_affine_group_ok(o->group))
         return ln_fail(err, LN_EUSAGE, "%s: group: expected 32, 64 or 128, found %d", __func__, o->group);
-    if (o->n_threads < 0 || (o->n_keep && !o->keep))
-        return ln_fail(err, LN_EUSAGE, "%s: n_threads must not be negative, keep not NULL", __func__);
-    for (size_t i = 0; i < o->n_keep; i++)
-        if (!o->keep[i].name || (o->keep[i].bits != 16 && !ln_affine_bits_ok(o->keep[i].bits)))
+    if (o->n_threads < 0 || (o->n_overrides && !o->overrides))
+        return ln_fail(err, LN_EUSAGE, "%s: n_threads must not be negative, overrides not NULL", __func__);
+    for (size_t i = 0; i < o->n_overrides; i++)
+        if (!o->overrides[i].name || (o->overrides[i].bits != 16 && !ln_affine_bits_ok(o->overrides[i].bits)))
             return ln_fail(err, LN_EUSAGE,
-                           "%s: keep %zu: expected a name, and 2, 3, 4, 5, 6, 8 or 16 bits, found %d",
-                           __func__, i, o->keep[i].bits);
+                           "%s: overrides[%zu]: expected a name, and 2, 3, 4, 5, 6, 8 or 16 bits, found %d",
+                           __func__, i, o->overrides[i].bits);
     return ln_convert_quantize(model, out, o, LN_CONVERT_SHARD_BYTES, fn, user, err);
 }

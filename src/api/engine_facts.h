@@ -9,7 +9,7 @@
 typedef struct ln_engine_facts {
     const ln_engine *engine; /* which cannot be freed before ln_engine_facts_close */
     const char *path;        /* of the model's directory */
-    const char *tool_form;   /* this and the next three: as in ln_info */
+    const char *tool_format; /* this and the next three: as in ln_info */
     bool single_tool_call, null_tool_content, text_tool_arguments;
     int64_t n_vocab;
     bool has_template;

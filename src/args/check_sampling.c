@@ -40,12 +40,11 @@ static ln_status check_lists(const ln_sampling *s, int64_t V, ln_error *err) {
         return ln_fail(err, LN_EUSAGE,
                        "ln_sampling.tool_choice: expected LN_TOOLS_OFF, _AUTO or _REQUIRED, and in "
                        "tool_names texts that are not NULL");
-    if (!s->form != (s->form_bytes == 0))
+    if (!s->grammar != (s->grammar_bytes == 0))
         return ln_fail(err, LN_EUSAGE,
-                       "ln_sampling.form: expected a JSON text of form_bytes bytes, or NULL and 0, found %s "
-                       "and "
-                       "%zu bytes",
-                       s->form ? "a text" : "NULL", s->form_bytes);
+                       "ln_sampling.grammar: expected a JSON text of grammar_bytes bytes, or NULL and 0, "
+                       "found %s and %zu bytes",
+                       s->grammar ? "a text" : "NULL", s->grammar_bytes);
     if (!texts_ok(s->model_stop, s->n_model_stop))
         return ln_fail(err, LN_EUSAGE, "model_stop: expected texts of 1 to %d bytes of UTF-8", LN_STOP_MOST);
     return LN_OK;

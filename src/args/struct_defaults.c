@@ -2,6 +2,8 @@
  * with it: what is written here ends at the size of the program's struct. */
 #include "args.h"
 
+#include <linnet_train.h>
+#include <linnet_backend.h>
 #include <string.h>
 
 static const ln_options options = {.size = sizeof options};

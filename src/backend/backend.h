@@ -9,6 +9,8 @@
 #ifndef LN_BACKEND_H
 #define LN_BACKEND_H
 
+#include <linnet_backend.h>
+
 #include "../base/base.h"
 
 #include <pthread.h>

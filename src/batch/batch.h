@@ -8,6 +8,8 @@
 #ifndef LN_BATCH_H
 #define LN_BATCH_H
 
+#include <linnet_tools.h>
+
 #include "../base/json.h"
 #include "../base/line_reader.h"
 #include "../base/sha256.h"

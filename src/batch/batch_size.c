@@ -131,7 +131,7 @@ static ln_status measure(ln_model *model, const char *path, const ln_batch_optio
     LN_TRY(ln_model_info(model, &info, err));
     target.n_vocab = info.vocab_size;
     target.has_template = info.has_template;
-    target.tool_form = info.tool_form;
+    target.tool_format = info.tool_format;
     LN_TRY(ln_sampling_default(model, &target.sampling, err));
     a.n_ctx = o->n_ctx > 0 ? LN_MIN(o->n_ctx, info.n_ctx_max) : info.n_ctx_max;
     a.largest = ln_zalloc(a.most + 1, sizeof *a.largest);

@@ -84,9 +84,9 @@ typedef enum ln_call_need {
     LN_CALLS_MUST, /* the answer is calls */
     LN_CALLS_MAY   /* it is a text, in which calls are held to their form */
 } ln_call_need;
-/* Appends the expression of ln_sampling.form for an answer with calls (`single`: one) of those of the tools
- * that are among names[0..n), which is not empty. The arguments meet the schemas of their parameters, which
- * are objects; loose[i]: tool i takes any values. A failure is out->failed. */
+/* Appends the expression of ln_sampling.grammar for an answer with calls (`single`: one) of those of the
+ * tools that are among names[0..n), which is not empty. The arguments meet the schemas of their parameters,
+ * which are objects; loose[i]: tool i takes any values. A failure is out->failed. */
 void ln_call_form_put(ln_str *out, const ln_call_form *form, const ln_tok *tok, const json_t *tools,
                       const char *const *names, size_t n, const bool *loose_or_null, ln_call_need need,
                       bool single);

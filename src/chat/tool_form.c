@@ -1,4 +1,4 @@
-/* The form of an answer with calls of tools, as an expression of ln_sampling.form: the text of a model's
+/* The form of an answer with calls of tools, as an expression of ln_sampling.grammar: the text of a model's
  * calls (call_forms.def) with the JSON schema of each tool's parameters in its place. */
 #include "tool_calls.h"
 #include "../base/json_write.h"

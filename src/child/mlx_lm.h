@@ -12,6 +12,8 @@
 #ifndef LN_CHILD_MLX_LM_H
 #define LN_CHILD_MLX_LM_H
 
+#include <linnet_backend.h>
+
 #include "../base/json.h"
 #include "../base/json_write.h"
 #include "../io/io.h"

@@ -118,9 +118,9 @@ ln_status ln_mlx_put_sampling(ln_str *s, const ln_sampling *how, uint64_t *seed,
     if (how->has_think_budget)
         return ln_fail(err, LN_EUNSUPPORTED,
                        "ln_sampling.think_budget: the backend mlx_lm does not limit reasoning; leave it out");
-    if (how->form)
+    if (how->grammar)
         return ln_fail(err, LN_EUNSUPPORTED,
-                       "ln_sampling.form: the backend mlx_lm does not constrain answers; leave it out");
+                       "ln_sampling.grammar: the backend mlx_lm does not constrain answers; leave it out");
     *seed = how->seed;
     if (!how->has_seed && getrandom(seed, sizeof *seed, 0) != sizeof *seed)
         return ln_fail(err, LN_EIO, "the system gives no random numbers for a seed");

@@ -8,6 +8,9 @@
 #define LN_CLI_H
 
 #include <linnet.h>
+#include <linnet_train.h>
+#include <linnet_tools.h>
+#include <linnet_backend.h>
 
 #include "../base/base.h"
 #include "../base/file.h"
@@ -61,8 +64,8 @@ typedef struct args {
     size_t n_bias, cap_bias;
     int32_t *stop_ids;
     size_t n_stop_ids, cap_stop_ids;
-    ln_keep *keep; /* the array and its names are owned */
-    size_t n_keep, cap_keep;
+    ln_quantize_override *overrides; /* the array and its names are owned */
+    size_t n_overrides, cap_overrides;
     ln_adapter_part *adapters; /* --adapter; the array and its directories are owned */
     size_t n_adapters, cap_adapters;
     named_adapter *loras; /* --lora; the array and its texts are owned */
@@ -170,9 +173,9 @@ void template_args(const args *a, ln_prompt *p); /* sets the variables of the ch
 ln_prompt prompt_of(const args *a, const input *in);
 /* The model's default sampling parameters, overridden by the flags. */
 ln_status sampling_of(const args *a, const ln_model *model, ln_sampling *how, ln_error *err);
-/* Sets the form that --json-schema or --form names; *form holds its text, which the caller frees with
- * ln_str_free. LN_EUSAGE, LN_EIO, LN_EINVALID. */
-ln_status form_of(const args *a, ln_str *form, ln_sampling *how, ln_error *err);
+/* Sets the grammar that --json-schema or --grammar names; *grammar holds its text, which the caller frees
+ * with ln_str_free. LN_EUSAGE, LN_EIO, LN_EINVALID. */
+ln_status grammar_of(const args *a, ln_str *grammar, ln_sampling *how, ln_error *err);
 /* Overrides the sampling parameters that have a flag, and no others. */
 void sampling_change(const args *a, ln_sampling *how);
 /* Prints remarks to stderr before generation starts: about flags that have no effect on this model, and
@@ -248,7 +251,7 @@ bool out_is_tty(void);
 /* A progress callback that shows one line on stderr while an operation takes longer than half a second,
  * and removes it at the end. It does nothing where stderr is not a terminal. */
 ln_progress progress_line(void);
-ln_progress progress_log(void); /* notes how far a model is loaded, at most every few seconds */
+ln_progress progress_log(void);       /* notes how far a model is loaded, at most every few seconds */
 void progress_show(const char *text); /* shows a progress line at once; for terminals only */
 void progress_wipe(void);             /* removes the progress line; called before other output */
 /* Prints one line "linnet: ..." to stderr. */

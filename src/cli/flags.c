@@ -202,12 +202,12 @@ static ln_status read_keep(args *a, const flag_row *r, const char *text, ln_erro
     bool ok = equals && equals > text && ln_parse_i64(equals + 1, strlen(equals + 1), &bits) &&
               (bits == 16 || (bits >= 2 && bits <= 8 && bits != 7));
     if (!ok) return bad_value(r, text, "NAME=BITS, part of a module's path and 2, 3, 4, 5, 6, 8 or 16", err);
-    void *p = a->keep;
-    LN_TRY(ln_grow(&p, &a->cap_keep, a->n_keep + 1, sizeof *a->keep, err));
-    a->keep = p;
+    void *p = a->overrides;
+    LN_TRY(ln_grow(&p, &a->cap_overrides, a->n_overrides + 1, sizeof *a->overrides, err));
+    a->overrides = p;
     char *name = ln_strndup(text, (size_t)(equals - text));
     if (!name) return LN_OOM(err, "the command line");
-    a->keep[a->n_keep++] = (ln_keep){name, (int)bits};
+    a->overrides[a->n_overrides++] = (ln_quantize_override){name, (int)bits};
     return LN_OK;
 }
 
@@ -476,7 +476,7 @@ static ln_status check_pairs(const args *a, ln_error *err) {
                                     {F_IDS, F_CHAT_TEMPLATE},   {F_IDS, F_TEMPLATE_ARGS},
                                     {F_JSONL, F_IDS},           {F_JSONL, F_PROMPT},
                                     {F_STATS, F_NO_STATS},      {F_LABELS, F_NEXT_TOKEN},
-                                    {F_JSON_SCHEMA, F_FORM},    {F_NORMALIZE, F_NEXT_TOKEN},
+                                    {F_JSON_SCHEMA, F_GRAMMAR}, {F_NORMALIZE, F_NEXT_TOKEN},
                                     {F_EPOCHS, F_STEPS},        {F_VALID, F_VALID_SPLIT}};
     for (size_t i = 0; i < LN_COUNT(pairs); i++)
         if (has(a, pairs[i][0]) && has(a, pairs[i][1]) && !(reads_many(a) && is_source(pairs[i][1])))
@@ -584,9 +584,9 @@ ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err) {
 void args_free(args *a) {
     ln_free(a->bias);
     ln_free(a->stop_ids);
-    for (size_t i = 0; i < a->n_keep; i++)
-        ln_free((char *)(uintptr_t)a->keep[i].name); /* copies that read_keep allocated */
-    ln_free(a->keep);
+    for (size_t i = 0; i < a->n_overrides; i++)
+        ln_free((char *)(uintptr_t)a->overrides[i].name); /* copies that read_keep allocated */
+    ln_free(a->overrides);
     adapters_free(a);
     *a = (args){0};
 }

@@ -10,7 +10,7 @@ enum {
     CONTEXT_LEAST = 4096,
     ROOM = 2048,
     THREADS_MOST = 256,
-    FORM_FILE_MOST = 16 << 20,
+    GRAMMAR_FILE_MOST = 16 << 20,
     SCORE_ROWS = 64
 }; /* score: at most 64 rows x 262,144 logits x 4 bytes */
 
@@ -109,24 +109,40 @@ ln_status sampling_of(const args *a, const ln_model *model, ln_sampling *s, ln_e
     return LN_OK;
 }
 
-ln_status form_of(const args *a, ln_str *form, ln_sampling *how, ln_error *err) {
+/* A grammar in GBNF or EBNF begins with the name of a rule, a directive or a comment; an expression in JSON
+ * with a bracket or a quotation mark. */
+static bool is_json(const char *text, size_t bytes) {
+    size_t i = 0;
+    while (i < bytes && strchr(" \t\r\n", text[i]) && text[i]) i++;
+    return i < bytes && strchr("{[\"", text[i]);
+}
+
+ln_status grammar_of(const args *a, ln_str *grammar, ln_sampling *how, ln_error *err) {
     const bool schema = has(a, F_JSON_SCHEMA);
-    if (!schema && !has(a, F_FORM)) return LN_OK;
-    const char *text = a->flag[schema ? F_JSON_SCHEMA : F_FORM].text,
-               *said = schema ? "--json-schema" : "--form";
+    if (!schema && !has(a, F_GRAMMAR)) return LN_OK;
+    const char *text = a->flag[schema ? F_JSON_SCHEMA : F_GRAMMAR].text,
+               *name = schema ? "--json-schema" : "--grammar";
     char *data = NULL;
     size_t bytes = strlen(text);
     ln_error why;
-    if (text[0] == '@') LN_TRY(source_read(text + 1, "the form", FORM_FILE_MOST, &data, &bytes, err));
-    if (schema) ln_str_adds(form, "{\"schema\":");
-    ln_str_add(form, data ? data : text, bytes);
-    if (schema) ln_str_adds(form, "}");
+    if (text[0] == '@')
+        LN_TRY(source_read(text + 1, schema ? "the schema" : "the grammar", GRAMMAR_FILE_MOST, &data, &bytes,
+                           err));
+    const bool wrapped = !schema && !is_json(data ? data : text, bytes);
+    if (schema) ln_str_adds(grammar, "{\"schema\":");
+    if (wrapped) {
+        ln_str_adds(grammar, "{\"grammar\":");
+        ln_str_json(grammar, data ? data : text, bytes);
+    } else {
+        ln_str_add(grammar, data ? data : text, bytes);
+    }
+    if (schema || wrapped) ln_str_adds(grammar, "}");
     ln_free(data);
-    if (form->failed) return LN_OOM(err, "the form");
-    const ln_status st = ln_form_check(form->data ? form->data : "", form->len, &why);
-    if (st != LN_OK) return ln_fail(err, st == LN_EINVALID ? LN_EUSAGE : st, "%s: %s", said, why.message);
-    how->form = form->data;
-    how->form_bytes = form->len;
+    if (grammar->failed) return LN_OOM(err, "the grammar");
+    const ln_status st = ln_grammar_check(grammar->data ? grammar->data : "", grammar->len, &why);
+    if (st != LN_OK) return ln_fail(err, st == LN_EINVALID ? LN_EUSAGE : st, "%s: %s", name, why.message);
+    how->grammar = grammar->data;
+    how->grammar_bytes = grammar->len;
     return LN_OK;
 }
 

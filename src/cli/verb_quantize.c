@@ -85,8 +85,8 @@ ln_status cmd_quantize(const args *a, ln_error *err) {
     ln_quantize_options o = {.size = sizeof(ln_quantize_options),
                              .bits = has(a, F_BITS) ? widths[a->flag[F_BITS].i] : 4,
                              .group = has(a, F_GROUP) ? groups[a->flag[F_GROUP].i] : 64,
-                             .keep = a->keep,
-                             .n_keep = a->n_keep,
+                             .overrides = a->overrides,
+                             .n_overrides = a->n_overrides,
                              .n_threads = (int)a->flag[F_THREADS].i,
                              .force = has(a, F_FORCE)};
     signals_note(true);

@@ -93,21 +93,21 @@ static ln_status run_on_backend(const args *a, ln_error *err) {
     input in = {0};
     ln_backend_model *model = NULL;
     ln_sampling how = {.size = sizeof how};
-    ln_str form = {0};
+    ln_str grammar = {0};
     ln_info info = {.size = sizeof info};
     ln_status st = LN_OK;
     LN_GO(input_read(&in, a, true, err));
     LN_GO(backend_open(a, a->model ? a->model : "tiny", &model, err));
     LN_GO(ln_backend_sampling(model, &how, err));
     sampling_change(a, &how);
-    LN_GO(form_of(a, &form, &how, err));
+    LN_GO(grammar_of(a, &grammar, &how, err));
     LN_GO(ln_backend_info(model, &info, err));
     start_note(a, &info, &how);
     const ln_prompt p = prompt_of(a, &in);
     st = generate(a, NULL, model, &p, &how, tokens_most(a, &info), false, err);
 out:
     ln_backend_close(&model);
-    ln_str_free(&form);
+    ln_str_free(&grammar);
     input_free(&in);
     return st;
 }
@@ -119,7 +119,7 @@ ln_status cmd_run(const args *a, ln_error *err) {
     ln_engine *engine = NULL;
     ln_options opt;
     ln_sampling how = {.size = sizeof how};
-    ln_str form = {0};
+    ln_str grammar = {0};
     ln_info info = {.size = sizeof info};
     ln_status st = LN_OK;
     LN_GO(options_of(a, &opt, err));
@@ -128,7 +128,7 @@ ln_status cmd_run(const args *a, ln_error *err) {
     const bool ids_only = check_texts(model, NULL) != LN_OK;
     if (!in.ids) LN_GO(check_texts(model, err));
     LN_GO(sampling_of(a, model, &how, err));
-    LN_GO(form_of(a, &form, &how, err));
+    LN_GO(grammar_of(a, &grammar, &how, err));
     LN_GO(ln_model_info(model, &info, err));
     start_note(a, &info, &how);
     ln_prompt p = prompt_of(a, &in);
@@ -141,7 +141,7 @@ ln_status cmd_run(const args *a, ln_error *err) {
 out:
     ln_engine_close(&engine);
     ln_model_close(&model);
-    ln_str_free(&form);
+    ln_str_free(&grammar);
     input_free(&in);
     return st;
 }

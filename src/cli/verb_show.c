@@ -36,7 +36,7 @@ static ln_status show_json(const ln_info *m, ln_error *err) {
     put_uint(&s, "bytes", m->weights_bytes);
     put_int(&s, "files", m->n_files);
     put_bool(&s, "template", m->has_template);
-    put_text(&s, "tool_form", m->tool_form[0] ? m->tool_form : NULL);
+    put_text(&s, "tool_format", m->tool_format[0] ? m->tool_format : NULL);
     put_text(&s, "tokenizer_class", m->tokenizer_class[0] ? m->tokenizer_class : NULL);
     put_text(&s, "tokenizer_differs", m->tokenizer_differs[0] ? m->tokenizer_differs : NULL);
     put_ids(&s, "eos_ids", m->eos_ids, (size_t)m->n_eos);
@@ -62,7 +62,7 @@ static ln_status show_text(const ln_info *m, ln_error *err) {
     ln_str_addf(&s, "context     %lld", (long long)m->n_ctx_max);
     if (m->window) ln_str_addf(&s, ", windows of %lld", (long long)m->window);
     ln_str_addf(&s, "\ntemplate    %s", m->has_template ? "yes: an instruct model" : "none: continues text");
-    if (m->tool_form[0]) ln_str_addf(&s, ", calls tools in the form of %s", m->tool_form);
+    if (m->tool_format[0]) ln_str_addf(&s, ", calls tools in the form of %s", m->tool_format);
     ln_str_adds(&s, "\n");
     if (m->tokenizer_differs[0])
         ln_str_addf(&s, "tokenizer   tokenizer.json, whose %s transformers' class %s replaces\n",

@@ -313,7 +313,7 @@ ln_status cmd_train(const args *a, ln_error *err) {
         goto out;
     }
     signals_note(true);
-    o.on_plan = print_plan;
+    o.on_ready = print_plan;
     o.user = (void *)(uintptr_t)a;
     LN_GO(ln_trainer_new(&trainer, model, &opt, &o, err));
     LN_GO(ln_trainer_get_info(trainer, &f, err));

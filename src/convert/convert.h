@@ -6,6 +6,8 @@
 #ifndef LN_CONVERT_H
 #define LN_CONVERT_H
 
+#include <linnet_tools.h>
+
 #include "../base/file.h"
 #include "../io/adapter.h"
 #include "../model/spec.h"

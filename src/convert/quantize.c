@@ -34,17 +34,17 @@ static bool names_module(const char *name, const char *path, size_t path_bytes) 
     return false;
 }
 
-/* Decides the encoding of one weight; the last matching entry of opt->keep applies. Marks the matching
- * entries in used[opt->n_keep]. */
+/* Decides the encoding of one weight; the last matching entry of opt->overrides applies. Marks the matching
+ * entries in used[opt->n_overrides]. */
 static void decide(const ln_convert *c, ln_convert_item *x, const ln_quantize_options *opt, bool *used) {
     if (!x->w->d1) return;
     x->code = c->code;
-    for (size_t i = 0; i < opt->n_keep; i++) {
+    for (size_t i = 0; i < opt->n_overrides; i++) {
         bool head = c->spec.tied && x->w->slot == LN_W_EMBED &&
-                    strcmp(opt->keep[i].name, "lm_head") == 0; /* a tied table is the head */
-        if (!head && !names_module(opt->keep[i].name, x->name, x->path_bytes)) continue;
+                    strcmp(opt->overrides[i].name, "lm_head") == 0; /* a tied table is the head */
+        if (!head && !names_module(opt->overrides[i].name, x->name, x->path_bytes)) continue;
         used[i] = true;
-        x->code.bits = opt->keep[i].bits == 16 ? 0 : opt->keep[i].bits;
+        x->code.bits = opt->overrides[i].bits == 16 ? 0 : opt->overrides[i].bits;
     }
     if (!x->code.bits || x->w->d1 % c->code.group != 0) x->code = (ln_groups){0, 0};
     x->entry = x->code.bits && x->code.bits != c->code.bits;
@@ -63,7 +63,7 @@ ln_status ln_convert_decide(ln_convert *c, const ln_quantize_options *opt, uint6
                             ln_error *err) {
     ln_dtype cast;
     bool casts = cast_dtype(&c->config, &cast), any = false;
-    bool *used = ln_zalloc(opt->n_keep + 1, sizeof *used);
+    bool *used = ln_zalloc(opt->n_overrides + 1, sizeof *used);
     char shown[80];
     ln_status st = LN_OK;
     c->code = (ln_groups){opt->bits ? opt->bits : 4, opt->group ? opt->group : 64};
@@ -77,12 +77,13 @@ ln_status ln_convert_decide(ln_convert *c, const ln_quantize_options *opt, uint6
         decide(c, x, opt, used);
         any |= x->code.bits != 0;
     }
-    for (size_t i = 0; i < opt->n_keep; i++)
+    for (size_t i = 0; i < opt->n_overrides; i++)
         if (!used[i])
             LN_GO(ln_fail(err, LN_EUSAGE,
-                          "ln_quantize_options.keep %s: no matrix of this model is called so; a name is a "
+                          "ln_quantize_options.overrides %s: no matrix of this model is called so; a name is "
+                          "a "
                           "module's path or a part of it, such as lm_head or down_proj",
-                          ln_excerpt(shown, opt->keep[i].name, strnlen(opt->keep[i].name, 200))));
+                          ln_excerpt(shown, opt->overrides[i].name, strnlen(opt->overrides[i].name, 200))));
     if (!any)
         LN_GO(ln_fail(err, LN_EUNSUPPORTED,
                       "nothing to quantise: no matrix that is not kept has whole groups of %d columns; try "

@@ -2,6 +2,8 @@
 #ifndef LN_CLASSIFY_H
 #define LN_CLASSIFY_H
 
+#include <linnet_tools.h>
+
 #include "../base/base.h"
 
 struct ln_eng;

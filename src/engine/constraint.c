@@ -1,4 +1,4 @@
-/* Answers of a form: the grammar of ln_sampling.form over the model's vocabulary.
+/* Answers of a form: the grammar of ln_sampling.grammar over the model's vocabulary.
  *
  * Reasoning is free, but no stop id may end it, because the answer is still to come. The form begins with the
  * answer. A special token has no text; in the vocabulary of a form it is the byte 0xFF, which no UTF-8 text
@@ -80,9 +80,8 @@ static ln_status find_vocabulary(ln_eng *e, ln_error *err) {
     const uint64_t room = ln_memory_room(e->memory_bytes, &limit);
     if (room < bytes)
         LN_GO(ln_fail(err, LN_EMEMORY,
-                      "the vocabulary of a form (ln_sampling.form) takes about %s, and %s leaves %s; raise "
-                      "that "
-                      "limit or leave the form out",
+                      "the vocabulary of a form (ln_sampling.grammar) takes about %s, and %s leaves %s; "
+                      "raise that limit or leave the form out",
                       ln_bytes_text(need, bytes), limit, ln_bytes_text(left, room)));
     ln_vocabulary *v = ln_zalloc(1, sizeof *v);
     if (!v) LN_GO(LN_OOM(err, "the vocabulary of a form"));
@@ -120,8 +119,8 @@ static ln_status check_beginning(ln_constraint *c, const ln_vocabulary *v, ln_er
     if (n > 0) return LN_OK;
     if (ln_matcher_complete(c->matcher)) return LN_OK;
     return ln_fail(err, LN_EINVALID,
-                   "ln_sampling.form: no token of the model begins it; {\"token\"} must name a special token "
-                   "that the model has");
+                   "ln_sampling.grammar: no token of the model begins it; {\"token\"} must name a special "
+                   "token that the model has");
 }
 
 ln_status ln_constraint_open(ln_constraint *c, ln_eng *e, const ln_sampling *how, bool prose,
@@ -129,10 +128,10 @@ ln_status ln_constraint_open(ln_constraint *c, ln_eng *e, const ln_sampling *how
     const ln_tok *tok = e->model->tok;
     ln_error why;
     *c = (ln_constraint){.think_open = -1, .newlines = {-1, -1}, .prose = prose};
-    if (!how->form) return LN_OK;
+    if (!how->grammar) return LN_OK;
     LN_TRY(ln_tok_check(tok, err));
-    const ln_status st = ln_grammar_open(&c->grammar, how->form, how->form_bytes, &why);
-    if (st != LN_OK) return ln_fail(err, st, "ln_sampling.form: %s", why.message);
+    const ln_status st = ln_grammar_open(&c->grammar, how->grammar, how->grammar_bytes, &why);
+    if (st != LN_OK) return ln_fail(err, st, "ln_sampling.grammar: %s", why.message);
     LN_TRY(find_vocabulary(e, err));
     LN_TRY(ln_matcher_open(&c->matcher, c->grammar, e->vocabulary, err));
     LN_TRY(check_beginning(c, e->vocabulary, err));
@@ -231,9 +230,8 @@ ln_status ln_constraint_take(ln_constraint *c, const ln_answer *a, ln_constraint
     }
     if (fits || c->prose) return LN_OK; /* a token without a text changes no prose */
     return ln_fail(err, LN_EINVALID,
-                   "ln_sampling.form: token %d, which ends the reasoning, has text that does not begin the "
-                   "form; "
-                   "ask the model not to reason",
+                   "ln_sampling.grammar: token %d, which ends the reasoning, has text that does not begin "
+                   "the form; ask the model not to reason",
                    id);
 }
 

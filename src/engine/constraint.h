@@ -20,8 +20,8 @@ typedef struct ln_constraint {
     uint64_t bytes;      /* that it may take at most */
 } ln_constraint;
 
-/* Compiles how->form, if there is one. `a` is the answer, already open. The caller closes *c, after an error
- * too. LN_EINVALID: the form; LN_EUNSUPPORTED: the model has no tokenizer; LN_EMEMORY. */
+/* Compiles how->grammar, if there is one. `a` is the answer, already open. The caller closes *c, after an
+ * error too. LN_EINVALID: the form; LN_EUNSUPPORTED: the model has no tokenizer; LN_EMEMORY. */
 ln_status ln_constraint_open(ln_constraint *c, struct ln_eng *e, const ln_sampling *how, bool prose,
                              const ln_answer *a, ln_error *err);
 void ln_constraint_close(ln_constraint *c);

@@ -3,6 +3,8 @@
 #ifndef LN_EMBED_POOL_H
 #define LN_EMBED_POOL_H
 
+#include <linnet_tools.h>
+
 #include "../io/embedding_files.h"
 
 /* The states of a text while they are added. */

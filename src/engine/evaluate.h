@@ -2,6 +2,8 @@
 #ifndef LN_EVALUATE_H
 #define LN_EVALUATE_H
 
+#include <linnet_tools.h>
+
 #include "../base/base.h"
 
 struct ln_eng;

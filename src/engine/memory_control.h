@@ -3,6 +3,8 @@
 #ifndef LN_MEMORY_CONTROL_H
 #define LN_MEMORY_CONTROL_H
 
+#include <linnet_tools.h>
+
 #include "engine.h"
 
 /* ln_cache_set_limit, ln_cache_clear: done at once in engines that run no step, and by the step that runs in

@@ -76,7 +76,7 @@ static ln_status copy_options(ln_req *r, const ln_req_options *opt, ln_error *er
     LN_TRY(ln_answer_open(&r->answer, r->e->model, &r->how, &r->opt.tools, opt->split_reasoning, opt->ids,
                           (size_t)opt->n_ids, err));
     LN_TRY(ln_constraint_open(&r->constraint, r->e, &r->how, opt->prose, &r->answer, err));
-    r->how.form = NULL; /* it belongs to the caller */
+    r->how.grammar = NULL; /* it belongs to the caller */
     return ln_answer_warn(&r->answer, &r->e->stops_warned, err);
 }
 

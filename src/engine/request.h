@@ -34,7 +34,7 @@ typedef struct ln_req_options {
     const ln_sampling *how; /* its n_max is not -1; NULL: no token is generated (scoring) */
     bool split_reasoning;   /* the prompt went through a chat template */
     ln_answer_tools tools;  /* that may be called; copied */
-    bool prose;             /* how->form leaves the text free but for calls of tools */
+    bool prose;             /* how->grammar leaves the text free but for calls of tools */
     bool logprobs;          /* of the generated tokens, with the n_top likeliest (at most LN_TOP_MOST) */
     int n_top;
     bool prompt_logprobs; /* the same of the prompt's tokens; nothing is reused then */

@@ -83,7 +83,7 @@ static ln_status argmax(const float *logits, int64_t V, int32_t *out, ln_error *
     if (logits[best] == -INFINITY)
         return ln_fail(err, LN_ENUMERIC,
                        "logits: minus infinity for every token; all are excluded (by ln_sampling.bias, "
-                       "ln_sampling.ignore_eos, ln_sampling.form, or suppress_tokens, bad_words_ids, "
+                       "ln_sampling.ignore_eos, ln_sampling.grammar, or suppress_tokens, bad_words_ids, "
                        "no_repeat_ngram_size and the like in generation_config.json), or the weights are "
                        "broken");
     *out = (int32_t)best;

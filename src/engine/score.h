@@ -2,6 +2,8 @@
 #ifndef LN_SCORE_H
 #define LN_SCORE_H
 
+#include <linnet_tools.h>
+
 #include "../base/base.h"
 
 struct ln_eng;

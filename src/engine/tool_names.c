@@ -71,10 +71,10 @@ static bool must(const form_maker *f) { return f->how->tool_choice == LN_TOOLS_R
 
 static void put_form(const form_maker *f, ln_str *s) {
     const ln_sampling *how = f->how;
-    const bool beside = !must(f) && how->form;
+    const bool beside = !must(f) && how->grammar;
     if (beside) {
         ln_str_adds(s, "{\"choice\":[");
-        ln_str_add(s, how->form, how->form_bytes);
+        ln_str_add(s, how->grammar, how->grammar_bytes);
         ln_str_adds(s, ",");
     }
     ln_call_form_put(s, f->m->tools.form, f->m->tok, f->tools, how->tool_names, how->n_tool_names, f->loose,
@@ -138,20 +138,20 @@ static ln_status set_form(const ln_package *m, const json_t *tools, ln_arena *a,
     ln_str s = {0};
     if (!f.loose) return LN_OOM(err, "the form of calls");
     memset(f.loose, 0, json_array_size(tools) + 1);
-    if (must(&f) && how->form)
+    if (must(&f) && how->grammar)
         return ln_fail(err, LN_EUSAGE,
-                       "ln_sampling.form and LN_TOOLS_REQUIRED exclude each other: an answer that must be a "
-                       "call has the form of one");
-    *prose = !must(&f) && !how->form;
+                       "ln_sampling.grammar and LN_TOOLS_REQUIRED exclude each other: an answer that must "
+                       "be a call has the form of one");
+    *prose = !must(&f) && !how->grammar;
     put_form(&f, &s);
     const ln_status st = loosen(&f, &s, err);
     if (st == LN_OK) {
-        how->form = s.failed ? NULL : ln_arena_strndup(a, s.data, s.len);
-        how->form_bytes = s.len;
+        how->grammar = s.failed ? NULL : ln_arena_strndup(a, s.data, s.len);
+        how->grammar_bytes = s.len;
     }
     ln_str_free(&s);
     if (st != LN_OK) return st;
-    return how->form ? LN_OK : LN_OOM(err, "the form of calls");
+    return how->grammar ? LN_OK : LN_OOM(err, "the form of calls");
 }
 
 ln_status ln_eng_tool_names(const ln_package *m, const ln_prompt *p, ln_arena *a, ln_sampling *how,

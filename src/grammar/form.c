@@ -1,4 +1,4 @@
-/* Forms: the expressions of ln_sampling.form. */
+/* Forms: the expressions of ln_sampling.grammar. */
 #include "grammar_build.h"
 
 #include <stdio.h>

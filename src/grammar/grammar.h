@@ -13,7 +13,7 @@
 
 /* A compiled grammar; immutable, so that threads may share it. */
 typedef struct ln_grammar ln_grammar;
-/* Compiles a form, a JSON text as ln_sampling.form describes it. The caller owns *out; ln_grammar_close.
+/* Compiles a form, a JSON text as ln_sampling.grammar describes it. The caller owns *out; ln_grammar_close.
  * LN_EINVALID: the form or a schema in it is malformed, cannot be met, or has a keyword that is not
  * supported; the message begins with the place, as in "schema.properties.a.type". LN_EMEMORY. */
 ln_status ln_grammar_open(ln_grammar **out, const char *form, size_t bytes, ln_error *err);

@@ -2,6 +2,8 @@
 #ifndef LN_DOCTOR_H
 #define LN_DOCTOR_H
 
+#include <linnet_tools.h>
+
 #include "../base/base.h"
 
 /* Computes the bytes that measuring would take now: LN_MEASURE_MOST, or less where less is available, or

@@ -3,6 +3,8 @@
 #ifndef LN_INSPECT_H
 #define LN_INSPECT_H
 
+#include <linnet_tools.h>
+
 #include "../engine/engine.h"
 
 ln_status ln_eng_explain(ln_eng *e, int64_t n_rows, int64_t depth, int n_reps, ln_node_fn *fn, void *user,

@@ -7,6 +7,8 @@
 #ifndef LN_EMBEDDING_FILES_H
 #define LN_EMBEDDING_FILES_H
 
+#include <linnet_tools.h>
+
 #include "io.h"
 
 enum { LN_EMB_MOST_WAYS = 16, LN_EMB_MOST_MODULES = 16 };

@@ -163,7 +163,7 @@ void ln_package_info(const ln_package *m, ln_info *info) {
     ln_tok_class(m->tok, &class, &differs);
     (void)snprintf(info->tokenizer_class, sizeof info->tokenizer_class, "%s", class);
     (void)snprintf(info->tokenizer_differs, sizeof info->tokenizer_differs, "%s", differs);
-    memcpy(info->tool_form, m->tools.form->name, strlen(m->tools.form->name));
+    memcpy(info->tool_format, m->tools.form->name, strlen(m->tools.form->name));
     info->single_tool_call = !m->tools.several;
     info->null_tool_content = m->tools.null_content;
     info->text_tool_arguments = m->tools.text_arguments;

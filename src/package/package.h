@@ -3,6 +3,8 @@
 #ifndef LN_PACKAGE_H
 #define LN_PACKAGE_H
 
+#include <linnet_train.h>
+
 #include "../base/sha256.h"
 #include "../chat/reasoning.h"
 #include "../chat/tool_text.h"

@@ -6,6 +6,7 @@
 #include "../wire/body.h"
 #include "dialect.h"
 
+#include <linnet_tools.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -2,6 +2,7 @@
  * are the engine's own. */
 #include "server.h"
 
+#include <linnet_tools.h>
 #include <string.h>
 
 /* Upper bounds in seconds; the last bucket has none. */

@@ -49,7 +49,7 @@ static void put_schemas(ln_str *out, const server *s) {
     ln_str_addf(out, "\"schemas\":{\"Id\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":%lld},",
                 (long long)s->info.vocab_size - 1);
     for (size_t i = 0; i < LN_COUNT(schemas); i++) {
-        put_schema(out, schemas[i].name, schemas[i].text, s->info.tool_form[0] != 0);
+        put_schema(out, schemas[i].name, schemas[i].text, s->info.tool_format[0] != 0);
     }
     ln_str_adds(out,
                 "\"Error\":{\"type\":\"object\",\"required\":[\"error\"],\"properties\":{\"error\":{\"type\":"

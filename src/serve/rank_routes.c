@@ -8,6 +8,7 @@
 #include "../wire/body.h"
 #include "dialect.h"
 
+#include <linnet_tools.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

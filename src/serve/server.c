@@ -90,7 +90,7 @@ static ln_status load_all(server *s, ln_error *err) {
     s->target = (wire_target){.fingerprint = s->fingerprint,
                               .n_vocab = s->info.vocab_size,
                               .has_template = s->info.has_template,
-                              .tool_form = s->info.tool_form,
+                              .tool_format = s->info.tool_format,
                               .single_tool_call = s->info.single_tool_call,
                               .null_tool_content = s->info.null_tool_content,
                               .text_tool_arguments = s->info.text_tool_arguments,

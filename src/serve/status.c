@@ -2,6 +2,7 @@
 #include "../base/json_write.h"
 #include "server.h"
 
+#include <linnet_tools.h>
 #include <malloc.h>
 #include <string.h>
 

@@ -2,6 +2,8 @@
 #ifndef LN_RUN_RECORD_H
 #define LN_RUN_RECORD_H
 
+#include <linnet_train.h>
+
 #include "../base/base.h"
 
 typedef struct train_point {

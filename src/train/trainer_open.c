@@ -220,7 +220,7 @@ static void fill_info(train_trainer *t) {
     f->n_parameters = t->m->weights.n_parameters;
     f->n_samples = n;
     f->n_valid = (int64_t)t->n_valid;
-    f->n_cut = (int64_t)(t->data.n_cut + t->valid.n_cut);
+    f->n_truncated = (int64_t)(t->data.n_cut + t->valid.n_cut);
     f->n_dropped = (int64_t)(t->data.n_dropped + t->valid.n_dropped);
     f->longest = t->data.longest;
     for (size_t i = 0; i < t->n_train; i++) f->n_targets += t->data.samples[t->train_rows[i]].n_counted;
@@ -393,7 +393,7 @@ static ln_status make_scratch(train_trainer *t, ln_error *err) {
 
 static ln_status open_run(train_trainer *t, ln_error *err) {
     int64_t step = 0;
-    if (t->how.on_plan) LN_TRY(LN_CALLBACK(t->how.on_plan(t->how.user, &t->info, err)));
+    if (t->how.on_ready) LN_TRY(LN_CALLBACK(t->how.on_ready(t->how.user, &t->info, err)));
     LN_TRY(check_plan(t, err));
     if (t->how.out) LN_TRY(open_out(t, err));
     LN_TRY(train_configs(t, err));

@@ -52,7 +52,7 @@ const char *wire_finish_of(const ln_result *r) {
 
 void wire_call_id(char out[WIRE_CALL_ID], const wire_request *q, const wire_answer *a, size_t choice,
                   size_t k, const char *name) {
-    const char *form = q->target->tool_form, *digits = strrchr(a->id, '-');
+    const char *form = q->target->tool_format, *digits = strrchr(a->id, '-');
     digits = digits ? digits + 1 : a->id;
     if (form && strncmp(form, "mistral", strlen("mistral")) == 0)
         (void)snprintf(out, WIRE_CALL_ID, "%.5s%02x%02x", digits, (unsigned)choice & 255, (unsigned)k & 255);

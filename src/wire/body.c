@@ -458,8 +458,8 @@ void wire_request_trim(wire_request *q) {
     ln_str_free(&q->request);
     ln_str_free(&q->arguments);
     ln_str_free(&q->form);
-    q->sampling.form = NULL;
-    q->sampling.form_bytes = 0;
+    q->sampling.grammar = NULL;
+    q->sampling.grammar_bytes = 0;
     if (!q->echo) q->prompts = NULL; /* its texts are gone */
 }
 

@@ -55,8 +55,9 @@ ln_status body_json_schema(body_reader *b, const char *name, const json_t *v); /
 ln_status body_regex(body_reader *b, const char *name, const json_t *v);
 ln_status body_texts(body_reader *b, const char *name, const json_t *v); /* one of a list of texts */
 ln_status body_form(body_reader *b, const char *name,
-                    const json_t *v); /* an expression of ln_sampling.form */
-ln_status body_grammar(body_reader *b, const char *name, const json_t *v); /* GBNF or Lark's EBNF; "": none */
+                    const json_t *v); /* an expression of ln_sampling.grammar */
+ln_status body_grammar(body_reader *b, const char *name,
+                       const json_t *v); /* GBNF or Lark's EBNF; "": none; or an expression */
 ln_status body_structured(body_reader *b, const char *name, const json_t *v); /* vLLM's structured_outputs */
 
 /* ---- messages.c ---- */

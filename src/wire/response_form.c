@@ -1,5 +1,5 @@
 /* The form of an answer: OpenAI's response_format, and the names that other engines have for constraints.
- * Each becomes ln_sampling.form. */
+ * Each becomes ln_sampling.grammar. */
 #include "body.h"
 #include "../base/json_write.h"
 
@@ -19,14 +19,14 @@ static ln_status set_form_of(body_reader *b, const char *field, const char *kind
     ln_str_json_value(&q->form, value);
     ln_str_adds(&q->form, open ? ",\"open\":true}" : "}");
     if (q->form.failed) return wire_fail(b->why, LN_OOM(&b->why->error, "a request"));
-    const ln_status st = ln_form_check(q->form.data, q->form.len, &why);
+    const ln_status st = ln_grammar_check(q->form.data, q->form.len, &why);
     if (st == LN_EINVALID) return wire_refuse(b->why, field, "%s", why.message);
     if (st != LN_OK) {
         b->why->error = why;
         return wire_fail(b->why, st);
     }
-    q->sampling.form = q->form.data;
-    q->sampling.form_bytes = q->form.len;
+    q->sampling.grammar = q->form.data;
+    q->sampling.grammar_bytes = q->form.len;
     return LN_OK;
 }
 
@@ -98,22 +98,6 @@ ln_status body_regex(body_reader *b, const char *name, const json_t *v) {
                        ln_json_text(v, found));
 }
 
-ln_status body_grammar(body_reader *b, const char *name, const json_t *v) {
-    char found[80];
-    if (json_is_string(v) && json_string_length(v) == 0) return LN_OK; /* llama.cpp's clients send it */
-    if (json_is_string(v)) return set_form(b, name, "grammar", v);
-    return wire_refuse(b->why, name, "expected a grammar in GBNF or Lark's EBNF (a text), found %s",
-                       ln_json_text(v, found));
-}
-
-ln_status body_texts(body_reader *b, const char *name, const json_t *v) {
-    char found[80];
-    bool ok = json_array_size(v) > 0;
-    for (size_t i = 0; ok && i < json_array_size(v); i++) ok = json_is_string(json_array_get(v, i));
-    if (ok) return set_form(b, name, "choice", v);
-    return wire_refuse(b->why, name, "expected a list of texts, found %s", ln_json_text(v, found));
-}
-
 /* An expression as linnet.h has it. */
 ln_status body_form(body_reader *b, const char *name, const json_t *v) {
     json_t *one = json_pack("[O]", v);
@@ -123,6 +107,26 @@ ln_status body_form(body_reader *b, const char *name, const json_t *v) {
                              : set_form(b, name, "sequence", one);
     json_decref(one);
     return st;
+}
+
+/* A text in GBNF or EBNF, as llama.cpp and vLLM have it, or an expression. */
+ln_status body_grammar(body_reader *b, const char *name, const json_t *v) {
+    char found[80];
+    if (json_is_string(v) && json_string_length(v) == 0) return LN_OK; /* llama.cpp's clients send it */
+    if (json_is_string(v)) return set_form(b, name, "grammar", v);
+    if (json_is_object(v)) return body_form(b, name, v);
+    return wire_refuse(b->why, name,
+                       "expected a grammar in GBNF or Lark's EBNF (a text), or an expression (an object), "
+                       "found %s",
+                       ln_json_text(v, found));
+}
+
+ln_status body_texts(body_reader *b, const char *name, const json_t *v) {
+    char found[80];
+    bool ok = json_array_size(v) > 0;
+    for (size_t i = 0; ok && i < json_array_size(v); i++) ok = json_is_string(json_array_get(v, i));
+    if (ok) return set_form(b, name, "choice", v);
+    return wire_refuse(b->why, name, "expected a list of texts, found %s", ln_json_text(v, found));
 }
 
 /* vLLM's object of one constraint. */

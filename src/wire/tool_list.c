@@ -197,7 +197,7 @@ static ln_status check_schemas(body_reader *b) {
         ln_str_adds(&form, "{\"schema\":");
         ln_str_json_value(&form, schema);
         ln_str_adds(&form, "}");
-        ln_status st = form.failed ? LN_OOM(&why, "a request") : ln_form_check(form.data, form.len, &why);
+        ln_status st = form.failed ? LN_OOM(&why, "a request") : ln_grammar_check(form.data, form.len, &why);
         ln_str_free(&form);
         if (st == LN_EINVALID) return wire_refuse(b->why, field, "%s", why.message);
         if (st == LN_OK) continue;
@@ -218,6 +218,6 @@ ln_status body_check_tools(body_reader *b) {
     LN_TRY(c.names ? add_names(b, &c) : LN_OK);
     s->tool_choice = c.required ? LN_TOOLS_REQUIRED : LN_TOOLS_AUTO;
     s->single_tool_call = s->single_tool_call || json_is_string(c.names);
-    if (c.required) s->form = NULL, s->form_bytes = 0; /* a call has no text that could have a form */
-    return c.required || s->form ? check_schemas(b) : LN_OK;
+    if (c.required) s->grammar = NULL, s->grammar_bytes = 0; /* a call has no text that could have a form */
+    return c.required || s->grammar ? check_schemas(b) : LN_OK;
 }

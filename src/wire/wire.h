@@ -52,8 +52,8 @@ typedef struct wire_target {
     const ln_adapter *const *adapters;
     const char *fingerprint; /* `system_fingerprint` of answers: wire_fingerprint; NULL: null */
     int64_t n_vocab;
-    bool has_template;     /* the model has a chat template, which takes tools and arguments */
-    const char *tool_form; /* ln_info.tool_form; NULL or "": calls of tools cannot be asked for */
+    bool has_template;       /* the model has a chat template, which takes tools and arguments */
+    const char *tool_format; /* ln_info.tool_format; NULL or "": calls of tools cannot be asked for */
     bool single_tool_call, null_tool_content, text_tool_arguments; /* as in ln_info */
     ln_sampling sampling; /* of fields that a body leaves out: wire_sampling_default */
     wire_token_fn *token;
@@ -95,7 +95,7 @@ typedef struct wire_request {
     ln_arena arena;
     struct json_t *root;
     ln_str request, arguments; /* texts of the prompt of a conversation */
-    ln_str form;               /* that sampling.form points to */
+    ln_str form;               /* that sampling.grammar points to */
     char skipped[120];         /* types of tools that were left out */
 } wire_request;
 

@@ -4,6 +4,7 @@
 #include "../base/cm.h"
 
 #include <linnet.h>
+#include <linnet_tools.h>
 #include <math.h>
 #include <string.h>
 

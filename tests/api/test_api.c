@@ -3,6 +3,7 @@
  * Uses linnet.h alone (and the golden models). */
 /* run: quick tsan */
 #include <linnet.h>
+#include <linnet_tools.h>
 
 #include <math.h>
 #include <setjmp.h>

@@ -3,6 +3,7 @@
  * threads. */
 /* run: slow asan tsan-long cuda */
 #include <linnet.h>
+#include <linnet_backend.h>
 
 #include <pthread.h>
 #include <setjmp.h>

@@ -3,6 +3,8 @@
  * environments come first, so that the threads of the pool are started in one of them. */
 /* run: quick */
 #include <linnet.h>
+#include <linnet_tools.h>
+#include <linnet_train.h>
 
 #include <fenv.h>
 #include <setjmp.h>

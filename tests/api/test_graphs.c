@@ -2,6 +2,7 @@
  * vectors are those of go-mlx, which linnet's users come from. */
 /* run: quick */
 #include <linnet.h>
+#include <linnet_train.h>
 
 #include <math.h>
 #include <setjmp.h>

@@ -3,6 +3,7 @@
  * messages name fields of linnet.h. Uses linnet.h alone (and the golden models). */
 /* run: slow */
 #include <linnet.h>
+#include <linnet_tools.h>
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -2,6 +2,7 @@
  * whichever files are broken. */
 /* run: quick */
 #include <linnet.h>
+#include <linnet_tools.h>
 
 #include <linux/capability.h>
 #include <setjmp.h>

@@ -2,6 +2,7 @@
  * that are too small, many open handles, fork(). */
 /* run: slow asan */
 #include <linnet.h>
+#include <linnet_tools.h>
 
 #include <dirent.h>
 #include <math.h>

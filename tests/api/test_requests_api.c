@@ -2,6 +2,7 @@
  * handlers, an engine that is closed under its requests, calls of several threads on one engine. */
 /* run: quick tsan cuda */
 #include <linnet.h>
+#include <linnet_tools.h>
 
 #include <math.h>
 #include <pthread.h>

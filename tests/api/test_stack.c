@@ -2,6 +2,7 @@
  * model, scores with it, and renders templates at the deepest nesting that is allowed. */
 /* run: slow */
 #include <linnet.h>
+#include <linnet_tools.h>
 
 #include <pthread.h>
 #include <setjmp.h>

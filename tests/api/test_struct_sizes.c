@@ -2,6 +2,8 @@
  * written, a newer program's fields are zero, and what an older one has no field for is freed. */
 /* run: quick */
 #include <linnet.h>
+#include <linnet_train.h>
+#include <linnet_backend.h>
 
 #include "../../src/base/base.h"
 
@@ -207,8 +209,7 @@ static ln_status answered(ln_result *out, ln_error *err) {
 static ln_status talked(ln_result *out, ln_error *err) {
     const ln_sampling how = four_tokens();
     const ln_message hi = {"user", "Hi", 2};
-    const ln_prompt talk = {
-        .size = sizeof talk, .messages = &hi, .n_messages = 1, .tmpl = LN_TEMPLATE_CHAT};
+    const ln_prompt talk = {.size = sizeof talk, .messages = &hi, .n_messages = 1, .tmpl = LN_TEMPLATE_CHAT};
     return ln_backend_chat(hosted, &talk, &how, NULL, NULL, out, err);
 }
 

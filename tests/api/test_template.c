@@ -3,6 +3,8 @@
  * bundled one with another template and another post-processor. */
 /* run: quick */
 #include <linnet.h>
+#include <linnet_tools.h>
+#include <linnet_train.h>
 
 #include <setjmp.h>
 #include <stdarg.h>

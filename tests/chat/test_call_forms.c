@@ -322,7 +322,7 @@ static void the_bundled_model(void **state) {
     const ln_prompt p = {.size = sizeof p, .request = ASK, .request_bytes = sizeof ASK - 1};
     OK(ln_model_open(&model, LN_ROOT "/models/tiny", NULL, err));
     OK(ln_model_info(model, &info, err));
-    assert_string_equal(info.tool_form, "generic");
+    assert_string_equal(info.tool_format, "generic");
     assert_false(info.single_tool_call);
     OK(ln_engine_open(&engine, model, NULL, err));
     for (uint64_t seed = 1; seed <= 8; seed++) {

@@ -172,8 +172,8 @@ static void check(room *r, const wish *w) {
                        .n_max = w->n_max ? w->n_max : 60,
                        .has_think_budget = w->has_budget,
                        .think_budget = w->budget,
-                       .form = w->form,
-                       .form_bytes = w->form ? strlen(w->form) : 0,
+                       .grammar = w->form,
+                       .grammar_bytes = w->form ? strlen(w->form) : 0,
                        .on_reasoning = on_reasoning};
     ln_prompt p = {.size = sizeof(ln_prompt),
                    .text = "Q",

@@ -525,8 +525,8 @@ static void calls_beside_a_form(void **state) {
     for (size_t i = 0; i < LN_COUNT(rows); i++) {
         how = sampling_of(&r, &rows[i].how, bias);
         how.single_tool_call = true;
-        how.form = "{\"text\":\"ab\"}";
-        how.form_bytes = strlen(how.form);
+        how.grammar = "{\"text\":\"ab\"}";
+        how.grammar_bytes = strlen(how.grammar);
         OK(ln_generate(r.engine, &prompt, &how, NULL, NULL, &out, err));
         assert_string_equal(out.text, rows[i].text);
         assert_int_equal(out.n_tool_calls, rows[i].n_calls);

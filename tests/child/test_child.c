@@ -4,6 +4,8 @@
 #include "../base/cm.h"
 #include "mock_child.h"
 
+#include <linnet_backend.h>
+
 #include "base/base.h"
 
 #include <dirent.h>

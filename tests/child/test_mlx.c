@@ -9,6 +9,8 @@
 /* run: quick */
 #include "../base/cm.h"
 
+#include <linnet_backend.h>
+
 #include "base/base.h"
 
 #include <math.h>

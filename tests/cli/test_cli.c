@@ -182,6 +182,26 @@ static void run_gives_its_object(void **state) {
     json_decref(none);
 }
 
+/* --grammar takes GBNF, EBNF and an expression; --form is another spelling. */
+static void a_grammar_constrains_the_answer(void **state) {
+    (void)state;
+    static char *rows[][2] = {{"--grammar", "root ::= \"yes\" | \"no\""},
+                              {"--grammar", "start: (\"yes\" | \"no\")\n"},
+                              {"--grammar", " {\"choice\": [\"yes\", \"no\"]}"},
+                              {"--form", "{\"choice\": [\"yes\", \"no\"]}"}};
+    for (size_t i = 0; i < LN_COUNT(rows); i++) {
+        expect(RUN(S("run"), S(TINY), S("Is it?"), rows[i][0], rows[i][1]), 0, NULL);
+        if (strcmp(last->out, "yes") != 0 && strcmp(last->out, "no") != 0)
+            fail_msg("%s %s gives '%s'", rows[i][0], rows[i][1], last->out);
+    }
+    expect(RUN(S("run"), S(TINY), S("Is it?"), S("--grammar"), S("root ::= x")), 2,
+           "--grammar: grammar: the rule \"x\" is not defined");
+    expect(RUN(S("run"), S(TINY), S("Is it?"), S("--grammar"), S("[\"a\"]")), 2, "--grammar: the form");
+    expect(RUN(S("run"), S(TINY), S("Is it?"), S("--grammar"), S("@/nowhere/x")), 5, "/nowhere/x");
+    expect(RUN(S("run"), S(TINY), S("Is it?"), S("--grammar"), S("\"a\""), S("--json-schema"), S("{}")), 2,
+           "--grammar");
+}
+
 static void all_ways_to_give_a_prompt_agree(void **state) {
     (void)state;
     FILE *f = fopen(at(0, "prompt.txt"), "w");
@@ -408,6 +428,7 @@ int main(void) {
                                        cmocka_unit_test(what_later_versions_do_is_refused),
                                        cmocka_unit_test(models_that_are_not_there),
                                        cmocka_unit_test(run_gives_its_object),
+                                       cmocka_unit_test(a_grammar_constrains_the_answer),
                                        cmocka_unit_test(all_ways_to_give_a_prompt_agree),
                                        cmocka_unit_test(the_stream_is_the_text),
                                        cmocka_unit_test(what_does_not_fit_is_refused),

@@ -147,9 +147,9 @@ static ln_status on_tensor(void *user, const ln_quantized *t, ln_error *err) {
 
 static void test_entries_and_config(void **state) {
     (void)state;
-    static const ln_keep keep[] = {{"mlp", 8}, {"layers.0.mlp.up_proj", 16}, {"lm_head", 3}};
+    static const ln_quantize_override keep[] = {{"mlp", 8}, {"layers.0.mlp.up_proj", 16}, {"lm_head", 3}};
     const ln_quantize_options o = {
-        .size = sizeof(ln_quantize_options), .bits = 4, .group = 32, .keep = keep, .n_keep = 3};
+        .size = sizeof(ln_quantize_options), .bits = 4, .group = 32, .overrides = keep, .n_overrides = 3};
     ln_package *m;
     seen s = {0};
     make_model("dense", false, ",\"torch_dtype\":\"float32\"");
@@ -211,22 +211,26 @@ static void test_shards(void **state) {
 
 static void test_refusals(void **state) {
     (void)state;
-    static const ln_keep nobody[] = {{"no_proj", 8}}, half[] = {{"down", 8}}, odd[] = {{"lm_head", 7}};
+    static const ln_quantize_override none[] = {{"no_proj", 8}}, half[] = {{"down", 8}},
+                                      odd[] = {{"lm_head", 7}};
     make_model("dense", false, "");
     make_model("nan", true, "");
     int before = entries(top);
     const ln_quantize_options o = {.size = sizeof(ln_quantize_options), .bits = 4, .group = 32};
     FAILS(LN_EUSAGE, "no_proj",
           quantise(at("dense"), at("x"),
-                   &(ln_quantize_options){.size = sizeof(ln_quantize_options), .keep = nobody, .n_keep = 1},
+                   &(ln_quantize_options){
+                       .size = sizeof(ln_quantize_options), .overrides = none, .n_overrides = 1},
                    err));
-    FAILS(LN_EUSAGE, "ln_quantize_options.keep down:",
+    FAILS(LN_EUSAGE, "ln_quantize_options.overrides down:",
           quantise(at("dense"), at("x"),
-                   &(ln_quantize_options){.size = sizeof(ln_quantize_options), .keep = half, .n_keep = 1},
+                   &(ln_quantize_options){
+                       .size = sizeof(ln_quantize_options), .overrides = half, .n_overrides = 1},
                    err));
     FAILS(LN_EUSAGE, "found 7",
           quantise(at("dense"), at("x"),
-                   &(ln_quantize_options){.size = sizeof(ln_quantize_options), .keep = odd, .n_keep = 1},
+                   &(ln_quantize_options){
+                       .size = sizeof(ln_quantize_options), .overrides = odd, .n_overrides = 1},
                    err));
     FAILS(LN_EUSAGE, "bits",
           quantise(at("dense"), at("x"),

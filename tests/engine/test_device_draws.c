@@ -82,8 +82,8 @@ static void a_form(void **state) {
                              .has_seed = true,
                              .seed = 3,
                              .n_max = 20,
-                             .form = form,
-                             .form_bytes = strlen(form)};
+                             .grammar = form,
+                             .grammar_bytes = strlen(form)};
     const int32_t ids[] = {5, 6, 7};
     ln_result got[2];
     for (int i = 0; i < 2; i++) {

@@ -1,5 +1,5 @@
-/* Answers of a form (ln_sampling.form) with the bundled model: each has its form, and other requests of the
- * same steps change nothing. */
+/* Answers of a form (ln_sampling.grammar) with the bundled model: each has its form, and other requests of
+ * the same steps change nothing. */
 /* run: quick asan tsan-long */
 #include "../common.h"
 #include "grammar/grammar.h"
@@ -42,8 +42,8 @@ static ln_sampling sampling(const char *form, uint64_t seed) {
     how.has_seed = true;
     how.seed = seed;
     how.n_max = 120;
-    how.form = form;
-    how.form_bytes = form ? strlen(form) : 0;
+    how.grammar = form;
+    how.grammar_bytes = form ? strlen(form) : 0;
     return how;
 }
 
@@ -155,21 +155,23 @@ static void forms_that_cannot_be(void **state) {
     (void)state;
     ln_sampling how = sampling("{\"schema\":{\"properties\":{\"a\":{\"uniqueItems\":true}}}}", 1);
     ln_result r = {.size = sizeof r};
-    FAILS(LN_EINVALID, "ln_sampling.form: schema.properties.a.uniqueItems: this keyword is supported where",
+    FAILS(LN_EINVALID,
+          "ln_sampling.grammar: schema.properties.a.uniqueItems: this keyword is supported where",
           ln_generate(engine, &prompt, &how, NULL, NULL, &r, err));
-    how.form_bytes = 0;
-    FAILS(LN_EUSAGE, "ln_sampling.form: expected a JSON text",
+    how.grammar_bytes = 0;
+    FAILS(LN_EUSAGE, "ln_sampling.grammar: expected a JSON text",
           ln_generate(engine, &prompt, &how, NULL, NULL, &r, err));
-    how.form = NULL, how.form_bytes = 3;
-    FAILS(LN_EUSAGE, "ln_sampling.form: expected a JSON text",
+    how.grammar = NULL, how.grammar_bytes = 3;
+    FAILS(LN_EUSAGE, "ln_sampling.grammar: expected a JSON text",
           ln_generate(engine, &prompt, &how, NULL, NULL, &r, err));
-    FAILS(LN_EUSAGE, "the form is NULL or empty", ln_form_check(NULL, 0, err));
-    FAILS(LN_EINVALID, "the form", ln_form_check("x", 1, err));
-    FAILS(LN_EINVALID, "needs more than 16384 states", ln_form_check("{\"regex\":\"(a?){60000}\"}", 23, err));
-    OK(ln_form_check(PERSON, strlen(PERSON), err));
+    FAILS(LN_EUSAGE, "the grammar is NULL or empty", ln_grammar_check(NULL, 0, err));
+    FAILS(LN_EINVALID, "the form", ln_grammar_check("x", 1, err));
+    FAILS(LN_EINVALID, "needs more than 16384 states",
+          ln_grammar_check("{\"regex\":\"(a?){60000}\"}", 23, err));
+    OK(ln_grammar_check(PERSON, strlen(PERSON), err));
     /* the model has no special token of this name: no token begins the text */
     how = sampling("{\"sequence\":[{\"token\":\"<none>\"},\"a\"]}", 1);
-    FAILS(LN_EINVALID, "ln_sampling.form: no token of the model begins it",
+    FAILS(LN_EINVALID, "ln_sampling.grammar: no token of the model begins it",
           ln_generate(engine, &prompt, &how, NULL, NULL, &r, err));
     ln_result_free(&r);
     /* what a form needs beyond its beginning is refused before the first token */

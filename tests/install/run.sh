@@ -28,8 +28,8 @@ export PKG_CONFIG_PATH="$pc" LD_LIBRARY_PATH="$lib"
 CC=${CC:-cc}
 
 complete() {
-    for f in "$root/bin/linnet" "$root/include/linnet.h" "$lib/liblinnet.so" "$lib/liblinnet.so.0" "$model/config.json" "$root/share/man/man1/linnet.1" \
-             "$root/share/man/man3/linnet.3"; do
+    for f in "$root/bin/linnet" "$root/include/linnet.h" "$root/include/linnet_tools.h" "$root/include/linnet_train.h" "$root/include/linnet_backend.h" "$lib/liblinnet.so" "$lib/liblinnet.so.0" "$model/config.json" "$root/share/man/man1/linnet.1" \
+             "$root/share/man/man3/linnet.3" "$root/share/man/man3/linnet_train.3"; do
         [ -e "$f" ] || { echo "missing: $f"; return 1; }
     done
     readelf -d "$lib/liblinnet.so" | grep -q 'SONAME.*\[liblinnet\.so\.0\]' || { echo "no soname liblinnet.so.0"; return 1; }
@@ -59,7 +59,7 @@ check "a moved tree finds its model" moved
 
 # What a program is compiled with is the program's.
 cflags() { [ "$(pkg-config --cflags linnet | sed 's/ *$//')" = "-I$root/include" ] || [ "$(pkg-config --cflags linnet | sed 's/ *$//')" = "-I$lib/pkgconfig/../../include" ]; }
-check "--cflags has the header's folder and nothing else" cflags
+check "--cflags has the headers' folder and nothing else" cflags
 
 # Directories given as absolute ones (Nix, Guix): configured only.
 absolute() {
@@ -77,15 +77,26 @@ refused() { # refused REASON OPTION...: CMake does not configure, and says why
 check "what cannot be linked is refused" refused 'cannot be linked into one object' -DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON
 ! command -v clang >/dev/null || check "-flto with clang is refused" refused 'flto needs gcc' -DCMAKE_C_COMPILER=clang -DCMAKE_C_FLAGS=-flto
 
-# What the header declares, and nothing else.
-sed -n 's/^LN_API .*[ *]\(ln_[a-z0-9_]*\)(.*/\1/p' "$root/include/linnet.h" | sort >"$dir/declared"
+# Each header compiles by itself, in C and in C++, and twice.
+alone() { # alone COMPILER SUFFIX STANDARD
+    for h in "$root"/include/linnet*.h; do
+        name=$(basename "$h")
+        printf '#include <%s>\n#include <%s>\nint main(void) { return ln_version() == 0; }\n' "$name" "$name" >"$dir/alone.$2"
+        $1 -std="$3" -Wall -Wextra -Wpedantic -Wconversion $werror "$dir/alone.$2" $(pkg-config --cflags --libs linnet) -o "$dir/alone" && "$dir/alone" || { echo "$name"; return 1; }
+    done
+}
+check "each header compiles alone" alone "$CC" c c17
+! command -v "${CXX:-c++}" >/dev/null || check "each header compiles alone, in C++" alone "${CXX:-c++}" cpp c++17
+
+# What the headers declare, and nothing else.
+cat "$root"/include/linnet*.h | sed -n 's/^LN_API .*[ *]\(ln_[a-z0-9_]*\)(.*/\1/p' | sort >"$dir/declared"
 exports() { # exports FILE NM-OPTION
-    [ "$(wc -l <"$dir/declared")" -gt 20 ] || { echo "the header was not understood"; return 1; }
+    [ "$(wc -l <"$dir/declared")" -gt 20 ] || { echo "the headers were not understood"; return 1; }
     nm $2 --defined-only "$1" | awk 'NF == 3 { print $3 }' | sort >"$dir/exported"
     diff "$dir/declared" "$dir/exported"
 }
-check "the shared library exports the header" exports "$lib/liblinnet.so" -D
-check "the static library exports the header" exports "$lib/liblinnet.a" -g
+check "the shared library exports the headers" exports "$lib/liblinnet.so" -D
+check "the static library exports the headers" exports "$lib/liblinnet.a" -g
 
 # What belongs to the program is left to it. sigaction is there for ln_guard_files; fork and _exit for the child process of a backend, which
 # executes Python at once; dlopen for devices that are plug-ins, and in the CUDA plug-in for

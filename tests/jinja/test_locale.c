@@ -6,6 +6,8 @@
 /* run: quick */
 #include "../tokenizer/vectors.h"
 
+#include <linnet_tools.h>
+
 #include "base/file.h"
 #include "base/json.h"
 #include "base/c_locale.h"

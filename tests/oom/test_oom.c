@@ -8,6 +8,7 @@
 #include "../base/cm.h"
 #include "../fewer.h"
 
+#include <linnet_tools.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,6 +5,7 @@
 #include "../io/io_test.h"
 
 #include <linnet.h>
+#include <linnet_tools.h>
 
 #include "quant/affine.h"
 #include "base/thread_pool.h"

@@ -2,6 +2,7 @@
  * by name, and the time that a template writes is that of the start. */
 /* run: slow */
 #include <linnet.h>
+#include <linnet_train.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -77,7 +78,7 @@ static void must(ln_status st, const ln_error *err) {
 static void start(const ln_options *opt, const char *prepare) {
     ln_error err;
     shell("rm -rf out model && cp -r '" LN_ROOT "/models/tiny' model && chmod -R u+w model && cp pairs.jsonl "
-                                                "data.jsonl");
+          "data.jsonl");
     shell(prepare);
     must(run(opt, HALF, false, &err), &err);
 }

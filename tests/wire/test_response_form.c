@@ -6,18 +6,18 @@
 static void form_is(wire_kind kind, const char *members, const char *form) {
     good(kind, members);
     if (!form) {
-        assert_null(q.sampling.form);
-        assert_int_equal(q.sampling.form_bytes, 0);
+        assert_null(q.sampling.grammar);
+        assert_int_equal(q.sampling.grammar_bytes, 0);
         return;
     }
-    assert_non_null(q.sampling.form);
-    assert_int_equal(q.sampling.form_bytes, strlen(form));
-    assert_memory_equal(q.sampling.form, form, strlen(form));
+    assert_non_null(q.sampling.grammar);
+    assert_int_equal(q.sampling.grammar_bytes, strlen(form));
+    assert_memory_equal(q.sampling.grammar, form, strlen(form));
     ln_prompt p;
     ln_sampling how;
     ln_request_options o = {.size = sizeof o};
     wire_choice(&q, 0, &p, &how, &o);
-    assert_ptr_equal(how.form, q.sampling.form);
+    assert_ptr_equal(how.grammar, q.sampling.grammar);
 }
 
 static void names_of_a_form(void **state) {
@@ -52,10 +52,12 @@ static void names_of_a_form(void **state) {
         form_is(k, "\"guided_grammar\":\"start: /a/\",\"grammar\":\"\"", "{\"grammar\":\"start: /a/\"}");
         form_is(k, "\"structured_outputs\":{\"choice\":[\"a\"]}", "{\"choice\":[\"a\"]}");
         form_is(k, "\"form\":{\"schema\":{\"type\":\"integer\"}}", integer);
+        form_is(k, "\"grammar\":{\"schema\":{\"type\":\"integer\"}}", integer);
+        form_is(k, "\"grammar\":{\"text\":\"a\"}", "{\"sequence\":[{\"text\":\"a\"}]}");
         form_is(k, "\"form\":{\"repeat\":\"a\",\"max\":3}", "{\"sequence\":[{\"repeat\":\"a\",\"max\":3}]}");
     }
     wire_request_trim(&q);
-    assert_null(q.sampling.form);
+    assert_null(q.sampling.grammar);
 }
 
 static void forms_are_refused(void **state) {
@@ -85,6 +87,8 @@ static void forms_are_refused(void **state) {
     bad(WIRE_CHAT, "\"guided_regex\":\"a\",\"guided_choice\":[\"b\"]", "guided_choice", "given twice");
     bad(WIRE_CHAT, "\"grammar\":\"root ::= x\"", "grammar", "the rule \"x\" is not defined");
     bad(WIRE_CHAT, "\"guided_grammar\":3", "guided_grammar", "expected a grammar in GBNF");
+    bad(WIRE_CHAT, "\"grammar\":{\"gbnf\":\"x\"}", "grammar", "expected an object with one of schema");
+    bad(WIRE_CHAT, "\"grammar\":{\"text\":\"a\"},\"form\":\"b\"", "form", "given twice");
 }
 
 int main(void) {

@@ -53,10 +53,10 @@ static void required_calls(void **state) {
     good(WIRE_CHAT, TOOLS ",\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":\"required\",\"tools\":["
                           "{\"name\":\"f\"}]}," FORMAT);
     assert_int_equal(q.sampling.tool_choice, LN_TOOLS_REQUIRED);
-    assert_null(q.sampling.form); /* there is no text that could have it */
+    assert_null(q.sampling.grammar); /* there is no text that could have it */
     good(WIRE_CHAT, TOOLS "," FORMAT);
     assert_int_equal(q.sampling.tool_choice, LN_TOOLS_AUTO);
-    assert_non_null(q.sampling.form);
+    assert_non_null(q.sampling.grammar);
 #define BAD(schema) \
     "\"tools\":[" G ",{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":" schema "}}]"
     bad(WIRE_CHAT, BAD("{\"type\":\"array\"}") ",\"tool_choice\":\"required\"",

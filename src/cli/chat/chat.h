@@ -13,6 +13,8 @@
 #ifndef LN_CLI_CHAT_H
 #define LN_CLI_CHAT_H
 
+#include <linnet_backend.h>
+
 #include "../cli.h"
 
 #include <string.h>

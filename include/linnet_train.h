@@ -1,0 +1,270 @@
+/* linnet_train - fine-tunes models, and computes gradients.
+ *
+ * In this order: loss masks of conversations, training a LoRA adapter, graphs whose gradients the library
+ * computes. What linnet.h says about errors, callbacks, ownership and threads holds here too. */
+#ifndef LINNET_TRAIN_H
+#define LINNET_TRAIN_H
+
+#include "linnet.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- loss masks ---- */
+
+/* Owned by the caller; ln_token_mask_free frees the contents. */
+typedef struct ln_token_mask {
+    int32_t *ids;  /* [n_ids] */
+    uint8_t *mask; /* [n_ids]: 1 for tokens that the assistant wrote, including the end of its turn, else 0 */
+    size_t n_ids;
+    /* Turns of the assistant that could not be located, because the template renders them differently once
+     * more messages follow; their tokens have mask 0. */
+    size_t n_unmatched;
+} ln_token_mask;
+
+/* Computes the ids of a whole conversation (messages or request), without a header after it, and which of
+ * them the assistant wrote: the loss mask of fine-tuning. Where the template marks generated text ({%
+ * generation %}) the mask is that; else a turn is what it adds to the rendering of the messages before it and
+ * the header of an answer. LN_EUNSUPPORTED: the model has no usable chat template. LN_EINVALID: as for
+ * ln_prompt_ids. *out is overwritten, not freed; after an error it is empty. */
+LN_API LN_MUST_CHECK ln_status ln_assistant_mask(const ln_model *model, const ln_prompt *conversation,
+                                                 ln_token_mask *out, ln_error *err);
+/* Frees the contents and zeroes the struct; NULL and an empty struct are fine. */
+LN_API void ln_token_mask_free(ln_token_mask *mask);
+
+/* ---- fine-tuning ---- */
+
+/* A run that trains a LoRA adapter; the model itself stays as it is. A handle, as an engine is; one thread at
+ * a time uses it. */
+typedef struct ln_trainer ln_trainer;
+typedef enum ln_schedule { LN_SCHEDULE_CONSTANT = 0, LN_SCHEDULE_LINEAR, LN_SCHEDULE_COSINE } ln_schedule;
+
+/* A run before its first step: its memory, its data and its steps. */
+typedef struct ln_trainer_info {
+    uint32_t size; /* of the caller's struct: sizeof(ln_trainer_info) */
+    /* The six parts of peak_bytes. optimizer_bytes: the moments of AdamW; data_bytes: the samples' tokens;
+     * other_bytes: what the process holds now, and tables. */
+    uint64_t weights_bytes, adapter_bytes, optimizer_bytes, activation_bytes, data_bytes, other_bytes;
+    uint64_t peak_bytes;        /* what the process will hold at its peak: the sum of the six parts */
+    uint64_t available_bytes;   /* what the machine or the caller allows the process */
+    const char *limit;          /* which limit decides available_bytes, as in ln_plan; static */
+    bool fits;                  /* peak_bytes <= available_bytes */
+    uint64_t n_trainable;       /* values of the adapter's matrices, which training changes */
+    uint64_t n_parameters;      /* values of the model, which stay */
+    int64_t n_matrices;         /* matrices of the model that the adapter changes: A and B for each */
+    int64_t n_rows;             /* tokens of a micro-batch, into which samples are packed */
+    int64_t n_samples, n_valid; /* samples that train; samples that validate */
+    int64_t n_truncated;        /* samples that were longer than max_length, and were cut to it */
+    int64_t n_dropped;          /* samples that were left out, because no token of them counts */
+    int64_t longest;            /* tokens of the longest sample */
+    int64_t n_steps, step;      /* steps of the whole run; steps done before it */
+    uint64_t n_targets;         /* counted tokens of an epoch */
+    int samples_per_step;       /* batch * accum */
+    int n_recompute; /* layers whose activations are computed again for the gradients, to save memory */
+    ln_numerics numerics;
+} ln_trainer_info;
+
+/* What is trained, on what, and how. Start from ln_trainer_options_default. The struct and its texts are
+ * borrowed during the call that takes them. */
+typedef struct ln_trainer_options {
+    uint32_t size;     /* of the caller's struct; set by ln_trainer_options_default */
+    const char *data;  /* JSONL (docs/training.md): a file, or a directory with train.jsonl and valid.jsonl */
+    const char *valid; /* a file of samples for validation; NULL: valid.jsonl of the directory, if any */
+    double valid_split;  /* without `valid`: the share of `data` that validates, 0 .. below 1; default 0 */
+    int64_t max_length;  /* a longer sample is cut to so many tokens; default 2048, at most the context */
+    bool no_shuffle;     /* samples in the order of the file in every epoch */
+    int rank;            /* of A and B; default 8 */
+    double alpha;        /* B A is multiplied by alpha / rank; default 16 */
+    bool rslora;         /* by alpha / sqrt(rank) instead */
+    double dropout;      /* of the input of A, 0 .. below 1; default 0 */
+    const char *targets; /* q_proj to down_proj with commas between, or all-linear; default q_proj,v_proj */
+    bool bf16;           /* A and B are computed with and saved in bf16; the optimiser has f32 values */
+    /* Directory of an adapter to begin with, which decides rank, scale and targets; NULL: A is normal with
+     * deviation 1 / sqrt(n_in), B is 0. */
+    const char *init_adapter;
+    double lr;            /* learning rate of AdamW; default 1e-4 */
+    double weight_decay;  /* decoupled; default 0.01 */
+    double clip;          /* largest norm of the gradient; 0: no limit; default 1 */
+    int batch;            /* samples that are computed at once; default 4 */
+    int accum;            /* a step takes batch * accum samples; default 1 */
+    int64_t epochs;       /* passes over the data, if `steps` is 0; default 1 */
+    int64_t steps;        /* 0, the default: as many as `epochs` take */
+    int64_t warmup;       /* steps in which the learning rate rises, before `schedule`; default 0 */
+    ln_schedule schedule; /* of the learning rate after them; default constant */
+    uint64_t seed;        /* of the order of samples, A and dropout; default 0 */
+    const char *out;      /* directory of the result, checkpoints and metrics; NULL: nothing is written */
+    int64_t eval_every; /* steps between validations; 0, the default: after each epoch and at the end */
+    int64_t save_every; /* steps between checkpoints; 0: only at the end; default 100 */
+    int keep;           /* checkpoints that stay; default and least 2 */
+    int early_stop;     /* validations without a better loss that end the run; 0, the default: off */
+    bool resume;        /* continue the run in `out` at its last checkpoint */
+    /* Called by ln_trainer_new with the plan, before it takes the memory; a status other than LN_OK ends it.
+     * NULL: not called. */
+    ln_status (*on_ready)(void *user, const ln_trainer_info *plan, ln_error *err);
+    void *user;
+} ln_trainer_options;
+LN_DEFAULT(ln_trainer_options)
+
+/* Reads the data and writes the plan to *out. Errors: those of ln_trainer_new but LN_EMEMORY: out->fits. */
+LN_API LN_MUST_CHECK ln_status ln_trainer_plan(ln_model *model, const ln_options *opt,
+                                               const ln_trainer_options *how, ln_trainer_info *out,
+                                               ln_error *err);
+/* Gives the first sample of how->data; mask 1: the token counts as a target. Overwrites *out. */
+LN_API LN_MUST_CHECK ln_status ln_training_sample(ln_model *model, const ln_trainer_options *how,
+                                                  ln_token_mask *out, ln_error *err);
+/* Reads and checks the data, loads the model and makes a run ready for its next step. Of `opt` (NULL: the
+ * defaults) numerics, device, n_threads, memory_bytes and progress count. The caller owns *out.
+ *
+ * LN_EINVALID: bad lines (the first 20 are logged), nothing to learn, an initial adapter that does not fit,
+ * all checkpoints damaged, or of other data or another model. LN_EUSAGE: an option out of its range, or not
+ * that of the checkpoint. LN_EIO: `out` holds a run and how->resume is false, another process writes it, or
+ * it cannot be written. LN_EMEMORY, before anything is taken: the plan does not fit. LN_EUNSUPPORTED. */
+LN_API LN_MUST_CHECK ln_status ln_trainer_new(ln_trainer **out, ln_model *model, const ln_options *opt,
+                                              const ln_trainer_options *how, ln_error *err);
+LN_API void ln_trainer_free(ln_trainer **trainer);
+LN_API LN_MUST_CHECK ln_status ln_trainer_get_info(const ln_trainer *trainer, ln_trainer_info *out,
+                                                   ln_error *err);
+
+/* One step of a run. */
+typedef struct ln_step_report {
+    uint32_t size;     /* of the caller's struct: sizeof(ln_step_report) */
+    int64_t step;      /* steps done, this one included: 1 after the first */
+    int64_t steps;     /* of the whole run */
+    int64_t tokens;    /* of the step's samples */
+    int64_t n_targets; /* those that count in the loss */
+    double epoch;      /* epochs that are done */
+    double loss;       /* mean over the counted targets, before the update */
+    double lr;         /* learning rate of the update */
+    double grad_norm;  /* norm of the gradient, before clipping */
+    double seconds, tok_s;
+    uint64_t peak_bytes; /* maximum resident memory of the process so far */
+    bool skipped;        /* loss or gradient was not finite, and nothing was updated */
+} ln_step_report;
+/* A validation. */
+typedef struct ln_valid_report {
+    uint32_t size;           /* of the caller's struct: sizeof(ln_valid_report) */
+    int64_t step;            /* steps done when it ran */
+    double loss, perplexity; /* mean over all counted targets; exp(loss) */
+    bool best;               /* the loss is the lowest so far */
+} ln_valid_report;
+/* Runs one step, then AdamW. The third step in a row without a finite loss and gradient, and each after it,
+ * is LN_ENUMERIC. LN_EUSAGE: all steps are done. The caller sets out->size. */
+LN_API LN_MUST_CHECK ln_status ln_trainer_step(ln_trainer *trainer, ln_step_report *out, ln_error *err);
+/* Validates (LN_EUSAGE: no samples); writes a checkpoint of the last step below `out`/checkpoints, whole or
+ * not at all. */
+LN_API LN_MUST_CHECK ln_status ln_trainer_eval(ln_trainer *trainer, ln_valid_report *out, ln_error *err);
+LN_API LN_MUST_CHECK ln_status ln_trainer_save(ln_trainer *trainer, ln_error *err);
+/* Goes back, or on, to the last valid checkpoint in `out`; *step: its number, 0 where there is none. */
+LN_API LN_MUST_CHECK ln_status ln_trainer_resume(ln_trainer *trainer, int64_t *step, ln_error *err);
+/* Writes the adapter as it is now to `dir` in PEFT's layout, with the chat template. LN_EIO. */
+LN_API LN_MUST_CHECK ln_status ln_trainer_export(ln_trainer *trainer, const char *dir, ln_error *err);
+/* A or B of matrix i / 2, i < 2 n_matrices: its name in PEFT's layout and its values, f32 [rows, cols],
+ * borrowed until the trainer is freed; they change with each step. */
+typedef struct ln_trained {
+    const char *name;
+    int64_t rows, cols;
+    const float *values;
+} ln_trained;
+LN_API LN_MUST_CHECK ln_status ln_trainer_matrix(const ln_trainer *trainer, size_t i, ln_trained *out,
+                                                 ln_error *err);
+
+/* Called by ln_trainer_run; NULL: not called. LN_ECANCELLED ends the run after a checkpoint is saved. */
+typedef struct ln_trainer_events {
+    uint32_t size; /* sizeof(ln_trainer_events) */
+    void *user;
+    ln_status (*on_step)(void *user, const ln_step_report *report, ln_error *err);
+    ln_status (*on_valid)(void *user, const ln_valid_report *report, ln_error *err);
+} ln_trainer_events;
+typedef struct ln_trainer_result {
+    uint32_t size;     /* of the caller's struct: sizeof(ln_trainer_result) */
+    int64_t steps;     /* steps done */
+    int64_t best_step; /* the step of the lowest validation loss; 0: no validation has run */
+    double best_loss;
+    bool stopped_early; /* by ln_trainer_options.early_stop */
+    bool cancelled;     /* by a callback */
+} ln_trainer_result;
+/* Runs the steps that are left, with validations and checkpoints in between. Writes below `out` the adapter
+ * of the last step, that of the lowest validation loss (best/), checkpoints/, metrics.jsonl and loss.svg.
+ * `events` NULL: none. Errors: those of ln_trainer_step, _eval and _save; the last checkpoint is intact. */
+LN_API LN_MUST_CHECK ln_status ln_trainer_run(ln_trainer *trainer, const ln_trainer_events *events,
+                                              ln_trainer_result *out, ln_error *err);
+
+/* ---- graphs: gradients of a computation that the caller builds ---- */
+
+/* A graph of values, each a matrix [rows, cols] of f32; a scalar is [1, 1]. Builders return the number of the
+ * new value, -1 after a mistake: the first one is kept, and every later call that returns a status returns it
+ * (LN_EUSAGE, with the shapes). Values need not be used, and building may go on after a run. One thread at a
+ * time uses a graph. */
+typedef struct ln_graph ln_graph;
+/* Makes an empty graph. `opt` NULL: the defaults; device and n_threads are read. The caller owns *out;
+ * ln_graph_free. LN_EDEVICE: there is no such device. */
+LN_API LN_MUST_CHECK ln_status ln_graph_new(ln_graph **out, const ln_options *opt, ln_error *err);
+LN_API void ln_graph_free(ln_graph **graph);
+
+/* Values with data: an input; a trainable, which ln_graph_adamw may change; class labels [rows, 1], int32. */
+LN_API int32_t ln_graph_input(ln_graph *graph, int64_t rows, int64_t cols);
+LN_API int32_t ln_graph_trainable(ln_graph *graph, int64_t rows, int64_t cols);
+LN_API int32_t ln_graph_labels(ln_graph *graph, int64_t rows);
+/* Elementwise, of values of one shape: a + b, a - b, a * b, a * by, a * a, SiLU, GELU in its tanh form. */
+LN_API int32_t ln_graph_add(ln_graph *graph, int32_t a, int32_t b);
+LN_API int32_t ln_graph_sub(ln_graph *graph, int32_t a, int32_t b);
+LN_API int32_t ln_graph_mul(ln_graph *graph, int32_t a, int32_t b);
+LN_API int32_t ln_graph_scale(ln_graph *graph, int32_t a, float by);
+LN_API int32_t ln_graph_square(ln_graph *graph, int32_t a);
+LN_API int32_t ln_graph_silu(ln_graph *graph, int32_t a);
+LN_API int32_t ln_graph_gelu(ln_graph *graph, int32_t a);
+/* a[R, C] b[C, D] -> [R, D]; softmax of each row; sum and mean of all elements, [1, 1]. */
+LN_API int32_t ln_graph_matmul(ln_graph *graph, int32_t a, int32_t b);
+LN_API int32_t ln_graph_softmax(ln_graph *graph, int32_t a);
+LN_API int32_t ln_graph_sum(ln_graph *graph, int32_t a);
+LN_API int32_t ln_graph_mean(ln_graph *graph, int32_t a);
+/* Losses, [1, 1]: the mean over rows of log sum exp(logits) - logits[label]; the same weighted by an input
+ * mask[rows, 1], divided by its sum (a run refuses a mask whose sum is 0 with LN_EINVALID); the mean of (a -
+ * b)^2. */
+LN_API int32_t ln_graph_cross_entropy(ln_graph *graph, int32_t logits, int32_t labels);
+LN_API int32_t ln_graph_masked_cross_entropy(ln_graph *graph, int32_t logits, int32_t labels, int32_t mask);
+LN_API int32_t ln_graph_mse(ln_graph *graph, int32_t a, int32_t b);
+
+/* Copies data [rows * cols] into an input or a trainable, labels [rows] into labels (each from 0 below the
+ * columns of the logits, else a run is LN_EINVALID), and out of an input or a trainable. */
+LN_API LN_MUST_CHECK ln_status ln_graph_set(ln_graph *graph, int32_t value, const float *data, ln_error *err);
+LN_API LN_MUST_CHECK ln_status ln_graph_set_labels(ln_graph *graph, int32_t value, const int32_t *labels,
+                                                   ln_error *err);
+LN_API LN_MUST_CHECK ln_status ln_graph_get(ln_graph *graph, int32_t value, float *out, ln_error *err);
+
+/* Computes y into value (its rows * cols elements; NULL: not wanted), and for each of n values wrt[i] the
+ * gradient of the scalar y into grads[i], of the shape of wrt[i]; zeros where y does not depend on it. n 0: y
+ * alone, which may then have any shape. The first call for the same y and wrt prepares a program, which later
+ * calls use. */
+LN_API LN_MUST_CHECK ln_status ln_graph_value_and_grad(ln_graph *graph, int32_t y, const int32_t *wrt,
+                                                       size_t n, float *value, float *const *grads,
+                                                       ln_error *err);
+/* The vector-Jacobian product: gradients of the sum of cotangent * y, cotangent having the shape of y. */
+LN_API LN_MUST_CHECK ln_status ln_graph_vjp(ln_graph *graph, int32_t y, const float *cotangent,
+                                            const int32_t *wrt, size_t n, float *value, float *const *grads,
+                                            ln_error *err);
+/* The Jacobian-vector product: the derivative of y in the direction tangents[i] of each wrt[i], into
+ * `tangent`, of the shape of y. LN_EUNSUPPORTED: an op, which the message names, has no rule for it. */
+LN_API LN_MUST_CHECK ln_status ln_graph_jvp(ln_graph *graph, int32_t y, const int32_t *wrt,
+                                            const float *const *tangents, size_t n, float *value,
+                                            float *tangent, ln_error *err);
+
+/* AdamW, decoupled decay: m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2; p = p (1 - lr
+ * weight_decay) - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps). */
+typedef struct ln_adamw {
+    uint32_t size;
+    double lr, beta1, beta2, eps, weight_decay;
+} ln_adamw;
+LN_DEFAULT(ln_adamw) /* lr 1e-5, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 0.01 */
+/* Updates n different trainables by their gradients. The graph keeps the moments of each and the number t of
+ * calls. LN_ENUMERIC: a gradient, or what would become of a value, is NaN or infinite; nothing is updated. */
+LN_API LN_MUST_CHECK ln_status ln_graph_adamw(ln_graph *graph, const ln_adamw *how, const int32_t *params,
+                                              const float *const *grads, size_t n, ln_error *err);
+/* Forgets the moments and the number of calls. */
+LN_API LN_MUST_CHECK ln_status ln_graph_adamw_reset(ln_graph *graph, ln_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
