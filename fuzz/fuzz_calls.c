@@ -1,17 +1,21 @@
 /* Fuzzes the parser of calls of tools (chat/tool_calls.c). The first byte chooses the form, the second how
  * long the pieces are in which the text comes; the rest is the text. In pieces it must give what it gives at
- * once; no byte is lost or comes twice; each call names a tool, and its arguments are an object. */
+ * once; no byte is lost or comes twice; each call names a tool, and its arguments are an object. Text of a
+ * form of channels goes through chat/channels.c first. */
 #include "fuzz.h"
 
+#include "chat/reasoning.h"
 #include "chat/tool_calls.h"
 
 static const ln_call_param params[] = {{"t", LN_PARAM_TEXT}, {"n", LN_PARAM_INTEGER | LN_PARAM_NULL}};
 static const ln_call_tool tools[] = {{"f", params, LN_COUNT(params)}, {"get", NULL, 0}};
 
+static const ln_reasoning_delims channels = {"<|channel|>analysis<|message|>", "<|end|>", "", "", true};
+
 static void fuzz_open(void) {}
 
 typedef struct seen {
-    ln_str text, calls;
+    ln_str text, calls, reasoning;
     uint64_t before; /* bytes that were taken for calls */
 } seen;
 
@@ -36,20 +40,36 @@ static ln_status take(seen *w, ln_calls *t, bool final, ln_error *err) {
     return LN_OK;
 }
 
+/* Pushes text through the parser of channels, if the form is one of them, to that of calls. */
+static ln_status push(seen *w, ln_reasoning *r, ln_calls *t, const char *text, size_t bytes, ln_error *err) {
+    if (!r->delims) return ln_calls_push(t, text, bytes, err);
+    LN_TRY(ln_reasoning_push(r, text, bytes, err));
+    if (r->reasoning.len > 0) ln_str_add(&w->reasoning, r->reasoning.data, r->reasoning.len);
+    return ln_calls_push(t, r->answer.data, r->answer.len, err);
+}
+
 static ln_status parse(seen *w, const char *text, size_t bytes, unsigned form, size_t step, ln_error *err) {
     ln_calls t;
     ln_status st = LN_OK;
     size_t n = 0;
     while (ln_call_form_at(n)) n++;
     ln_calls_open(&t, ln_call_form_at((form >> 1) % (n + 1)), tools, LN_COUNT(tools), form & 1);
+    const bool in_channel = t.form && t.form->place == LN_CALLS_IN_CHANNEL;
+    ln_reasoning r;
+    ln_reasoning_open(&r, NULL, false);
+    if (in_channel) st = ln_reasoning_open_channels(&r, &channels, "\xff<|start|>assistant", 19, true, err);
     for (size_t at = 0; st == LN_OK && at < bytes; at += step) {
-        st = ln_calls_push(&t, text + at, LN_MIN(step, bytes - at), err);
+        st = push(w, &r, &t, text + at, LN_MIN(step, bytes - at), err);
         if (st == LN_OK) st = take(w, &t, false, err);
     }
+    if (st == LN_OK && in_channel) st = ln_reasoning_flush(&r, err);
     if (st == LN_OK) st = take(w, &t, true, err);
-    w->before = t.before;
+    w->before = t.before + r.before;
     ln_calls_close(&t);
-    return st == LN_OK && (w->text.failed || w->calls.failed) ? LN_OOM(err, "what a parser has found") : st;
+    ln_reasoning_close(&r);
+    return st == LN_OK && (w->text.failed || w->calls.failed || w->reasoning.failed)
+               ? LN_OOM(err, "what a parser has found")
+               : st;
 }
 
 static bool same(const ln_str *a, const ln_str *b) {
@@ -64,11 +84,14 @@ static ln_status fuzz_one(const uint8_t *data, size_t bytes, ln_error *err) {
     if (st == LN_OK) st = parse(&pieces, text, bytes - 2, data[0], 1 + data[1] % 16, err);
     if (st == LN_OK) {
         must(same(&whole.text, &pieces.text) && same(&whole.calls, &pieces.calls));
+        must(same(&whole.reasoning, &pieces.reasoning));
         must(whole.before == pieces.before && whole.before + whole.text.len == bytes - 2);
     }
     ln_str_free(&whole.text);
     ln_str_free(&whole.calls);
     ln_str_free(&pieces.text);
     ln_str_free(&pieces.calls);
+    ln_str_free(&whole.reasoning);
+    ln_str_free(&pieces.reasoning);
     return st;
 }

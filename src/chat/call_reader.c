@@ -1,6 +1,7 @@
 /* Reading a call of a tool: matching what stands around its arguments, and the arguments in the notations of
  * the forms. */
 #include "call_reader.h"
+#include "reasoning.h"
 #include "../base/json_write.h"
 
 #include <string.h>
@@ -163,9 +164,9 @@ static bool at_quote(const ln_calls *t, bool *part) {
     return n > 0 && n <= left && memcmp(t->held.data + t->pos, quote, n) == 0;
 }
 
-/* Looks on for the bracket that closes the arguments or the object; true: t->pos is behind it, or for Python
- * at it. */
-static bool read_brackets(ln_calls *t) {
+/* Looks on for the bracket that closes the arguments or the object. YES: t->pos is behind it, or for Python
+ * at it. NO: the message ends without it. */
+static match read_brackets(ln_calls *t) {
     const bool python = t->form->body == LN_CALLS_PYTHON;
     while (t->pos < t->held.len) {
         bool part = false;
@@ -175,19 +176,20 @@ static bool read_brackets(ln_calls *t) {
             t->pos += strlen(t->form->key);
             continue;
         }
-        if (t->form->body == LN_CALLS_QUOTED && part) return false;
+        if (t->form->body == LN_CALLS_QUOTED && part) return PART;
         const char c = t->held.data[t->pos++];
+        if (c == LN_CHANNEL_END[0] && t->form->place == LN_CALLS_IN_CHANNEL) return NO;
         if (t->in_string) {
             if (t->escaped) t->escaped = false;
             else if (c == '\\') t->escaped = t->quote != '\0';
             else if (c == t->quote && t->quote != '\0') t->in_string = false;
         } else if (count_bracket(t, c)) {
             if (python) t->pos--;
-            return true;
+            return YES;
         }
         if (t->from > 0 && t->end == 0 && t->pos > t->from && t->depth == 1 && !t->in_string) t->end = t->pos;
     }
-    return false;
+    return PART;
 }
 
 static const ln_call_param *param_named(const ln_call_tool *tool, const char *name, size_t bytes) {
@@ -245,7 +247,7 @@ match read_on(ln_calls *t) {
     match m;
     if (t->form->body != LN_CALLS_TAGS) {
         if (t->form->body == LN_CALLS_OBJECT) find_arguments(t);
-        return read_brackets(t) ? YES : PART;
+        return read_brackets(t);
     }
     do m = read_param(t);
     while (m == YES);

@@ -10,14 +10,25 @@
 
 #include <string.h>
 
-static const ln_reasoning_delims known[] = {{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}};
+static const ln_reasoning_delims known[] = {{"<|channel|>analysis<|message|>", "<|end|>",
+                                             "<|end|><|start|>assistant", "<|channel|>final<|message|>",
+                                             true},
+                                            {"<think>", "</think>", "\n</think>\n\n", "", false},
+                                            {"[THINK]", "[/THINK]", "\n[/THINK]\n\n", "", false}};
+
+static bool has_channels(const ln_tok *tok, const char *source, const char *open) {
+    int32_t ids[LN_CHANNEL_TOKENS];
+    ln_channel_tokens(tok, ids);
+    return source && strstr(source, open) && ids[0] >= 0 && ids[1] >= 0 && ids[2] >= 0;
+}
 
 const ln_reasoning_delims *ln_reasoning_delims_of(const ln_tok *tok, const ln_model_template *tmpl) {
     size_t bytes;
+    const char *source = tmpl ? ln_model_template_source(tmpl, &bytes) : NULL;
     for (size_t i = 0; i < LN_COUNT(known); i++) {
         const char *end = known[i].end;
-        if (ln_tok_id(tok, end, strlen(end)) >= 0 ||
-            (tmpl && strstr(ln_model_template_source(tmpl, &bytes), end)))
+        if (known[i].channels ? has_channels(tok, source, known[i].open)
+                              : ln_tok_id(tok, end, strlen(end)) >= 0 || (source && strstr(source, end)))
             return &known[i];
     }
     return NULL;
@@ -43,7 +54,18 @@ void ln_reasoning_open(ln_reasoning *t, const ln_reasoning_delims *delims, bool 
                                           : LN_REASONING_UNDECIDED};
 }
 
+ln_status ln_reasoning_open_channels(ln_reasoning *t, const ln_reasoning_delims *delims, const char *header,
+                                     size_t bytes, bool marks_calls, ln_error *err) {
+    *t = (ln_reasoning){.delims = delims, .state = LN_REASONING_UNDECIDED, .marks_calls = marks_calls};
+    LN_TRY(ln_reasoning_push(t, header, bytes, err));
+    t->answer.len = t->reasoning.len = 0;
+    t->fresh = t->begun = t->reasoned = false;
+    t->before = 0;
+    return LN_OK;
+}
+
 void ln_reasoning_close(ln_reasoning *t) {
+    ln_str_free(&t->header);
     ln_str_free(&t->held);
     ln_str_free(&t->reasoning);
     ln_str_free(&t->answer);
@@ -107,7 +129,9 @@ static void take_answer(ln_reasoning *t) {
 }
 
 static ln_status done(const ln_reasoning *t, ln_error *err) {
-    return t->held.failed || t->reasoning.failed || t->answer.failed ? LN_OOM(err, "generated text") : LN_OK;
+    return t->held.failed || t->reasoning.failed || t->answer.failed || t->header.failed
+               ? LN_OOM(err, "generated text")
+               : LN_OK;
 }
 
 ln_status ln_reasoning_push(ln_reasoning *t, const char *text, size_t bytes, ln_error *err) {
@@ -115,6 +139,10 @@ ln_status ln_reasoning_push(ln_reasoning *t, const char *text, size_t bytes, ln_
     if (bytes == 0) return LN_OK;
     ln_str_add(&t->held, text, bytes);
     LN_TRY(done(t, err));
+    if (t->delims && t->delims->channels) {
+        channels_take(t);
+        return done(t, err);
+    }
     if (t->state == LN_REASONING_UNDECIDED) look_for_open(t);
     if (t->state == LN_REASONING_INSIDE) take_reasoning(t);
     if (t->state == LN_REASONING_ANSWER) take_answer(t);
@@ -124,6 +152,10 @@ ln_status ln_reasoning_push(ln_reasoning *t, const char *text, size_t bytes, ln_
 ln_status ln_reasoning_flush(ln_reasoning *t, ln_error *err) {
     t->reasoning.len = t->answer.len = 0;
     if (t->held.len == 0) return LN_OK;
+    if (t->delims && t->delims->channels) { /* a part of a mark */
+        drop(t, t->held.len);
+        return LN_OK;
+    }
     ln_str_add(t->state == LN_REASONING_INSIDE ? &t->reasoning : &t->answer, t->held.data, t->held.len);
     t->held.len = 0;
     return done(t, err);

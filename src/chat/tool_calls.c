@@ -7,6 +7,7 @@
  * A call whose arguments are complete counts although the text ends before its end tag; one that the end of
  * the text cuts in its arguments is given as such. Tags are split at whole characters. */
 #include "call_reader.h"
+#include "reasoning.h"
 
 #include <string.h>
 
@@ -34,15 +35,45 @@ ln_status ln_calls_push(ln_calls *t, const char *text, size_t bytes, ln_error *e
     return calls_done(t, err);
 }
 
+static bool in_channel(const ln_calls *t) { return t->form && t->form->place == LN_CALLS_IN_CHANNEL; }
+
+/* The text before a call as the parser is given it, and that between a name and its arguments: channels.c has
+ * put bytes in the place of what the model wrote. */
+static const char *tag_of(const ln_calls *t) { return in_channel(t) ? LN_CHANNEL_CALL : t->form->tag; }
+static const char *middle_of(const ln_calls *t) { return in_channel(t) ? LN_CHANNEL_TEXT : t->form->middle; }
+
+/* Removes the bytes with which channels.c marks calls from a text that is none; a blank stands between what
+ * was a name and its arguments. */
+static void remove_marks(ln_calls *t, size_t from) {
+    size_t n = from;
+    for (size_t i = from; i < t->text.len; i++) {
+        const char c = t->text.data[i];
+        if (c == LN_CHANNEL_TEXT[0]) t->text.data[n++] = ' ';
+        else if (c != LN_CHANNEL_CALL[0] && c != LN_CHANNEL_END[0]) t->text.data[n++] = c;
+        else t->before++;
+    }
+    t->text.len = n;
+}
+
 static void shorten(ln_calls *t, size_t bytes) {
     if (bytes > 0) memmove(t->held.data, t->held.data + bytes, t->held.len - bytes);
     t->held.len -= bytes;
 }
 
+/* Bytes of blanks at the beginning of held[0..n), and of marks of the end of a call. */
+static size_t blanks(const ln_calls *t, size_t n) {
+    size_t i = 0;
+    while (i < n &&
+           (call_is_blank(t->held.data[i]) || (in_channel(t) && t->held.data[i] == LN_CHANNEL_END[0])))
+        i++;
+    return i;
+}
+
 /* Notes the blanks at the beginning of held[0..n), which stand beside a call. */
 static void note_gap(ln_calls *t, size_t n) {
-    for (size_t i = 0; i < n && call_is_blank(t->held.data[i]); i++)
-        t->gap = t->held.data[i] == '\n' || t->gap == '\n' ? '\n' : ' ';
+    n = blanks(t, n);
+    for (size_t i = 0; i < n; i++)
+        if (call_is_blank(t->held.data[i])) t->gap = t->held.data[i] == '\n' || t->gap == '\n' ? '\n' : ' ';
 }
 
 /* Removes bytes that belong to a call. */
@@ -58,17 +89,19 @@ static ln_calls_piece give_text(ln_calls *t, size_t bytes) {
         ln_str_add(&t->text, &gap, 1);
         t->before--;
     }
+    const size_t from = t->text.len;
     ln_str_add(&t->text, t->held.data, bytes);
+    if (in_channel(t)) remove_marks(t, from);
     shorten(t, bytes);
-    t->spoke = true;
     t->skip = false;
     t->gap = 0;
+    if (t->text.len == 0) return LN_CALLS_NOTHING; /* there were only marks */
+    t->spoke = true;
     return LN_CALLS_TEXT;
 }
 
 static void skip_blanks(ln_calls *t) {
-    size_t n = 0;
-    while (n < t->held.len && call_is_blank(t->held.data[n])) n++;
+    const size_t n = blanks(t, t->held.len);
     note_gap(t, n);
     drop(t, n);
 }
@@ -88,7 +121,7 @@ static match match_tool(const ln_calls *t, const cursor *from, const ln_call_too
     if (memcmp(c->s + c->at, tool->name, LN_MIN(n, left)) != 0) return NO;
     if (left < n) return PART;
     c->at += n;
-    const match m = take(c, t->form->middle);
+    const match m = take(c, middle_of(t));
     if (m != YES || !first) return m;
     if (t->form->body != LN_CALLS_TAGS) take_blanks(c);
     return c->at == c->n ? PART : c->s[c->at] == first ? YES : NO;
@@ -127,7 +160,7 @@ static match begins(ln_calls *t, cursor *c) {
     if (m != YES) return m;
     if (f->body == LN_CALLS_OBJECT) return find_object(t, c);
     take_blanks(c);
-    m = take(c, f->begin);
+    m = in_channel(t) ? YES : take(c, f->begin);
     return m == YES ? find_tool(t, c) : m;
 }
 
@@ -146,7 +179,7 @@ static void begin_reading(ln_calls *t, size_t at) {
 /* What looked like a call is text: its tag, after which the search goes on. */
 static ln_calls_piece no_call(ln_calls *t, bool counts) {
     const bool start = t->form->place == LN_CALLS_AT_START;
-    const size_t tag = strlen(t->form->tag);
+    const size_t tag = strlen(tag_of(t));
     const bool group = t->in_group; /* the calls before it were given */
     if (counts) t->n_malformed++;
     t->step = start || group || ++t->n_failed > MOST_FAILED ? LN_CALLS_REST : LN_CALLS_SEARCH;
@@ -236,13 +269,14 @@ static bool search_start(ln_calls *t, bool final) {
 
 /* Finds the next tag. Gives the text before it; blanks directly before it are held back. */
 static bool search_on(ln_calls *t, bool final, ln_calls_piece *piece) {
+    const char *tag = tag_of(t);
     match m = NO;
     size_t at = 0, end;
     cursor c = at_place(t, 0);
     for (; at < t->held.len; at++) {
-        if (t->held.data[at] != t->form->tag[0]) continue;
+        if (t->held.data[at] != tag[0]) continue;
         c.at = at;
-        m = take(&c, t->form->tag);
+        m = take(&c, tag);
         if (m != NO) break;
     }
     if (final && m == PART) at = t->held.len;
@@ -345,6 +379,7 @@ static ln_status take_step(ln_calls *t, bool final, bool *more, ln_calls_piece *
     case LN_CALLS_READ:
         m = read_on(t);
         if (m == YES) t->step = LN_CALLS_END;
+        else if (m == NO) *piece = no_call(t, true);
         else if (tell_arguments(t)) *piece = LN_CALLS_ARGUMENTS;
         else if (final) cut_call(t, piece);
         else *more = false;

@@ -7,7 +7,7 @@
 #include "../tokenizer/tokenizer.h"
 
 /* Where a group of calls may begin, and how a call is written: see call_forms.def. */
-typedef enum ln_call_place { LN_CALLS_ANYWHERE, LN_CALLS_AT_START } ln_call_place;
+typedef enum ln_call_place { LN_CALLS_ANYWHERE, LN_CALLS_AT_START, LN_CALLS_IN_CHANNEL } ln_call_place;
 typedef enum ln_call_body {
     LN_CALLS_OBJECT,
     LN_CALLS_JSON,
@@ -93,6 +93,14 @@ void ln_call_form_put(ln_str *out, const ln_call_form *form, const ln_tok *tok, 
 /* Appends the text of a call as the form has it, for a model that is shown how to call. */
 void ln_call_text_put(ln_str *out, const ln_call_form *form, const char *name, const char *arguments,
                       size_t bytes);
+
+/* ---- channel_form.c: answers that are messages with headers ---- */
+
+/* Expressions of which the choice of the calls is a part: before the calls of an answer that must be one
+ * (ended by "]}") and of one that may have some (ended by "}]}"); between a tool's name and its arguments. */
+extern const char ln_channel_form_must[], ln_channel_form_may[], ln_channel_form_text[];
+/* Appends the expression of a whole answer whose final message has this form. */
+void ln_channel_form_answer(ln_str *out, const char *form, size_t bytes);
 
 /* ---- call_values.c ---- */
 

@@ -406,6 +406,8 @@ static void add_name(const form_writer *w, size_t tool, ln_str *out) {
     else ln_str_adds(out, json_string_value(name));
 }
 
+static bool in_channel(const form_writer *w) { return w->f->place == LN_CALLS_IN_CHANNEL; }
+
 /* Appends a call; `begun`: what stands before its name, and a quotation mark, is there already. */
 static void put_call(const form_writer *w, size_t tool, bool begun) {
     ln_str name = {0};
@@ -417,7 +419,8 @@ static void put_call(const form_writer *w, size_t tool, bool begun) {
     else ln_str_json(w->out, name.data + begun, name.len - begun);
     ln_str_free(&name);
     comma(w);
-    put_literal(w, w->f->middle);
+    if (in_channel(w)) ln_str_adds(w->out, ln_channel_form_text);
+    else put_literal(w, w->f->middle);
     comma(w);
     put_body(w, tool);
     if (w->f->body == LN_CALLS_OBJECT) ln_str_adds(w->out, ",\"}\"");
@@ -480,6 +483,12 @@ static void put_tagged(const form_writer *w, bool single) {
 }
 
 static void put_must(const form_writer *w, bool single) {
+    if (in_channel(w)) {
+        ln_str_addf(w->out, "%s,", ln_channel_form_must);
+        put_calls(w, false);
+        ln_str_adds(w->out, "]}");
+        return;
+    }
     if (single || w->f->sep) {
         put_tagged(w, single);
         return;
@@ -546,6 +555,12 @@ static void put_start_marks(const form_writer *w, bool single) {
 static void put_may(const form_writer *w, bool single) {
     const bool start = w->f->place == LN_CALLS_AT_START;
     bool first = true;
+    if (in_channel(w)) {
+        ln_str_adds(w->out, ln_channel_form_may);
+        put_calls(w, false);
+        ln_str_adds(w->out, "}]}");
+        return;
+    }
     ln_str_adds(w->out, start ? "{\"at_start\":true,\"prose\":[" : "{\"prose\":[{\"after\":[[");
     if (start) {
         put_start_marks(w, single);

@@ -16,9 +16,14 @@
 #define RESULT(id, name, content) \
     ",{\"role\":\"tool\",\"tool_call_id\":\"" id "\",\"name\":\"" name "\",\"content\":\"" content "\"}"
 #define ANSWER(content, calls) ",{\"role\":\"assistant\",\"content\":" content ",\"tool_calls\":[" calls "]}"
-#define REST                   "\"add_generation_prompt\":true,\"bos_token\":\"\",\"eos_token\":\"\"}"
-#define TALK(messages)         "{\"messages\":[" messages "]," REST
-#define TALK_TOOLS(messages)   "{\"messages\":[" messages "],\"tools\":[" TOOL "]," REST
+#define BARE \
+    "{\"type\":\"function\",\"function\":{\"name\":\"probe_t\",\"parameters\":{\"type\":\"object\"}}}"
+#define THOUGHT                                                                                        \
+    ",{\"role\":\"assistant\",\"content\":\"probe_c\",\"thinking\":\"probe_w\",\"reasoning_content\":" \
+    "\"probe_w\",\"tool_calls\":[" CALL("probe0001", "probe_f", OBJECT) "]}"
+#define REST                 "\"add_generation_prompt\":true,\"bos_token\":\"\",\"eos_token\":\"\"}"
+#define TALK(messages)       "{\"messages\":[" messages "]," REST
+#define TALK_TOOLS(messages) "{\"messages\":[" messages "],\"tools\":[" TOOL "]," REST
 #define ONE(content, arguments)                                              \
     TALK_TOOLS(USER ANSWER(content, CALL("probe0001", "probe_f", arguments)) \
                    RESULT("probe0001", "probe_f", "probe_r"))
@@ -62,6 +67,23 @@ static ln_status find_calls(ln_tool_support *s, const ln_model_template *t, ln_e
     return LN_OK;
 }
 
+/* What a template that shows tools and calls requires beside that. */
+static ln_status find_needs(ln_tool_support *s, const ln_model_template *t, ln_error *err) {
+    static const char *const tools[] = {"probe_t", NULL}, *const calls[] = {"probe_f", NULL};
+    static const char bare[] = "{\"messages\":[" USER "],\"tools\":[" BARE "]," REST;
+    bool works;
+    if (s->shows_tools) {
+        LN_TRY(shows(t, bare, tools, &works, err));
+        s->wants_about = !works;
+    }
+    if (s->shows_calls && !s->null_content && !s->text_arguments) {
+        LN_TRY(shows(t, TALK_TOOLS(USER THOUGHT RESULT("probe0001", "probe_f", "probe_r")), calls, &works,
+                     err));
+        s->one_text = !works;
+    }
+    return LN_OK;
+}
+
 ln_status ln_tool_support_find(ln_tool_support *out, const ln_model_template *t, ln_error *err) {
     static const char *const system[] = {"probe_s", "probe_u", NULL}, *const tools[] = {"probe_t", NULL};
     size_t bytes;
@@ -74,8 +96,13 @@ ln_status ln_tool_support_find(ln_tool_support *out, const ln_model_template *t,
     out->form = own;
     LN_TRY(shows(t, TALK_TOOLS(USER), tools, &out->shows_tools, err));
     LN_TRY(find_calls(out, t, err));
+    LN_TRY(find_needs(out, t, err));
     out->several = out->several || !out->shows_calls;
     return LN_OK;
+}
+
+void ln_tool_support_forget(ln_tool_support *s) {
+    *s = (ln_tool_support){.form = ln_call_form_generic(), .takes_system = s->takes_system, .several = true};
 }
 
 /* ---- the tools in the system text ---- */
@@ -198,6 +225,49 @@ static ln_status rewrite(const rewriter *r, json_t *m, bool *joins) {
     return st;
 }
 
+static const json_t *reasoning_of(const json_t *m) {
+    static const char *const names[] = {"thinking", "reasoning_content", "reasoning"};
+    for (size_t i = 0; i < LN_COUNT(names); i++) {
+        const json_t *v = json_object_get(m, names[i]);
+        if (json_string_length(v) > 0) return v;
+    }
+    return NULL;
+}
+
+/* The text beside a call joins the reasoning before it, where the template takes one of the two. */
+static ln_status join_texts(const rewriter *r, json_t *m) {
+    const json_t *reasoning = reasoning_of(m);
+    ln_str text = {0}, content = {0};
+    ln_status st = LN_OK;
+    put_content(&content, json_object_get(m, "content"));
+    if (reasoning && content.len > 0 && json_array_size(json_object_get(m, "tool_calls")) > 0) {
+        ln_str_add(&text, json_string_value(reasoning), json_string_length(reasoning));
+        ln_str_adds(&text, "\n\n");
+        ln_str_add(&text, content.data, content.len);
+        json_t *v = text.failed ? NULL : json_stringn(text.data, text.len);
+        if (!v || json_object_set(m, "thinking", v) != 0 || json_object_set(m, "reasoning_content", v) != 0 ||
+            json_object_set_new(m, "content", json_string("")) != 0)
+            st = no_room(r);
+        json_decref(v);
+    }
+    if (content.failed) st = no_room(r);
+    ln_str_free(&content);
+    ln_str_free(&text);
+    return st;
+}
+
+/* An empty description for each tool that has none. */
+static ln_status describe(const rewriter *r, const json_t *tools) {
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        json_t *tool = json_array_get(tools, i), *f = json_object_get(tool, "function");
+        f = f ? f : tool;
+        if (json_is_object(f) && !json_is_string(json_object_get(f, "description")) &&
+            json_object_set_new(f, "description", json_string("")) != 0)
+            return no_room(r);
+    }
+    return LN_OK;
+}
+
 static ln_status rewrite_messages(rewriter *r, const json_t *messages) {
     bool joins = false;
     r->list = json_array();
@@ -206,6 +276,7 @@ static ln_status rewrite_messages(rewriter *r, const json_t *messages) {
         json_t *m = json_array_get(messages, i);
         if (!r->s->shows_calls) LN_TRY(rewrite(r, m, &joins));
         else if (json_array_append(r->list, m) != 0) return no_room(r);
+        else if (r->s->one_text) LN_TRY(join_texts(r, m));
     }
     return LN_OK;
 }
@@ -259,6 +330,7 @@ ln_status ln_tool_text(const ln_tool_support *s, const char *json, size_t bytes,
         return st;
     }
     LN_GO(rewrite_messages(&r, messages));
+    if (s->shows_tools && s->wants_about) LN_GO(describe(&r, tools));
     if (!s->shows_tools && json_array_size(tools) > 0) {
         LN_GO(add_tools(&r, tools));
         if (json_object_del(root, "tools") != 0) LN_GO(no_room(&r));

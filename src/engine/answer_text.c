@@ -17,11 +17,24 @@ static void open_detok(const ln_answer *a, ln_detok *d) {
     const ln_tok *tok = a->model->tok;
     const ln_reasoning_delims *delims = a->think.delims;
     ln_detok_open(d, tok, true);
-    if (delims)
-        d->keep[0] = ln_tok_id(tok, delims->open, strlen(delims->open)),
+    if (delims && delims->channels) {
+        d->marks = true;
+        ln_channel_tokens(tok, d->keep);
+    } else if (delims) {
+        d->keep[0] = ln_tok_id(tok, delims->open, strlen(delims->open));
         d->keep[1] = ln_tok_id(tok, delims->end, strlen(delims->end));
-    _Static_assert(LN_CALL_TOKENS + 2 <= LN_COUNT(d->keep), "tokens that a detokenizer keeps");
-    if (a->calls.form) ln_call_form_tokens(a->calls.form, tok, d->keep + 2);
+    }
+    _Static_assert(LN_CALL_TOKENS + LN_CHANNEL_TOKENS <= LN_COUNT(d->keep), "tokens that a detokenizer "
+                                                                            "keeps");
+    if (a->calls.form) ln_call_form_tokens(a->calls.form, tok, d->keep + LN_CHANNEL_TOKENS);
+}
+
+/* Sets up an answer of channels, whose first message the prompt begins. */
+static ln_status open_channels(ln_answer *a, const int32_t *ids, size_t n, ln_error *err) {
+    const ln_call_form *form = a->calls.form;
+    LN_TRY(ln_channel_header(a->model->tok, ids, n, &a->header, err));
+    return ln_reasoning_open_channels(&a->think, a->model->delims, a->header.data ? a->header.data : "",
+                                      a->header.len, form && form->place == LN_CALLS_IN_CHANNEL, err);
 }
 
 /* Sets up the split of a conversation's answer into reasoning and answer: where the prompt's ids end with the
@@ -30,10 +43,15 @@ static ln_status open_think(ln_answer *a, const int32_t *ids, size_t n, ln_error
     const ln_package *m = a->model;
     bool opened = false;
     ln_str end = {0};
-    LN_TRY(ln_reasoning_opened(m->delims, m->tok, ids, n, &opened, err));
-    ln_reasoning_open(&a->think, m->delims, opened);
+    if (m->delims->channels) {
+        LN_TRY(open_channels(a, ids, n, err));
+    } else {
+        LN_TRY(ln_reasoning_opened(m->delims, m->tok, ids, n, &opened, err));
+        ln_reasoning_open(&a->think, m->delims, opened);
+    }
     if (!a->how->has_think_budget) return LN_OK;
-    ln_str_addf(&end, "\n%s\n\n", m->delims->end); /* with the newlines that templates write around it */
+    const bool free = !a->how->grammar && !a->calls.form; /* the next message is the answer, whatever it is */
+    ln_str_addf(&end, "%s%s", m->delims->leave, free ? m->delims->answer : "");
     ln_status st =
         end.failed ? LN_OOM(err, "a mark") : ln_tok_encode(m->tok, end.data, end.len, false, &a->end, err);
     ln_str_free(&end);
@@ -166,6 +184,7 @@ void ln_answer_close(ln_answer *a) {
     ln_calls_close(&a->calls);
     ln_detok_close(&a->detok);
     ln_ids_free(&a->end);
+    ln_str_free(&a->header);
     ln_str_free(&a->reasoning);
     ln_str_free(&a->text);
     ln_str_free(&a->found);
@@ -191,9 +210,16 @@ bool ln_answer_ends_at(const ln_answer *a, int32_t id, int *stop_text) {
 }
 
 int32_t ln_answer_forced(ln_answer *a) {
+    const int32_t id = ln_answer_next_forced(a);
+    a->n_forced += id >= 0;
+    return id;
+}
+
+int32_t ln_answer_next_forced(ln_answer *a) {
     const bool spent = a->how->has_think_budget && a->think.state == LN_REASONING_INSIDE &&
                        a->n_reasoning >= a->how->think_budget;
-    return (spent || a->n_forced > 0) && a->n_forced < a->end.n ? a->end.data[a->n_forced++] : -1;
+    if (spent && a->n_forced == a->end.n && a->think.delims->channels) a->n_forced = 0; /* once more */
+    return (spent || a->n_forced > 0) && a->n_forced < a->end.n ? a->end.data[a->n_forced] : -1;
 }
 
 static ln_status append(ln_str *to, const ln_str *piece, ln_error *err) {

@@ -47,6 +47,7 @@ typedef struct ln_answer {
                                                             without those that the caller names as stop texts
                                                           */
     int n_end_ids;
+    ln_str header;       /* of channels: the beginning of the message that the prompt ends with */
     ln_ids end;          /* tokens that are forced when the budget of reasoning is spent: its end delimiter */
     size_t n_forced;     /* how many of them were taken */
     bool no_text;        /* the model has no tokenizer: ids alone are generated */
@@ -77,6 +78,8 @@ bool ln_answer_ends_at(const ln_answer *a, int32_t id, int *stop_text);
 ln_status ln_answer_warn(const ln_answer *a, _Atomic uint64_t *warned, ln_error *err);
 /* The id that is appended for the model, because the budget of reasoning is spent; -1: none. */
 int32_t ln_answer_forced(ln_answer *a);
+/* The same without advancing over it. */
+int32_t ln_answer_next_forced(ln_answer *a);
 /* Appends a generated id; a->stop.hit says whether a stop text is complete, a->calls.ended whether the only
  * call that was wanted is. */
 ln_status ln_answer_push(ln_answer *a, int32_t id, ln_error *err);

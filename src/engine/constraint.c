@@ -1,8 +1,9 @@
 /* Answers of a form: the grammar of ln_sampling.grammar over the model's vocabulary.
  *
  * Reasoning is free, but no stop id may end it, because the answer is still to come. The form begins with the
- * answer. A special token has no text; in the vocabulary of a form it is the byte 0xFF, which no UTF-8 text
- * has, and its name, so that only the expression {"token"} of a form matches it. */
+ * answer; where the answer is messages with headers, with the header that the prompt ends with. A special
+ * token has no text; in the vocabulary of a form it is the byte 0xFF, which no UTF-8 text has, and its name,
+ * so that only the expression {"token"} of a form matches it. */
 #include "constraint.h"
 
 #include "../base/text_memory.h"
@@ -106,16 +107,38 @@ void ln_constraint_forget(ln_eng *e) {
 
 /* ---- one request ---- */
 
+static ln_status count_allowed(ln_constraint *c, const ln_vocabulary *v, size_t *n, ln_error *err) {
+    const uint64_t *mask;
+    LN_TRY(ln_matcher_mask(c->matcher, &mask, err)); /* the first token's, which is kept */
+    *n = 0;
+    for (size_t i = 0; i < ((size_t)v->n_vocab + 63) / 64; i++) *n += (size_t)__builtin_popcountll(mask[i]);
+    return LN_OK;
+}
+
+/* Advances over the header that the prompt ends with. */
+static ln_status take_header(const ln_constraint *c, const ln_str *header, ln_error *err) {
+    enum { MOST = 1000 }; /* bytes of ln_matcher_push */
+    bool fits = true;
+    for (size_t at = 0; fits && at < header->len; at += MOST)
+        LN_TRY(ln_matcher_push(c->matcher, header->data + at, LN_MIN((size_t)MOST, header->len - at), &fits,
+                               err));
+    return fits ? LN_OK
+                : ln_fail(err, LN_EINVALID,
+                          "ln_sampling.grammar: the answer that the prompt begins does not begin the form");
+}
+
 /* Whether some token may begin the text, or the text may be empty. Otherwise a model that reasons would do so
  * until its budget ends. */
-static ln_status check_beginning(ln_constraint *c, const ln_vocabulary *v, ln_error *err) {
-    const uint64_t *mask;
-    size_t n = 0;
-    LN_TRY(ln_matcher_mask(c->matcher, &mask, err)); /* the first token's, which is kept */
-    for (size_t i = 0; i < ((size_t)v->n_vocab + 63) / 64; i++) n += (size_t)__builtin_popcountll(mask[i]);
-    size_t n_texts = 0;
+static ln_status check_beginning(ln_constraint *c, const ln_vocabulary *v, const ln_answer *a,
+                                 ln_error *err) {
+    size_t n = 0, n_texts = 0;
+    LN_TRY(count_allowed(c, v, &n, err));
     for (int64_t id = 0; id < v->n_vocab; id++) n_texts += v->at[id + 1] > v->at[id];
     c->free_between = c->prose && n == n_texts;
+    if (c->whole) {
+        LN_TRY(take_header(c, &a->header, err));
+        LN_TRY(count_allowed(c, v, &n, err));
+    }
     if (n > 0) return LN_OK;
     if (ln_matcher_complete(c->matcher)) return LN_OK;
     return ln_fail(err, LN_EINVALID,
@@ -134,13 +157,14 @@ ln_status ln_constraint_open(ln_constraint *c, ln_eng *e, const ln_sampling *how
     if (st != LN_OK) return ln_fail(err, st, "ln_sampling.grammar: %s", why.message);
     LN_TRY(find_vocabulary(e, err));
     LN_TRY(ln_matcher_open(&c->matcher, c->grammar, e->vocabulary, err));
-    LN_TRY(check_beginning(c, e->vocabulary, err));
+    c->whole = a->think.delims && a->think.delims->channels;
+    LN_TRY(check_beginning(c, e->vocabulary, a, err));
     const size_t words = ((size_t)e->vocabulary->n_vocab + 63) / 64;
     c->allowed = ln_zalloc(words, sizeof *c->allowed);
     if (!c->allowed) return LN_OOM(err, "the mask of a form");
     c->bytes =
         ln_grammar_bytes(c->grammar) + ln_matcher_bytes(e->vocabulary->n_vocab) + words * sizeof *c->allowed;
-    if (!a->think.delims) return LN_OK;
+    if (!a->think.delims || c->whole) return LN_OK;
     c->think_open = ln_tok_id(tok, a->think.delims->open, strlen(a->think.delims->open));
     for (int32_t id = 0; id < e->vocabulary->n_vocab; id++) {
         const uint32_t at = e->vocabulary->at[id], bytes = e->vocabulary->at[id + 1] - at;
@@ -162,6 +186,9 @@ static bool follows_reasoning(const ln_answer *a) {
     return a->think.state == LN_REASONING_ANSWER && a->think.closed && !a->think.begun;
 }
 
+/* Whether the answer is in reasoning, of which the form says nothing. */
+static bool reasons(const ln_constraint *c, int state) { return !c->whole && state == LN_REASONING_INSIDE; }
+
 static void permit(const ln_constraint *c, int32_t id, bool yes) {
     if (id < 0) return;
     uint64_t *word = &c->allowed[id / 64];
@@ -179,14 +206,23 @@ static void permit_ends(const ln_constraint *c, const ln_answer *a, bool yes) {
 bool ln_constraint_binds(const ln_constraint *c, const ln_answer *a) {
     if (!ln_constrains(c)) return false;
     if (!c->prose) return true;
+    if (c->whole && a->think.state == LN_REASONING_UNDECIDED) return true; /* in a header */
     return a->think.state != LN_REASONING_INSIDE && !(c->free_between && ln_calls_idle(&a->calls));
+}
+
+int32_t ln_constraint_forced(ln_constraint *c, ln_answer *a) {
+    const int32_t id = ln_answer_next_forced(a);
+    bool fits = true;
+    if (id >= 0 && c->whole && ln_constrains(c) && ln_matcher_allows(c->matcher, id, &fits, NULL) != LN_OK)
+        fits = false;
+    return fits ? ln_answer_forced(a) : -1;
 }
 
 ln_status ln_constraint_mask(ln_constraint *c, const ln_answer *a, int64_t n_vocab, const uint64_t **out,
                              ln_error *err) {
     const size_t bytes = ((size_t)n_vocab + 63) / 64 * sizeof *c->allowed;
     const uint64_t *mask;
-    if (a->think.state == LN_REASONING_INSIDE) {
+    if (reasons(c, (int)a->think.state)) {
         memset(c->allowed, 0xff, bytes);
         permit_ends(c, a, false);
         permit(c, ln_tok_id(a->model->tok, a->think.delims->end, strlen(a->think.delims->end)), true);
@@ -196,7 +232,7 @@ ln_status ln_constraint_mask(ln_constraint *c, const ln_answer *a, int64_t n_voc
         permit_ends(c, a, ln_matcher_complete(c->matcher));
         if (a->think.state == LN_REASONING_UNDECIDED && ln_matcher_begins(c->matcher))
             permit(c, c->think_open, true);
-        for (int i = 0; i < 2 && follows_reasoning(a) && !c->after_newlines; i++)
+        for (int i = 0; i < 2 && !c->whole && follows_reasoning(a) && !c->after_newlines; i++)
             permit(c, c->newlines[i], true);
     }
     *out = c->allowed;
@@ -215,10 +251,9 @@ ln_status ln_constraint_apply(ln_constraint *c, const ln_answer *a, float *logit
 ln_status ln_constraint_take(ln_constraint *c, const ln_answer *a, ln_constraint_before before, int32_t id,
                              ln_error *err) {
     bool fits = true;
-    const bool after_reasoning =
-        before.state == LN_REASONING_INSIDE ||
-        (before.state == LN_REASONING_ANSWER && a->think.closed && !before.answering);
-    if (a->think.state == LN_REASONING_INSIDE) {
+    const bool after_reasoning = reasons(c, before.state) || (before.state == LN_REASONING_ANSWER &&
+                                                              a->think.closed && !before.answering);
+    if (reasons(c, (int)a->think.state)) {
         ln_matcher_follows(c->matcher);
     } else if (after_reasoning) { /* what is left of the token's text, without newlines */
         c->after_newlines = before.state != LN_REASONING_INSIDE;

@@ -14,6 +14,7 @@ typedef struct ln_constraint {
     uint64_t *allowed;   /* [(V + 63) / 64] one bit for each token; scratch */
     int32_t think_open;  /* the token that begins reasoning; -1: none */
     int32_t newlines[2]; /* the tokens of one newline and of two, which may stand after reasoning; -1 */
+    bool whole;          /* the form has the reasoning too: the answer is messages with headers */
     bool after_newlines; /* one of them has been taken */
     bool prose;          /* the text is free but for calls of tools */
     bool free_between;   /* ... and no token is excluded where no call has begun */
@@ -28,6 +29,9 @@ void ln_constraint_close(ln_constraint *c);
 static inline bool ln_constrains(const ln_constraint *c) { return c->matcher != NULL; }
 /* Whether some token may be excluded next. */
 bool ln_constraint_binds(const ln_constraint *c, const ln_answer *a);
+/* ln_answer_forced, but -1 while the form does not permit to end the reasoning: in the middle of a character.
+ */
+int32_t ln_constraint_forced(ln_constraint *c, ln_answer *a);
 /* Sets *mask to one bit for each of n_vocab tokens (id i is bit i % 64 of word i / 64), set if the token may
  * come next; valid until the next call. Errors: those of ln_matcher_mask. */
 ln_status ln_constraint_mask(ln_constraint *c, const ln_answer *a, int64_t n_vocab, const uint64_t **mask,

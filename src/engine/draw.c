@@ -189,7 +189,8 @@ void ln_sched_draw_on_device(ln_sched *s) {
     for (int i = 0; i < s->n_draws; i++) {
         ln_draw *d = &s->draws[i];
         d->done = false;
-        d->forced = draws_token(d) ? ln_answer_forced(&d->r->answer) : -1; /* once: it advances */
+        d->forced = draws_token(d) ? ln_constraint_forced(&d->r->constraint, &d->r->answer)
+                                   : -1; /* once: it advances */
         if (d->kind == LN_DRAW_TOKEN && d->forced >= 0 && !d->r->opt.logprobs) choose(d, d->forced);
     }
     if (!s->e->run->ops->sample) return;

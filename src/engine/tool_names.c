@@ -69,17 +69,31 @@ typedef struct form_maker {
 
 static bool must(const form_maker *f) { return f->how->tool_choice == LN_TOOLS_REQUIRED; }
 
+/* Appends the form of a whole answer: where it is messages with headers, that of the final one is given. */
+static void put_answer(const ln_package *m, ln_str *s, const char *form, size_t bytes) {
+    if (m->delims && m->delims->channels) ln_channel_form_answer(s, form, bytes);
+    else ln_str_add(s, form, bytes);
+}
+
 static void put_form(const form_maker *f, ln_str *s) {
     const ln_sampling *how = f->how;
+    const ln_call_form *form = f->m->tools.form;
     const bool beside = !must(f) && how->grammar;
+    const ln_call_need need = must(f) || beside ? LN_CALLS_MUST : LN_CALLS_MAY;
+    ln_str calls = {0};
+    ln_call_form_put(&calls, form, f->m->tok, f->tools, how->tool_names, how->n_tool_names, f->loose, need,
+                     how->single_tool_call);
+    s->failed |= calls.failed;
     if (beside) {
         ln_str_adds(s, "{\"choice\":[");
-        ln_str_add(s, how->grammar, how->grammar_bytes);
+        put_answer(f->m, s, how->grammar, how->grammar_bytes);
         ln_str_adds(s, ",");
     }
-    ln_call_form_put(s, f->m->tools.form, f->m->tok, f->tools, how->tool_names, how->n_tool_names, f->loose,
-                     must(f) || beside ? LN_CALLS_MUST : LN_CALLS_MAY, how->single_tool_call);
+    if (calls.data && need == LN_CALLS_MUST && form->place != LN_CALLS_IN_CHANNEL)
+        put_answer(f->m, s, calls.data, calls.len);
+    else if (calls.data) ln_str_add(s, calls.data, calls.len);
     if (beside) ln_str_adds(s, "]}");
+    ln_str_free(&calls);
 }
 
 static ln_status check_form(const ln_str *s, ln_error *err) {
@@ -154,11 +168,23 @@ static ln_status set_form(const ln_package *m, const json_t *tools, ln_arena *a,
     return how->grammar ? LN_OK : LN_OOM(err, "the form of calls");
 }
 
+/* Makes the form of the caller that of the final message, where an answer is messages with headers. */
+static ln_status set_answer(const ln_package *m, const ln_prompt *p, ln_arena *a, ln_sampling *how,
+                            ln_error *err) {
+    ln_str s = {0};
+    if (!how->grammar || !m->delims || !m->delims->channels || !ln_package_uses_template(m, p)) return LN_OK;
+    put_answer(m, &s, how->grammar, how->grammar_bytes);
+    how->grammar = s.failed ? NULL : ln_arena_strndup(a, s.data, s.len);
+    how->grammar_bytes = s.len;
+    ln_str_free(&s);
+    return how->grammar ? LN_OK : LN_OOM(err, "the form of an answer");
+}
+
 ln_status ln_eng_tool_names(const ln_package *m, const ln_prompt *p, ln_arena *a, ln_sampling *how,
                             ln_answer_tools *out, bool *prose, ln_error *err) {
     json_t *tools = NULL;
     ln_status st = LN_OK;
-    if (how->tool_choice == LN_TOOLS_OFF) return LN_OK;
+    if (how->tool_choice == LN_TOOLS_OFF) return set_answer(m, p, a, how, err);
     if (!m->tools.several) how->single_tool_call = true; /* it could not be given more of them back */
     if (p->request) LN_TRY(load_tools(p, &tools, err));
     if (how->n_tool_names == 0) st = fill_names(tools, a, how, err);

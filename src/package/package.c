@@ -87,6 +87,8 @@ static ln_status open_parts(ln_package *m, const char *model, ln_error *err) {
     LN_TRY(open_template(m, err));
     m->delims = ln_reasoning_delims_of(m->tok, m->tmpl);
     LN_TRY(ln_tool_support_find(&m->tools, m->tmpl, err));
+    if (m->tools.form->place == LN_CALLS_IN_CHANNEL && !(m->delims && m->delims->channels))
+        ln_tool_support_forget(&m->tools); /* the vocabulary lacks the marks */
     LN_TRY(open_embedding(m, err));
     return ln_tensors_check(&m->tensors, false, err);
 }

@@ -42,6 +42,17 @@ static ln_status begin(ln_detok *d, ln_error *err) {
     return d->state ? LN_OK : dec_open(&d->tok->dec, &d->state, err);
 }
 
+/* Puts the byte 0xFF before the special token that a text ends with. */
+static ln_status mark_end(ln_str *text, const char *token, size_t bytes, ln_error *err) {
+    if (text->len < bytes || memcmp(text->data + text->len - bytes, token, bytes) != 0) return LN_OK;
+    ln_str_add(text, "", 1);
+    if (text->failed) return LN_OOM(err, "generated text");
+    char *at = text->data + text->len - 1 - bytes;
+    memmove(at + 1, at, bytes);
+    *at = '\xff';
+    return LN_OK;
+}
+
 ln_status ln_detok_push(ln_detok *d, int32_t id, ln_error *err) {
     LN_TRY(begin(d, err));
     if (id < 0)
@@ -51,7 +62,8 @@ ln_status ln_detok_push(ln_detok *d, int32_t id, ln_error *err) {
     const char *text = tok_shown(d->tok, id, &bytes, &skip);
     for (size_t i = 0; i < LN_COUNT(d->keep); i++) skip = skip && id != d->keep[i];
     if (!text || (d->skip_special && skip)) return LN_OK;
-    return dec_push(&d->tok->dec, d->state, text, bytes, &d->text, err);
+    LN_TRY(dec_push(&d->tok->dec, d->state, text, bytes, &d->text, err));
+    return d->marks && ln_tok_is_special(d->tok, id) ? mark_end(&d->text, text, bytes, err) : LN_OK;
 }
 
 ln_status ln_detok_flush(ln_detok *d, ln_error *err) {

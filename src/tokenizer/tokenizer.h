@@ -95,7 +95,8 @@ ln_status ln_tok_bytes(const ln_tok *tok, int32_t id, ln_str *out, ln_error *err
 typedef struct ln_detok {
     const ln_tok *tok;
     bool skip_special;
-    int32_t keep[16]; /* special ids that give text despite skip_special; the caller sets them after opening;
+    bool marks;       /* the byte 0xFF, which no UTF-8 text has, stands before the text of a special token */
+    int32_t keep[24]; /* special ids that give text despite skip_special; the caller sets them after opening;
                         -1: none */
     struct tok_decoding *state; /* text that the decoder steps hold back; NULL before the first push */
     ln_str text;

@@ -34,6 +34,7 @@ static void forms_of_templates(void **state) {
         {"<|tool_call|>[{", "granite"},
         {"[func_name1(params_name1=params_value1...), func_name2(params)]", "pythonic"},
         {"[{\"name\": \"tool_call_name\", \"arguments\": {", "xlam"},
+        {"<|channel|>commentary to=functions.f", "harmony"},
         {"<tool_calls>\n{\"name\": 1, \"arguments\": 2}\n</tool_calls>", "minimax-text"},
         {"<start_of_turn>user", ""},
         {"<|start_header_id|>user", ""},
@@ -60,7 +61,7 @@ static void forms_of_real_templates(void **state) {
                 {"deepseek-r1", "deepseek"},
                 {"mistral-7b-v0.3", "mistral"},
                 {"smollm2", ""},
-                {"gpt-oss", ""},
+                {"gpt-oss", "harmony"},
                 {"deepseek-r1-distill-qwen", "deepseek"}};
     for (size_t i = 0; i < LN_COUNT(rows); i++) {
         char path[400], *text;
