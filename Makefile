@@ -110,6 +110,7 @@ check-mutants:
 lint:
 	@tools/lint_layers . $(BUILD)
 	@tools/lint_rules
+	@tools/lint_words
 
 # The unit tests under AddressSanitizer and UndefinedBehaviorSanitizer. Not with detect_stack_use_after_return: gcc 12 does not keep
 # the alignment of vectors on that stack.
@@ -197,7 +198,7 @@ help:
 	@echo "make check-compilers  no warning of any gcc or clang that is here; musl's headers, -flto, -static"
 	@echo "make check-debian  make demo and make test in a bare Debian 12 and 13 (root, debootstrap)"
 	@echo "make mutants     puts old defects back; the test named after each must fail"
-	@echo "make lint        which module may use which, sizes, functions that are not used here"
+	@echo "make lint        which module may use which, sizes, functions that are not used here, words"
 	@echo "make asan        the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make tsan        the tests that use threads under ThreadSanitizer"
 	@echo "make bench       tok/s of MODEL (tiny) and shares of this machine's ceilings; BENCH_FLAGS=..."

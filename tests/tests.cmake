@@ -81,6 +81,10 @@ else()
   message(WARNING "cmocka is not installed: no unit tests")
 endif()
 
+# The lint that counts words.
+add_test(NAME test_lint_words COMMAND ${CMAKE_SOURCE_DIR}/tests/lint/words.sh ${CMAKE_SOURCE_DIR})
+set_tests_properties(test_lint_words PROPERTIES LABELS quick)
+
 # The installed library, from outside. Sanitizers would have to be linked into everything that it builds.
 if(NOT LN_SANITIZE AND NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND LN_SHARED)
   add_test(NAME test_install COMMAND ${CMAKE_SOURCE_DIR}/tests/install/run.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR} $<$<BOOL:${LN_WERROR}>:-Werror>)
