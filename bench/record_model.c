@@ -65,11 +65,13 @@ static void put_params(const ln_pnode *n) {
         put_kv(&p->attn.kv);
         printf(" heads %d scale %a window %lld", p->attn.n_heads, (double)p->attn.scale,
                (long long)p->attn.window);
+        if (p->attn.softcap != 0) printf(" softcap %a", (double)p->attn.softcap);
         break;
     case LN_OP_ATTN:
     case LN_OP_ATTN_BACK:
         printf(" heads %d %dx%d scale %a window %lld", p->packed.n_heads, p->packed.n_kv_heads,
                p->packed.head_dim, (double)p->packed.scale, (long long)p->packed.window);
+        if (p->packed.softcap != 0) printf(" softcap %a", (double)p->packed.softcap);
         if (p->packed.v_dim != p->packed.head_dim) printf(" values %d", p->packed.v_dim);
         break;
     case LN_OP_MATMUL: printf(" kind %d", (int)p->matmul.kind); break;

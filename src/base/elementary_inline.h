@@ -95,6 +95,20 @@ static const float ln_gelu_once = 1.5957691216057308f, ln_gelu_cube = 0.07135481
 LN_BOTH float ln_gelu_tanhf(float x) {
     return x / (1.0f + ln_expf(-(x * fmaf(ln_gelu_cube * x, x, ln_gelu_once))));
 }
+/* tanh in f32: at most 2 ulp. x + x^3 p(x^2), with the polynomial p of degree 4 that has the least largest
+ * error, below 0.625; else 1 - 2 / (exp(2 |x|) + 1) with the sign of x. */
+LN_BOTH float ln_tanhf(float x) {
+    const float a = x < 0 ? -x : x, z = x * x;
+    float p = fmaf(-0x1.76ac1ap-8f, z, 0x1.5256d8p-6f);
+    p = fmaf(p, z, -0x1.b84448p-5f);
+    p = fmaf(p, z, 0x1.110768p-3f);
+    p = fmaf(p, z, -0x1.555534p-2f);
+    const float small = fmaf(p * z, x, x),
+                big = 1.0f - 2.0f / (ln_expf(2.0f * (a > 10.0f ? 10.0f : a)) + 1.0f);
+    return a < 0.625f ? small : x < 0 ? -big : big;
+}
+/* c tanh(x / c): x, but never beyond -c and c (Gemma 2). */
+LN_BOTH float ln_softcapf(float x, float c) { return ln_tanhf(x / c) * c; }
 
 /* ---- f64 ---- */
 

@@ -226,8 +226,12 @@ ln_v ln_g_rope(ln_graph *g, const char *name, ln_v x, ln_v table, int n_heads, i
 ln_v ln_g_kv_write(ln_graph *g, const char *name, ln_v kv, ln_v k, ln_v v, const ln_p_kv *p) {
     return add(g, name, (ln_node){.op = LN_OP_KV_WRITE, .n_in = 3, .in = {kv, k, v}, .p.kv = *p});
 }
-ln_v ln_g_attn_paged(ln_graph *g, const char *name, ln_v q, ln_v kv, const ln_p_attn *p) {
-    return add(g, name, (ln_node){.op = LN_OP_ATTN_PAGED, .n_in = 2, .in = {q, kv}, .p.attn = *p});
+ln_v ln_g_attn_paged(ln_graph *g, const char *name, ln_v q, ln_v kv, ln_v sinks, const ln_p_attn *p) {
+    return add(g, name,
+               (ln_node){.op = LN_OP_ATTN_PAGED,
+                         .n_in = sinks < 0 ? 2 : 3,
+                         .in = {q, kv, sinks < 0 ? 0 : sinks},
+                         .p.attn = *p});
 }
 ln_v ln_g_gather_rows(ln_graph *g, const char *name, ln_v x) {
     return add(g, name, (ln_node){.op = LN_OP_GATHER_ROWS, .n_in = 1, .in = {x}});

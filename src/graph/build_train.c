@@ -51,8 +51,10 @@ ln_v ln_g_act_back(ln_graph *g, const char *name, ln_v x, ln_v dy, ln_act act) {
     const ln_node n = {.op = LN_OP_ACT_BACK, .n_in = 2, .in = {x, dy}, .p.gate = {act}};
     return ln_g_node(g, name, &n, NULL);
 }
-ln_v ln_g_attn(ln_graph *g, const char *name, ln_v q, ln_v k, ln_v v, const ln_p_packed *p, ln_v *lse) {
-    const ln_node n = {.op = LN_OP_ATTN, .n_in = 3, .in = {q, k, v}, .p.packed = *p};
+ln_v ln_g_attn(ln_graph *g, const char *name, ln_v q, ln_v k, ln_v v, ln_v sinks, const ln_p_packed *p,
+               ln_v *lse) {
+    const ln_node n = {
+        .op = LN_OP_ATTN, .n_in = sinks < 0 ? 3 : 4, .in = {q, k, v, sinks < 0 ? 0 : sinks}, .p.packed = *p};
     ln_v out[LN_NODE_OUT];
     const ln_v y = ln_g_node(g, name, &n, out);
     if (lse) *lse = out[1];

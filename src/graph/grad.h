@@ -71,7 +71,9 @@ ln_v ln_g_nll(ln_graph *g, const char *name, ln_v x, ln_v targets);
 ln_v ln_g_nll_back(ln_graph *g, const char *name, ln_v x, ln_v targets, ln_v dy);
 ln_v ln_g_act_back(ln_graph *g, const char *name, ln_v x, ln_v dy, ln_act act);
 /* Returns y; *lse, unless NULL, becomes the logarithms that the gradient needs. */
-ln_v ln_g_attn(ln_graph *g, const char *name, ln_v q, ln_v k, ln_v v, const ln_p_packed *p, ln_v *lse);
+/* sinks: -1 for none. */
+ln_v ln_g_attn(ln_graph *g, const char *name, ln_v q, ln_v k, ln_v v, ln_v sinks, const ln_p_packed *p,
+               ln_v *lse);
 /* Returns the loss of each row. Taking its gradient has the op compute that in the same pass. */
 ln_v ln_g_linear_cross_entropy(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v targets);
 ln_v ln_g_dropout(ln_graph *g, const char *name, ln_v x, ln_v samples, const ln_p_dropout *p);

@@ -133,7 +133,8 @@ ln_v ln_g_gelu_tanh(ln_graph *g, const char *name, ln_v a);
 ln_v ln_g_rope_table(ln_graph *g, const char *name, const ln_p_freqs *p);
 ln_v ln_g_rope(ln_graph *g, const char *name, ln_v x, ln_v table, int n_heads, int head_dim);
 ln_v ln_g_kv_write(ln_graph *g, const char *name, ln_v kv, ln_v k, ln_v v, const ln_p_kv *p);
-ln_v ln_g_attn_paged(ln_graph *g, const char *name, ln_v q, ln_v kv, const ln_p_attn *p);
+/* sinks: -1 for none. */
+ln_v ln_g_attn_paged(ln_graph *g, const char *name, ln_v q, ln_v kv, ln_v sinks, const ln_p_attn *p);
 ln_v ln_g_gather_rows(ln_graph *g, const char *name, ln_v x);
 ln_v ln_g_lora_down(ln_graph *g, const char *name, ln_v x, ln_v pool, const ln_p_lora *p);
 ln_v ln_g_lora_up(ln_graph *g, const char *name, ln_v y, ln_v t, ln_v pool, const ln_p_lora *p);

@@ -92,6 +92,7 @@ typedef struct ln_p_attn {
     int n_heads;
     float scale;
     int64_t window; /* 0: unlimited. A row at position p attends to keys j with p - window < j <= p */
+    float softcap;  /* a scaled score s becomes softcap tanh(s / softcap); 0: it stays s */
 } ln_p_attn;
 
 /* The place of one matrix [n_out, n_in] in the pool of adapters: a state, n_slots slots of slot_bytes bytes.
@@ -150,6 +151,7 @@ typedef struct ln_p_packed {
     int n_heads, n_kv_heads, head_dim, v_dim; /* widths as in ln_p_kv */
     float scale;
     int64_t window; /* as in ln_p_attn */
+    float softcap;  /* likewise */
 } ln_p_packed;
 /* Each element is kept with probability 1 - p, and then divided by that. `site` tells the uses of one program
  * apart. */

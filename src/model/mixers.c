@@ -28,6 +28,7 @@ static ln_p_kv kv_place(const ln_builder *b, int l) {
  * and values has none of its own: k and v are -1. */
 static ln_v attend(ln_builder *b, ln_v q, ln_v k, ln_v v, int l) {
     const ln_attn_spec *a = ln_attn_of(b->s, l);
+    const ln_v sinks = ln_build_weight(b, "attn.sinks", LN_W_SINKS, l);
     if (!b->pool) {
         const int owner = b->s->layers[l].state_from;
         const ln_p_packed p = {.n_heads = a->H,
@@ -35,14 +36,16 @@ static ln_v attend(ln_builder *b, ln_v q, ln_v k, ln_v v, int l) {
                                .head_dim = a->E,
                                .v_dim = a->Ev,
                                .scale = a->scale,
-                               .window = a->window};
+                               .window = a->window,
+                               .softcap = a->softcap};
         if (owner == l) b->keys[l] = k, b->values[l] = v;
-        return ln_g_attn(b->g, "attn.y", q, b->keys[owner], b->values[owner], &p, NULL);
+        return ln_g_attn(b->g, "attn.y", q, b->keys[owner], b->values[owner], sinks, &p, NULL);
     }
     const ln_p_kv place = kv_place(b, l);
     if (k >= 0) b->state = ln_g_kv_write(b->g, "attn.kv", b->state, k, v, &place);
-    const ln_p_attn p = {.kv = place, .n_heads = a->H, .scale = a->scale, .window = a->window};
-    return ln_g_attn_paged(b->g, "attn.y", q, b->state, &p);
+    const ln_p_attn p = {
+        .kv = place, .n_heads = a->H, .scale = a->scale, .window = a->window, .softcap = a->softcap};
+    return ln_g_attn_paged(b->g, "attn.y", q, b->state, sinks, &p);
 }
 
 ln_v ln_mix_attention(ln_builder *b, ln_v x, int l) {

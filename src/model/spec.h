@@ -28,6 +28,8 @@ typedef struct ln_attn_spec {
     int64_t window; /* positions that a query attends to; 0: all positions */
     float scale;    /* factor of q k: E^-1/2 or query_pre_attn_scalar^-1/2 */
     bool qk_norm;   /* RMS norm of each head of q and k, before RoPE */
+    float softcap;  /* a score s becomes softcap tanh(s / softcap); 0: it stays s */
+    bool sinks;     /* each head has one more score, without a value */
     bool q_bias, k_bias, v_bias, o_bias;
 } ln_attn_spec;
 

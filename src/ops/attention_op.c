@@ -52,7 +52,7 @@ static void attn_split(const ln_call *c, const ln_p_attn *p, int b, int head, co
             s = real_fma(q[e], kv_load(layer, kv->dtype, ln_kv_k_index(kv, head, e, (int)(j % kv->page_len))),
                          s);
         }
-        w[j - base] = s * (real)p->scale;
+        w[j - base] = real_capped(s * (real)p->scale, p->softcap);
         /* NaN must propagate: it compares false with everything */
         *max = w[j - base] <= *max ? *max : w[j - base];
     }
@@ -76,6 +76,7 @@ static void attn_split(const ln_call *c, const ln_p_attn *p, int b, int head, co
 #define ATTN_MAX_E 1024
 LN_KERNEL(ln_ref_attn_paged) {
     const ln_p_attn *p = &c->node->p.attn;
+    const ln_arg *sinks = c->node->n_in > 2 ? &c->in[2] : NULL;
     int64_t E = p->kv.head_dim, Ev = p->kv.v_dim, group = p->n_heads / p->kv.n_kv_heads;
     LN_MY_ROWS(c, c->out[0].rows, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
@@ -83,12 +84,13 @@ LN_KERNEL(ln_ref_attn_paged) {
         for (int64_t h = 0; h < p->n_heads; h++) {
             const real *q = real_row(&c->in[0], r) + h * E;
             real *y = real_row(&c->out[0], r) + h * Ev;
-            real M = -INFINITY, L = 0, O[ATTN_MAX_E], o[ATTN_MAX_E];
+            real M = -INFINITY, L = 0, O[ATTN_MAX_E] = {0}, o[ATTN_MAX_E];
+            if (sinks) M = real_load(sinks->data, (ln_dtype)sinks->dtype, h), L = 1;
             for (int64_t s0 = first / LN_ATTN_SPLIT * LN_ATTN_SPLIT; s0 <= pos; s0 += LN_ATTN_SPLIT) {
                 real m, l;
                 attn_split(c, p, c->step->seq[r], (int)(h / group), q, LN_MAX(s0, first),
                            LN_MIN(s0 + LN_ATTN_SPLIT, pos + 1), &m, &l, o);
-                if (s0 <= first) {
+                if (s0 <= first && !sinks) {
                     M = m, L = l;
                     memcpy(O, o, (size_t)Ev * sizeof *O);
                     continue;
@@ -124,6 +126,8 @@ ln_status ln_shape_attn_paged(const ln_graph *g, const ln_node *n, ln_value *out
         p->n_heads % p->kv.n_kv_heads || p->kv.head_dim > ATTN_MAX_E || p->kv.v_dim < 1 ||
         p->kv.v_dim > ATTN_MAX_E)
         return ln_shape_fail(g, n, err, "q[T,H*E], E and Ev up to 1024, a kv state, H a multiple of K");
+    if (n->n_in > 2 && (!ln_is_vector(ln_in(g, n, 2)) || ln_in(g, n, 2)->dims[0] != p->n_heads))
+        return ln_shape_fail(g, n, err, "sinks[H]");
     ln_shape_like(out, q->dims[0], (int64_t)p->n_heads * p->kv.v_dim);
     return LN_OK;
 }

@@ -174,7 +174,8 @@ void ln_calls_live(const ln_program *p, ln_call *calls, const ln_step *step);
  * visible position:
  *
  *   s[j] = (chain of fma over e = 0 .. E-1 of q[e] * k[j][e], from 0) * scale for visible j, else -inf;
- *          over bf16 pages in pairs, the odd e first, a last one without a partner alone
+ *          over bf16 pages in pairs, the odd e first, a last one without a partner alone; with a softcap c
+ *          then ln_softcapf(s[j], c)
  *   m    = max s
  *   w[j] = ln_expf(s[j] - m), 0 when not visible; over bf16 pages w[j] is rounded to bf16
  *   l    = sum of w in 16 lanes (lane = j mod 16, ascending, plain adds), reduced pairwise
@@ -187,6 +188,9 @@ void ln_calls_live(const ln_program *p, ln_call *calls, const ln_step *step);
  *   M' = max(M, m); a = ln_expf(M - M'); b = ln_expf(m - M')
  *   L  = L * a + l * b
  *   O  = O * a + o * b (a multiplication, then an fma: fmaf(o, b, O * a))
+ *
+ * A head with a sink begins with it as a split before the first: M = sink, L = 1, O = 0, and the first split
+ * is merged, too.
  *
  * y = O / L. Splits without a visible position are never read, so their pages may have been freed. */
 #define LN_ATTN_SPLIT 256

@@ -6,15 +6,17 @@
  * forward pass has the order of attn_paged over f32 pages (LN_ATTN_SPLIT in ops.h), and hence its bits; lse =
  * M + log(L). The backward pass, for row i, query head h and its KV head:
  *
- *     s       (chain of fma over e ascending of q[e] k[j][e], from 0) * scale
+ *     s       (chain of fma over e ascending of q[e] k[j][e], from 0) * scale; with a softcap c c tanh(s / c)
  *     P       exp(s - lse[i])
  *     dP      chain of fma over e ascending of dy[e] v[j][e], from 0
  *     delta   the sum of dy[e] y[e] in 16 lanes by fma
- *     dS      P * (dP - delta)
+ *     dS      P * (dP - delta); with a softcap c times 1 - (s / c)^2
  *     dq[e]   (chain of fma over j ascending of dS k[j][e], from 0) * scale
  *     dk[j]   (chain of fma over the heads of the group, and in each over i ascending, of dS q[e], from 0)
  *             * scale
  *     dv[j]   the same chain of P dy[e], without the scale
+ *
+ * A sink enters lse alone: it has no value, and its own gradient is not computed.
  *
  * A partition is a set of (sequence, KV head) pairs, each of which owns its part of dq, dk and dv. */
 #include "../graph/grad.h"
@@ -47,7 +49,8 @@ static void attn_split(const ln_call *c, const real *q, int64_t head, int64_t ro
     real w[LN_ATTN_SPLIT], lane[16] = {0};
     *max = -INFINITY;
     for (int64_t j = from; j < to; j++) {
-        w[j - from] = dot(q, real_row(&c->in[1], row + j - from) + head * E, E) * (real)p->scale;
+        w[j - from] = real_capped(dot(q, real_row(&c->in[1], row + j - from) + head * E, E) * (real)p->scale,
+                                  p->softcap);
         *max = w[j - from] <= *max ? *max : w[j - from];
     }
     for (int64_t e = 0; e < Ev; e++) o[e] = 0;
@@ -66,13 +69,15 @@ static void attn_row(const ln_call *c, int64_t r, int64_t h) {
     const int64_t E = p->head_dim, Ev = p->v_dim, head = h / (p->n_heads / p->n_kv_heads),
                   pos = c->step->pos[r];
     const visible seen = visible_of(c, r);
-    real M = -INFINITY, L = 0, O[ATTN_MAX_E], o[ATTN_MAX_E];
+    const ln_arg *sinks = c->node->n_in > 3 ? &c->in[3] : NULL;
+    real M = -INFINITY, L = 0, O[ATTN_MAX_E] = {0}, o[ATTN_MAX_E];
+    if (sinks) M = real_load(sinks->data, (ln_dtype)sinks->dtype, h), L = 1;
     for (int64_t s0 = seen.pos / LN_ATTN_SPLIT * LN_ATTN_SPLIT; s0 <= pos; s0 += LN_ATTN_SPLIT) {
         const int64_t from = LN_MAX(s0, seen.pos);
         real m, l;
         attn_split(c, real_row(&c->in[0], r) + h * E, head, seen.first + from - seen.pos, from,
                    LN_MIN(s0 + LN_ATTN_SPLIT, pos + 1), &m, &l, o);
-        if (s0 <= seen.pos) {
+        if (s0 <= seen.pos && !sinks) {
             M = m, L = l;
             memcpy(O, o, (size_t)Ev * sizeof *O);
             continue;
@@ -98,9 +103,12 @@ static void weights_of(const ln_call *c, int64_t i, int64_t j, int64_t h, real *
     const real *dy = real_row(&c->in[5], i) + h * Ev, *y = real_row(&c->in[3], i) + h * Ev;
     real lane[16] = {0};
     for (int64_t e = 0; e < Ev; e++) lane[e % 16] = real_fma(dy[e], y[e], lane[e % 16]);
-    const real s = dot(real_row(&c->in[0], i) + h * E, real_row(&c->in[1], j) + head * E, E) * (real)p->scale;
+    const real s = real_capped(dot(real_row(&c->in[0], i) + h * E, real_row(&c->in[1], j) + head * E, E) *
+                                   (real)p->scale,
+                               p->softcap);
     *P = real_exp(s - real_row(&c->in[4], i)[h]);
     *dS = *P * (dot(dy, real_row(&c->in[2], j) + head * Ev, Ev) - real_lanes_sum(lane));
+    if (p->softcap > 0) *dS = *dS * (1 - s / (real)p->softcap * (s / (real)p->softcap));
 }
 static void back_queries(const ln_call *c, int64_t i, int64_t h) {
     const ln_p_packed *p = &c->node->p.packed;
@@ -159,6 +167,8 @@ ln_status ln_shape_attn(const ln_graph *g, const ln_node *n, ln_value *out, ln_e
         return ln_shape_fail(g, n, err,
                              "q[T,H*E], k[T,K*E] and v[T,K*Ev] in f32, E and Ev up to 1024, H a multiple "
                              "of K");
+    if (n->n_in > 3 && (!ln_is_vector(ln_in(g, n, 3)) || ln_in(g, n, 3)->dims[0] != p->n_heads))
+        return ln_shape_fail(g, n, err, "sinks[H]");
     ln_shape_like(&out[0], LN_DIM_T, (int64_t)p->n_heads * p->v_dim);
     ln_shape_like(&out[1], LN_DIM_T, p->n_heads);
     return LN_OK;
@@ -200,6 +210,9 @@ ln_status ln_grad_attn(ln_graph *g, const ln_node *n, const ln_v *dy, const bool
     if (dy[1] >= 0)
         return ln_fail(err, LN_EUNSUPPORTED, "gradient of %s: only y has one, not lse",
                        g->values[n->out[1]].name);
+    if (n->n_in > 3 && wanted[3])
+        return ln_fail(err, LN_EUNSUPPORTED, "gradient of %s: its sinks have none",
+                       g->values[n->out[0]].name);
     const ln_node back = {.op = LN_OP_ATTN_BACK,
                           .n_in = 6,
                           .in = {n->in[0], n->in[1], n->in[2], n->out[0], n->out[1], dy[0]},

@@ -14,6 +14,7 @@ typedef double real;
 #define real_sqrt     sqrt
 #define real_exp      ln_exp64
 #define real_log      ln_log64
+#define real_tanh     ln_tanh64
 static inline real real_silu(real x) { return x / (1 + ln_exp64(-x)); }
 static inline real real_gelu_tanh(real x) {
     return 0.5 * x * (1 + ln_tanh64(0.7978845608028654 * fma(0.044715 * x * x, x, x)));
@@ -25,12 +26,17 @@ typedef float real;
 #define real_sqrt      sqrtf
 #define real_exp       ln_expf
 #define real_log(x)    ((float)ln_log64((double)(x)))
+#define real_tanh      ln_tanhf
 #define real_silu      ln_siluf
 #define real_gelu_tanh ln_gelu_tanhf
 #endif
 
 static inline real real_act(ln_act act, real x) {
     return act == LN_ACT_SILU ? real_silu(x) : real_gelu_tanh(x);
+}
+/* A score of attention, scaled; cap 0: as it is. */
+static inline real real_capped(real s, float cap) {
+    return cap > 0 ? real_tanh(s / (real)cap) * (real)cap : s;
 }
 
 /* Element i of a weight in its storage format, at any alignment. */

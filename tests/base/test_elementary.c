@@ -190,6 +190,26 @@ static void f32_functions(void **state) {
                 isnan(ln_gelu_tanhf(NAN)) && isnan(ln_siluf(NAN)));
 }
 
+/* ln_tanhf: both of its formulas, near 0 relative to the value, odd, saturated at 1. */
+static void f32_tanh(void **state) {
+    (void)state;
+    double worst = 0;
+    for (int i = 0; i < 400000; i++) {
+        const float x = i % 3 == 0   ? (float)uniform(-11, 11)
+                        : i % 3 == 1 ? (float)uniform(-0.7, 0.7)
+                                     : (float)ldexp(uniform(-1, 1), -(int)(rng() % 60));
+        if (x != 0) worst = LN_MAX(worst, fabs((double)ln_tanhf(x) / tanh((double)x) - 1) * 0x1p23);
+        assert_true(ln_f32_bits(ln_tanhf(-x)) == ln_f32_bits(-ln_tanhf(x)) || x == 0);
+    }
+    print_message("tanhf %.2f (in 2^-23 of the value)\n", worst);
+    /* below 0.625 three roundings after x + x^3 p; above an exponential of 2 ulp times its share, and two
+     * more */
+    assert_true(worst < 2);
+    assert_true(ln_tanhf(100) == 1 && ln_tanhf(-INFINITY) == -1 && ln_tanhf(0) == 0 && isnan(ln_tanhf(NAN)));
+    assert_true(ln_softcapf(1e30f, 50) == 50 && ln_softcapf(-1e30f, 50) == -50 &&
+                isnan(ln_softcapf(NAN, 50)));
+}
+
 /* ln_exp_downf, the short form of ln_expf, has the same bits for every argument it may be used with. */
 static void f32_exp_down(void **state) {
     (void)state;
@@ -242,11 +262,16 @@ static void gumbel_has_its_distribution(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(f16_all_values),       cmocka_unit_test(f16_rounding),
-        cmocka_unit_test(bf16_rounding),        cmocka_unit_test(exp_log_tanh),
-        cmocka_unit_test(exp_down_sum),         cmocka_unit_test(sin_cos),
-        cmocka_unit_test(f32_functions),        cmocka_unit_test(f32_exp_down),
-        cmocka_unit_test(philox_known_answers), cmocka_unit_test(gumbel_has_its_distribution)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(f16_all_values),
+                                       cmocka_unit_test(f16_rounding),
+                                       cmocka_unit_test(bf16_rounding),
+                                       cmocka_unit_test(exp_log_tanh),
+                                       cmocka_unit_test(exp_down_sum),
+                                       cmocka_unit_test(sin_cos),
+                                       cmocka_unit_test(f32_functions),
+                                       cmocka_unit_test(f32_tanh),
+                                       cmocka_unit_test(f32_exp_down),
+                                       cmocka_unit_test(philox_known_answers),
+                                       cmocka_unit_test(gumbel_has_its_distribution)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

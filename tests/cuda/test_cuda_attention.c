@@ -34,7 +34,7 @@ static void build_attention(ln_graph *g, const void *user) {
                v = ln_g_embed(g, "v", ln_g_weight(g, "tv", LN_F32, 2, V, c->K * c->E), 1);
     const ln_v before = ln_g_state(g, "kv", 0, c->dtype, LN_STATE_DISJOINT, 1, (const int64_t[]){1}),
                after = ln_g_kv_write(g, "kv'", before, k, v, &p.kv);
-    ln_g_output(g, ln_g_attn_paged(g, "y", q, after, &p));
+    ln_g_output(g, ln_g_attn_paged(g, "y", q, after, -1, &p));
 }
 
 /* Gives sequences their pages: block b of slot s is page s * n_blocks + b, of which the order is reversed. */

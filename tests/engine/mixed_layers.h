@@ -9,6 +9,8 @@
  *     4       2       1           20, 12           5        that of layer 1       48, SiLU
  *     5       4       2           8, 8             none     that of layer 0       48, SiLU
  *
+ * Scores of layers 1, 2 and 4 have a softcap, heads of layer 2 sinks.
+ *
  * So there are three groups of layers of three sizes, values that are as wide as keys, narrower and wider (by
  * more than a tile), two kinds of feed-forward layer, and layers that read
  * another layer's keys and values, the last one among them. For tests only. */
@@ -40,6 +42,7 @@ static inline void mixed_spec(ln_spec *s, int64_t V) {
          .rope = 1,
          .window = 5,
          .scale = 0.2f,
+         .softcap = 0.5f,
          .q_bias = true,
          .k_bias = true},
         {.H = 4,
@@ -49,6 +52,8 @@ static inline void mixed_spec(ln_spec *s, int64_t V) {
          .rope = 0,
          .window = 11,
          .scale = 0.3f,
+         .softcap = 20,
+         .sinks = true,
          .v_bias = true,
          .o_bias = true}};
     static const ln_ffn_spec ffn[2] = {{.F = 48, .act = LN_ACT_SILU},
@@ -184,13 +189,16 @@ static inline void mixed_attention(const mixed *x, mixed_state *s, int l, int64_
     for (int h = 0; h < a->H; h++) {
         const int kv = h / (a->H / a->K);
         const int64_t first = a->window && pos >= a->window ? pos - a->window + 1 : 0;
-        double sum = 0, most = -1e300;
+        double sum = 0, most = a->sinks ? (double)mixed_weight(x, LN_W_SINKS, l)[h] : -1e300;
+        const double sink = most;
         for (int64_t j = first; j <= pos; j++) {
             p[j] = 0;
             for (int e = 0; e < a->E; e++) p[j] += q[h * a->E + e] * s->k[from][j][kv * a->E + e];
             p[j] *= (double)a->scale;
+            if (a->softcap > 0) p[j] = (double)a->softcap * tanh(p[j] / (double)a->softcap);
             most = fmax(most, p[j]);
         }
+        if (a->sinks) sum = exp(sink - most);
         for (int64_t j = first; j <= pos; j++) sum += p[j] = exp(p[j] - most);
         for (int64_t j = first; j <= pos; j++)
             for (int e = 0; e < a->Ev; e++) y[h * a->Ev + e] += p[j] / sum * s->v[from][j][kv * a->Ev + e];

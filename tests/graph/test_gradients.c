@@ -64,12 +64,23 @@ static ln_v table(maker *m, int E) {
     static const float freqs[] = {1, 0.25f, 0.0625f, 0.03125f};
     return ln_g_rope_table(&m->g, "table", &(ln_p_freqs){.freqs = freqs, .n = E / 2, .scale = 1});
 }
-static ln_v attention(maker *m, int v_dim, int64_t window) {
-    const ln_p_packed p = {
-        .n_heads = 4, .n_kv_heads = 2, .head_dim = 3, .v_dim = v_dim, .scale = 0.5f, .window = window};
+static ln_v attention(maker *m, int v_dim, int64_t window, float softcap, bool with_sinks) {
+    const ln_p_packed p = {.n_heads = 4,
+                           .n_kv_heads = 2,
+                           .head_dim = 3,
+                           .v_dim = v_dim,
+                           .scale = 0.5f,
+                           .window = window,
+                           .softcap = softcap};
     const ln_v q = rows(m, "q", LN_DIM_T, 12), k = rows(m, "k", LN_DIM_T, 6),
                v = rows(m, "v", LN_DIM_T, 2 * v_dim);
-    return ln_g_attn(&m->g, "y", q, k, v, &p, NULL);
+    ln_v sinks = -1;
+    if (with_sinks) {
+        sinks = ln_g_weight(&m->g, "sinks", LN_F32, 0, 4, 0);
+        float *data = m->bound[sinks] = block(m, 4 * sizeof *data);
+        for (int h = 0; h < 4; h++) data[h] = number(m);
+    }
+    return ln_g_attn(&m->g, "y", q, k, v, sinks, &p, NULL);
 }
 
 /* Builds the output of an op, some of them in several forms; -1: there are no more forms. */
@@ -133,7 +144,9 @@ static ln_v build(maker *m, ln_op op, int form) {
         return -1;
     case LN_OP_SOFTMAX: return form ? -1 : ln_g_softmax(g, "y", rows(m, "x", R, 18));
     case LN_OP_NLL: return form ? -1 : ln_g_nll(g, "y", rows(m, "x", R, 18), integers(m, R, 1, 18));
-    case LN_OP_ATTN: return form > 2 ? -1 : attention(m, form < 2 ? 3 : 5, form % 2 ? 2 : 0);
+    case LN_OP_ATTN:
+        return form > 4 ? -1
+                        : attention(m, form < 2 ? 3 : 5, form % 2 ? 2 : 0, form > 2 ? 0.6f : 0, form == 4);
     case LN_OP_LINEAR_CROSS_ENTROPY: {
         if (form) return -1;
         const ln_v w = ln_g_weight(g, "w", LN_F32, 0, LN_CE_SPLIT + 30, 5);

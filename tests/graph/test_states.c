@@ -52,9 +52,9 @@ static int plan_state(unsigned flags, int slot, int stages[6], int *pairs) {
     ln_v s = ln_g_state(&g, "kv0", slot, LN_F32, flags, 1, (const int64_t[]){1});
     s = ln_g_kv_write(&g, "kv1", s, x, x, &kv);
     s = ln_g_kv_write(&g, "kv2", s, x, x, &kv);
-    ln_g_output(&g, ln_g_attn_paged(&g, "y", x, s, &a));
+    ln_g_output(&g, ln_g_attn_paged(&g, "y", x, s, -1, &a));
     s = ln_g_kv_write(&g, "kv3", s, x, x, &kv);
-    ln_g_output(&g, ln_g_attn_paged(&g, "z", x, s, &a));
+    ln_g_output(&g, ln_g_attn_paged(&g, "z", x, s, -1, &a));
     ln_lowering l;
     OK(ln_graph_lower(&g, takes_defaults, NULL, takes_defaults, NULL, &bounds, 4, &l, err));
     OK(ln_graph_check(&g, "a test", err));
@@ -91,7 +91,7 @@ static void test_old_versions(void **state) {
     ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 32), 1);
     ln_v kv = ln_g_state(&g, "kv", 0, LN_F32, 0, 1, (const int64_t[]){1});
     ln_v kv1 = ln_g_kv_write(&g, "kv1", kv, x, x, &p);
-    ln_g_output(&g, ln_g_attn_paged(&g, "y", x, kv, &a)); /* reads what kv1 has overwritten */
+    ln_g_output(&g, ln_g_attn_paged(&g, "y", x, kv, -1, &a)); /* reads what kv1 has overwritten */
     FAILS(LN_EINTERNAL, "node 2 (attn_paged) uses version kv of a state, which kv1",
           ln_graph_check(&g, "a test", err));
     g.values[kv1].flags = LN_STATE_DISJOINT; /* a version that lost a property of its state */

@@ -23,6 +23,8 @@ typedef struct attn_case {
     ln_dtype dtype;
     int n_seqs, first[MAX_SEQS], count[MAX_SEQS]; /* each sequence's rows: first position, number of rows */
     int v_dim;                                    /* width of a value; 0: head_dim */
+    float softcap;
+    bool sinks;
     bool tiny; /* Adds denormals, which count as zero (thread_pool.h): among keys, with q so large that
                   they would show, and among values, of which a few would add up to a normal number. */
 } attn_case;
@@ -34,6 +36,8 @@ typedef struct attn_pool {
     int32_t *pages, pos[512], seq[512], row0[MAX_SEQS + 1];
     ln_step step;
     bool tiny;
+    bool sinks;
+    uint16_t sink[64]; /* bf16, one a head */
 } attn_pool;
 
 static float tiny_number(void) { return (float)random_in(-2, 2) * 4e-39f; }
@@ -58,6 +62,8 @@ static void put_kv(attn_pool *a, int b, int64_t pos) {
 static void pool_make(attn_pool *a, const attn_case *t, bool tiles) {
     memset(a, 0, sizeof *a);
     a->tiny = t->tiny;
+    a->sinks = t->sinks;
+    for (int h = 0; h < t->n_heads; h++) a->sink[h] = ln_f32_bf16(3 * random_f32());
     ln_p_kv *kv = &a->p.kv;
     *kv = (ln_p_kv){.window_group = 2,
                     .pages_per_block = 2,
@@ -71,6 +77,7 @@ static void pool_make(attn_pool *a, const attn_case *t, bool tiles) {
     a->p.n_heads = t->n_heads;
     a->p.scale = 0.31f;
     a->p.window = t->window;
+    a->p.softcap = t->softcap;
     kv->layer_bytes =
         ln_kv_numbers(t->n_kv_heads, t->head_dim, v_dim_of(t), t->page_len) * ln_dtype_bytes(t->dtype);
     kv->page_bytes =
@@ -156,7 +163,8 @@ static void formula(const attn_pool *a, int row, int h, const float *q, float *y
     const int E = a->p.kv.head_dim, Ev = a->p.kv.v_dim, kv_head = h / (a->p.n_heads / a->p.kv.n_kv_heads),
               b = a->seq[row];
     const int64_t pos = a->pos[row], first = a->p.window > 0 ? LN_MAX((int64_t)0, pos - a->p.window + 1) : 0;
-    float M = 0, L = 0, x[32], k[32];
+    float M = a->sinks ? ln_bf16_f32(a->sink[h]) : 0, L = a->sinks, x[32], k[32];
+    for (int e = 0; e < Ev; e++) y[e] = 0;
     for (int64_t s0 = first / SPLIT * SPLIT; s0 <= pos; s0 += SPLIT) {
         const int64_t from = LN_MAX(first, s0), to = LN_MIN(pos + 1, s0 + SPLIT);
         float w[SPLIT] = {0}, lane[16] = {0}, m = -INFINITY;
@@ -169,13 +177,15 @@ static void formula(const attn_pool *a, int row, int h, const float *q, float *y
                 s = flushed(s + tile_sum(x, k));
             }
             w[j - s0] = s * a->p.scale;
+            if (a->p.softcap > 0) w[j - s0] = ln_softcapf(w[j - s0], a->p.softcap);
             m = LN_MAX(m, w[j - s0]);
         }
         for (int64_t j = from; j < to; j++) {
             w[j - s0] = ln_bf16_f32(ln_f32_bf16(ln_expf(w[j - s0] - m)));
             lane[j % 16] += w[j - s0];
         }
-        const float l = halves(lane), Mn = s0 <= first ? m : LN_MAX(M, m), keep = ln_expf(M - Mn),
+        const bool begins = s0 <= first && !a->sinks;
+        const float l = halves(lane), Mn = begins ? m : LN_MAX(M, m), keep = ln_expf(M - Mn),
                     f = ln_expf(m - Mn);
         for (int e = 0; e < Ev; e++) {
             float o = 0;
@@ -184,9 +194,9 @@ static void formula(const attn_pool *a, int row, int h, const float *q, float *y
                     k[i] = w[j0 + i] == 0 ? 0 : kv_number(a, b, s0 + j0 + i, kv_head, e, true);
                 o = flushed(o + tile_sum(w + j0, k));
             }
-            y[e] = s0 <= first ? o : fmaf(o, f, y[e] * keep);
+            y[e] = begins ? o : fmaf(o, f, y[e] * keep);
         }
-        L = s0 <= first ? l : L * keep + l * f;
+        L = begins ? l : L * keep + l * f;
         M = Mn;
     }
     for (int e = 0; e < Ev; e++) y[e] = y[e] * (1 / L) + 0.0f;
@@ -207,11 +217,12 @@ static void tiles_check(const attn_case *t) {
         pq[i] = ln_bf16_f32(ln_f32_bf16(t->tiny && i % ldq < cols && i % ldq % t->head_dim == 0
                                             ? (pq[i] < 0 ? -1e38f : 1e38f)
                                             : pq[i]));
-    ln_pnode node = {.op = LN_OP_ATTN_PAGED, .n_in = 2, .n_out = 1, .p.attn = a.p};
+    ln_pnode node = {.op = LN_OP_ATTN_PAGED, .n_in = t->sinks ? 3 : 2, .n_out = 1, .p.attn = a.p};
     ln_bounds bounds = {rows, 1, t->n_seqs};
     ln_call c = {.node = &node, .step = &a.step};
     c.in[0] = (ln_arg){q.data, rows, cols, ldq, LN_F32};
     c.in[1] = (ln_arg){a.base.data, 1, 1, 1, t->dtype};
+    c.in[2] = (ln_arg){a.sink, 1, t->n_heads, t->n_heads, LN_BF16};
     c.out[0] = (ln_arg){ref.data, rows, cols_y, ldy, LN_F32};
     run_kernel(-1, &c, &bounds, 1);
     float most = 0, off = 0;
@@ -280,11 +291,12 @@ static void rungs_check(const attn_case *t, bool narrow) {
     float *pq = (float *)(void *)q.data;
     fill_f32(pq, (rows - 1) * ldq + cols);
     for (int64_t i = 0; narrow && i < (rows - 1) * ldq + cols; i++) pq[i] = ln_bf16_f32(ln_f32_bf16(pq[i]));
-    ln_pnode node = {.op = LN_OP_ATTN_PAGED, .n_in = 2, .n_out = 1, .p.attn = a.p};
+    ln_pnode node = {.op = LN_OP_ATTN_PAGED, .n_in = t->sinks ? 3 : 2, .n_out = 1, .p.attn = a.p};
     ln_bounds bounds = {rows, 1, t->n_seqs};
     ln_call c = {.node = &node, .step = &a.step};
     c.in[0] = (ln_arg){q.data, rows, cols, ldq, LN_F32, bf16_if(narrow)};
     c.in[1] = (ln_arg){a.base.data, 1, 1, 1, t->dtype};
+    c.in[2] = (ln_arg){a.sink, 1, t->n_heads, t->n_heads, LN_BF16};
     c.out[0] = (ln_arg){want.data, rows, cols_y, ldy, LN_F32, bf16_if(random_u32() % 2)};
     run_kernel(-1, &c, &bounds, 2);
     for (int64_t r = 0; r < rows; r++)
@@ -348,6 +360,24 @@ static void test_value_widths(void **state) {
                                     {19, 40, 1, 1},
                                     .v_dim = widths[i][1]});
         }
+}
+/* A softcap, sinks, and both: over one split and several, with a window, by tiles of all kinds. */
+static void test_softcaps_and_sinks(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 3; kind++)
+        for (int dtype = 0; dtype < 2; dtype++)
+            for (size_t i = 0; i < LN_COUNT(head_shapes) - 1; i += (size_t)fewer(1, 3))
+                attn_check(&(attn_case){head_shapes[i][0],
+                                        head_shapes[i][1],
+                                        i % 2 ? 40 : 64,
+                                        i % 3 ? 64 : 32,
+                                        i % 2 ? 0 : 100,
+                                        (ln_dtype)dtype,
+                                        4,
+                                        {0, 240, 20, 600},
+                                        {19, 40, 1, 1},
+                                        .softcap = kind != 1 ? (i % 2 ? 50.0f : 0.7f) : 0,
+                                        .sinks = kind > 0});
 }
 static void test_windows(void **state) {
     (void)state;
@@ -425,11 +455,15 @@ static void test_empty_sequence(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_head_widths),   cmocka_unit_test(test_value_widths),
-        cmocka_unit_test(test_windows),       cmocka_unit_test(test_long),
-        cmocka_unit_test(test_many_heads),    cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_near),          cmocka_unit_test(test_denormals),
-        cmocka_unit_test(test_empty_sequence)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_head_widths),
+                                       cmocka_unit_test(test_value_widths),
+                                       cmocka_unit_test(test_softcaps_and_sinks),
+                                       cmocka_unit_test(test_windows),
+                                       cmocka_unit_test(test_long),
+                                       cmocka_unit_test(test_many_heads),
+                                       cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_near),
+                                       cmocka_unit_test(test_denormals),
+                                       cmocka_unit_test(test_empty_sequence)};
     return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
 }

@@ -185,26 +185,32 @@ static void test_weights(void **s) {
         check_bits("products with weights", build_weights, form);
 }
 
+static ln_v sinks_of(bits_case *m, int n_heads) {
+    const int64_t dims[2] = {n_heads, 0};
+    const ln_v w = ln_g_trainable(&m->g, "sinks", 0, LN_BF16, 1, dims);
+    m->bound[w] = block_of(m, (size_t)n_heads * 2);
+    for (int i = 0; i < n_heads; i++) ln_num_store(m->bound[w], LN_BF16, i, some(m));
+    return w;
+}
 static void build_attention(bits_case *m, int form) {
-    static const ln_p_packed forms[] = {{2, 1, 20, 20, 0.25f, 0},
-                                        {4, 4, 9, 9, 0.5f, 33},
-                                        {6, 2, 32, 32, 0.2f, 270},
-                                        {4, 2, 12, 21, 0.3f, 40},
-                                        {2, 1, 40, 16, 0.3f, 0}};
+    static const ln_p_packed forms[] = {{2, 1, 20, 20, 0.25f, 0},      {4, 4, 9, 9, 0.5f, 33},
+                                        {6, 2, 32, 32, 0.2f, 270},     {4, 2, 12, 21, 0.3f, 40},
+                                        {2, 1, 40, 16, 0.3f, 0},       {4, 2, 16, 16, 0.4f, 0, 1.5f},
+                                        {4, 4, 20, 12, 0.4f, 33, 0.8f}};
     const ln_p_packed *p = &forms[form];
     const ln_v q = input(m, LN_DIM_T, p->n_heads * p->head_dim),
                k = input(m, LN_DIM_T, p->n_kv_heads * p->head_dim),
                v = input(m, LN_DIM_T, p->n_kv_heads * p->v_dim),
                dy = input(m, LN_DIM_T, p->n_heads * p->v_dim);
     const ln_v wrt[3] = {q, k, v};
-    ln_v lse, grads[3], y = ln_g_attn(&m->g, "y", q, k, v, p, &lse);
+    ln_v lse, grads[3], y = ln_g_attn(&m->g, "y", q, k, v, form > 4 ? sinks_of(m, p->n_heads) : -1, p, &lse);
     out(m, y), out(m, lse);
     OK(ln_graph_grad(&m->g, y, dy, wrt, 3, grads, err));
     for (int i = 0; i < 3; i++) out(m, grads[i]);
 }
 static void test_attention(void **s) {
     (void)s;
-    for (int form = 0; form < 5; form++) check_bits("attention", build_attention, form);
+    for (int form = 0; form < 7; form++) check_bits("attention", build_attention, form);
 }
 
 static void build_rowwise(bits_case *m, int form) {

@@ -89,8 +89,8 @@ const gpu_op gpu_op_kv_write = {
 /* ---- attention ---- */
 
 static bool can_attend(const ln_lower_ask *q) {
-    const ln_p_kv *p = &((const ln_p_attn *)q->params)->kv;
-    return p->v_dim == p->head_dim;
+    const ln_p_attn *p = q->params;
+    return p->kv.v_dim == p->kv.head_dim && p->softcap == 0 && q->n_in == 2; /* no sinks */
 }
 static double attention_tolerance(const ln_lower_ask *q) {
     enum { SCORES = 64 /* the largest magnitude of a score that is covered */ };

@@ -365,14 +365,14 @@ static void attn_tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
         const bool visible = jf[i] < jt[i];
         a[i] = visible ? jf[i] / LN_KV_STEP * LN_KV_STEP : to;
         b[i] = visible ? (jt[i] + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS : to;
-        max[i] = scale_scores(u->w + i * W_PITCH, a[i], jf[i], jt[i], u->p->scale);
+        max[i] = finish_scores(u->p, u->w + i * W_PITCH, a[i], jf[i], jt[i]);
         if (last) prefetch_query(u, i0 + i);
     }
     for (int64_t i = 0; i < m; i++) {
         sum[i] = softmax_weights(u->w + i * W_PITCH, w + i * WEIGHTS_PITCH, a[i], b[i], from, to, max[i]);
         if (last) prefetch_output(u, i0 + i);
     }
-    const bool first = s0 <= u->first[i0]; /* of all of them: nothing to merge with */
+    const bool first = s0 <= u->first[i0] && !u->sinks; /* of all of them: nothing to merge with */
     float *o = first ? u->O + i0 * u->ldo : u->o;
     if (small_context) {
         deinterleave_pairs(w + from, WEIGHTS_PITCH, m, p.n, vector_w, W_PITCH);

@@ -108,11 +108,13 @@ static void seen_by(const attn_tile *t, int64_t i, int64_t *lo, int64_t *hi) {
 
 /* The scores of a row become its softmax weights in this split, 0 where it does not see. */
 static void attn_weights(const attn_tile *t, int64_t i, float *s, float *max, float *sum) {
-    const float scale = t->c->node->p.packed.scale;
+    const float scale = t->c->node->p.packed.scale, cap = t->c->node->p.packed.softcap;
     float lane[16] = {0}, m = -INFINITY;
     int64_t lo, hi;
     seen_by(t, i, &lo, &hi);
     for (int64_t j = lo; j < hi; j++) s[j] = s[j] * scale;
+    if (cap > 0)
+        for (int64_t j = lo; j < hi; j++) s[j] = ln_softcapf(s[j], cap);
     for (int64_t j = lo; j < hi; j++) m = s[j] <= m ? m : s[j];
     for (int64_t j = lo; j < hi; j++) s[j] = ln_expf(s[j] - m);
     memset(s, 0, (size_t)lo * sizeof *s);
@@ -150,6 +152,12 @@ static void set_split(attn_tile *t, int64_t pos) {
 static void attn_forward_tile(attn_tile *t, const attn_work *w) {
     const ln_call *c = t->c;
     const int64_t Ev = c->node->p.packed.v_dim, last = pos_of(t, t->row + t->n - 1);
+    const ln_arg *sinks = c->node->n_in > 3 ? &c->in[3] : NULL;
+    for (int64_t i = 0; sinks && i < t->n; i++) {
+        w->most[i] = ln_num_load(sinks->data, (ln_dtype)sinks->dtype, t->h);
+        w->sum[i] = 1;
+        memset(head_at(&c->out[0], t->row + i, t->h, Ev), 0, (size_t)Ev * sizeof(float));
+    }
     for (int64_t pos = first_seen(t, pos_of(t, t->row)); pos <= last; pos = t->base + LN_ATTN_SPLIT) {
         float max[ATTN_ROWS], sum[ATTN_ROWS];
         int64_t lo, hi;
@@ -165,7 +173,7 @@ static void attn_forward_tile(attn_tile *t, const attn_work *w) {
             seen_by(t, i, &lo, &hi);
             if (lo < hi)
                 attn_merge(w, i, max[i], sum[i], w->o + i * Ev, head_at(&c->out[0], t->row + i, t->h, Ev), Ev,
-                           first_seen(t, pos_of(t, t->row + i)) >= t->base);
+                           !sinks && first_seen(t, pos_of(t, t->row + i)) >= t->base);
         }
     }
     for (int64_t i = 0; i < t->n; i++) {
@@ -190,16 +198,24 @@ static float attn_delta(const attn_tile *t, int64_t i) {
 /* Of row i: scores s and products dP in `p` become dS in s and P in `p`. */
 static void attn_slopes(const attn_tile *t, int64_t i, float *s, float *p, float delta) {
     const ln_call *c = t->c;
-    const float scale = c->node->p.packed.scale,
+    const float scale = c->node->p.packed.scale, cap = c->node->p.packed.softcap,
                 lse = ((const float *)c->in[4].data)[(t->row + i) * c->in[4].pitch + t->h];
     int64_t lo, hi;
     seen_by(t, i, &lo, &hi);
     hi = LN_MAX(hi, lo);
-    for (int64_t j = lo; j < hi; j++) s[j] = ln_expf(s[j] * scale - lse);
-    for (int64_t j = lo; j < hi; j++) {
-        const float weight = s[j];
-        s[j] = weight * (p[j] - delta);
-        p[j] = weight;
+    if (cap > 0)
+        for (int64_t j = lo; j < hi; j++) {
+            const float x = ln_softcapf(s[j] * scale, cap), weight = ln_expf(x - lse);
+            s[j] = weight * (p[j] - delta) * (1 - x / cap * (x / cap));
+            p[j] = weight;
+        }
+    else {
+        for (int64_t j = lo; j < hi; j++) s[j] = ln_expf(s[j] * scale - lse);
+        for (int64_t j = lo; j < hi; j++) {
+            const float weight = s[j];
+            s[j] = weight * (p[j] - delta);
+            p[j] = weight;
+        }
     }
     const int64_t width = LN_ATTN_SPLIT;
     memset(s, 0, (size_t)LN_MIN(lo, width) * sizeof *s), memset(p, 0, (size_t)LN_MIN(lo, width) * sizeof *p);

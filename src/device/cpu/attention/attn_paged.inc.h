@@ -46,6 +46,7 @@ typedef struct attn_unit {
     int64_t head0, n_heads; /* query heads of each row */
     int64_t E, W, Ev, Wv;   /* width of a key, as stored; of a value, as stored */
     int64_t ldo;            /* distance between outputs in scratch */
+    const ln_arg *sinks;    /* of each query head; NULL: none */
     q_t *q;                 /* scratch: [PAIRS] of Q_PITCH */
     float *O, *o, *w;       /* O: [PAIRS], o: [TILE_M], of ldo; w: scores, then softmax weights (LN_BF16_DOT:
                                pairs), [TILE_M] of W_PITCH */
@@ -125,6 +126,16 @@ static inline float scale_scores(float *s, int64_t a, int64_t jf, int64_t jt, fl
         }
     return vf_reduce_max(most);
 }
+/* The same with a softcap: each visible score s becomes c tanh(s / c). */
+static float cap_scores(float *s, int64_t a, int64_t jf, int64_t jt, float scale, float c) {
+#pragma GCC ivdep
+    for (int64_t j = jf; j < jt; j++) s[j] = ln_softcapf(s[j] * scale, c);
+    return scale_scores(s, a, jf, jt, 1);
+}
+static inline float finish_scores(const ln_p_attn *p, float *s, int64_t a, int64_t jf, int64_t jt) {
+    return p->softcap > 0 ? cap_scores(s, a, jf, jt, p->scale, p->softcap)
+                          : scale_scores(s, a, jf, jt, p->scale);
+}
 /* Merges maxima, sums and outputs of pairs i0 .. i0 + m - 1 on the split at s0 into M, L and O, as ops.h
  * writes it: of those that see some of it. */
 static void merge(attn_unit *u, int64_t i0, int64_t m, int64_t s0, const int64_t *jf, const int64_t *jt,
@@ -133,7 +144,7 @@ static void merge(attn_unit *u, int64_t i0, int64_t m, int64_t s0, const int64_t
         const int64_t to = i0 + i;
         float *O = u->O + to * u->ldo;
         if (jf[i] >= jt[i]) continue;
-        if (s0 <= u->first[to]) {
+        if (s0 <= u->first[to] && !u->sinks) {
             u->M[to] = max[i];
             u->L[to] = sum[i];
             if (o != O) memcpy(O, o, (size_t)u->Wv * sizeof *O);
@@ -159,6 +170,14 @@ static void store_output(const ln_arg *y, int64_t at, const float *O, float by, 
         for (int64_t e = 0; e < E; e++) to[e] = divide_output(O[e], by);
 }
 
+/* Begins the sums of pair i with the sink of its head: a split whose largest score is the sink, and whose
+ * value is 0. */
+static void begin_with_sink(attn_unit *u, int64_t i, int64_t head) {
+    u->M[i] = ln_num_load(u->sinks->data, (ln_dtype)u->sinks->dtype, head);
+    u->L[i] = 1;
+    memset(u->O + i * u->ldo, 0, (size_t)u->Wv * sizeof *u->O);
+}
+
 static void unit_run(attn_unit *u) {
     const ln_arg *q = &u->c->in[0], *y = &u->c->out[0];
     const int64_t E = u->E, Ev = u->Ev, begin = u->head0 * E, out = u->head0 * Ev;
@@ -168,6 +187,7 @@ static void unit_run(attn_unit *u) {
             u->pos[n] = u->c->step->pos[r];
             u->first[n] = first_visible(u->p, u->pos[n]);
             load_q(u->q + n * Q_PITCH(u->W), q, r * q->pitch + begin + h * E, E, u->W);
+            if (u->sinks) begin_with_sink(u, n, u->head0 + h);
         }
     for (int64_t s0 = u->first[0] / SPLIT * SPLIT; s0 <= u->pos[n - 1]; s0 += SPLIT)
         for (int64_t i = 0; i < n; i += TILE_M) attn_tile(u, i, LN_MIN((int64_t)TILE_M, n - i), s0);
@@ -198,6 +218,7 @@ static void attn_run(const ln_call *c) {
     const int64_t E = p->kv.head_dim, W = ln_kv_width(E), Ev = p->kv.v_dim, Wv = ln_kv_width(Ev),
                   group = p->n_heads / p->kv.n_kv_heads, ldo = out_pitch(W, Wv);
     attn_unit u = {.c = c, .p = p, .E = E, .W = W, .Ev = Ev, .Wv = Wv, .ldo = ldo};
+    u.sinks = c->node->n_in > 2 ? &c->in[2] : NULL;
     u.O = c->scratch;
     u.o = u.O + PAIRS * ldo;
     u.w = u.o + TILE_M * ldo;

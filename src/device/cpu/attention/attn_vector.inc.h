@@ -151,7 +151,7 @@ INLINE float softmax_weights(float *to, const float *w, int64_t n, float max, co
 }
 static void softmax(const ln_p_attn *p, float *w, int64_t jf, int64_t jt, float *max, float *sum) {
     const int64_t a = jf - jf % 16, n = (jt + 15) / 16 * 16 - a;
-    *max = scale_scores(w, a, jf, jt, p->scale);
+    *max = finish_scores(p, w, a, jf, jt);
     float *to = w + a / X_PAIR; /* never beyond what was already read of w */
     *sum = p->kv.dtype == LN_BF16 ? softmax_weights(to, w + a, n, *max, true)
                                   : softmax_weights(to, w + a, n, *max, false);
