@@ -60,6 +60,8 @@ typedef struct args {
     size_t n_stops;
     const char *aliases[MAX_STOPS];
     size_t n_aliases;
+    const char *origins[MAX_STOPS];
+    size_t n_origins;
     ln_logit_bias *bias;
     size_t n_bias, cap_bias;
     int32_t *stop_ids;

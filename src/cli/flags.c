@@ -240,6 +240,11 @@ static ln_status take_value(args *a, flag f, const char *text, ln_error *err) {
         if (!text[0]) return bad_value(r, text, "a name", err);
         a->aliases[a->n_aliases++] = text;
         return LN_OK;
+    case ORIGINS:
+        if (a->n_origins == MAX_STOPS)
+            return ln_fail(err, LN_EUSAGE, "%s: at most %d times", r->name, MAX_STOPS);
+        a->origins[a->n_origins++] = text;
+        return LN_OK;
     case TEXTS:
         if (a->n_stops == MAX_STOPS)
             return ln_fail(err, LN_EUSAGE, "%s: at most %d times", r->name, MAX_STOPS);

@@ -21,6 +21,7 @@ typedef enum kind {
     ADAPTERS,
     LORAS,
     NAMES,
+    ORIGINS,
     LIST
 } kind;
 typedef enum takes { NOTHING, MODEL, OPTIONAL, DIR, SHELL } takes;

@@ -95,11 +95,32 @@ static const char *name_of(char buf[256], const args *a) {
     return buf;
 }
 
-static ln_status check_name(const char *name, ln_error *err) {
+static ln_status check_name(const char *of, const char *name, ln_error *err) {
     const size_t n = name ? strlen(name) : 1;
     return n > 0 && n < 200 && (!name || ln_utf8_valid(name, n) == n)
                ? LN_OK
-               : ln_fail(err, LN_EUSAGE, "--name: expected 1 to 199 bytes of UTF-8");
+               : ln_fail(err, LN_EUSAGE, "%s: expected 1 to 199 bytes of UTF-8", of);
+}
+
+/* Checks an origin as browsers spell it: they send no path. */
+static ln_status check_origin(const char *o, ln_error *err) {
+    static const char scheme[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.";
+    const char *host = o + strspn(o, scheme);
+    if (strcmp(o, "*") == 0 || strcmp(o, "null") == 0) return LN_OK;
+    bool good = host > o && strncmp(host, "://", 3) == 0 && host[3];
+    for (const char *c = host; good && *c; c++) good = (unsigned char)*c > ' ' && (unsigned char)*c < 0x7f;
+    const char *star = strchr(o, '*'), *path = good ? strchr(host + 3, '/') : NULL;
+    if (good && star) good = !star[1] && (star == host + 3 || star[-1] == ':');
+    if (good && !path) return LN_OK;
+    return ln_fail(err, LN_EUSAGE,
+                   "--allow-origin %s: expected an origin as browsers send it, SCHEME://HOST or "
+                   "SCHEME://HOST:PORT%s; * may stand for HOST or PORT, or be all of it",
+                   o, path ? ", without a path or a slash at its end" : "");
+}
+
+static ln_status check_origins(const args *a, ln_error *err) {
+    for (size_t i = 0; i < a->n_origins; i++) LN_TRY(check_origin(a->origins[i], err));
+    return LN_OK;
 }
 
 static ln_status is_folder(const char *path, ln_error *err) {
@@ -112,6 +133,10 @@ ln_status cmd_serve(const args *a, ln_error *err) {
     ln_serve_lora *loras = ln_zalloc(a->n_loras + 1, sizeof *loras);
     ln_serve_options o = {.model = a->model,
                           .name = name_of(name, a),
+                          .aliases = a->aliases,
+                          .n_aliases = a->n_aliases,
+                          .origins = a->origins,
+                          .n_origins = a->n_origins,
                           .host = has(a, F_HOST) ? a->flag[F_HOST].text : "127.0.0.1",
                           .port = has(a, F_PORT) ? (int)a->flag[F_PORT].i : DEFAULT_PORT,
                           .max_queue = has(a, F_MAX_QUEUE) ? (int)a->flag[F_MAX_QUEUE].i : SERVE_MOST_QUEUE,
@@ -132,7 +157,9 @@ ln_status cmd_serve(const args *a, ln_error *err) {
         o.lora_dir = a->flag[F_LORA_DIR].text;
     }
     if (o.stop_fd < 0) LN_GO(ln_fail(err, LN_EIO, "no file descriptor is left for signals"));
-    LN_GO(check_name(o.name, err));
+    LN_GO(check_name("--name", o.name, err));
+    for (size_t i = 0; i < a->n_aliases; i++) LN_GO(check_name("--alias", a->aliases[i], err));
+    LN_GO(check_origins(a, err));
     LN_GO(options_of(a, &o.engine, err));
     o.engine.progress = progress_log();
     if (o.engine.n_parallel == 0) o.engine.n_parallel = BATCH_PARALLEL;

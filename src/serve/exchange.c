@@ -37,6 +37,7 @@ static void free_exchange(exchange *x) {
     server *s = x->s;
     generation_free(x);
     ln_str_free(&x->path);
+    ln_str_free(&x->fields);
     ln_str_free(&x->out);
     ln_str_free(&x->asked);
     ln_str_free(&x->items);
@@ -107,11 +108,18 @@ void exchange_abandon(exchange *x) {
     exchange_release(x);
 }
 
+void exchange_put_fields(const exchange *x, ln_str *out) {
+    ln_str_addf(out, "x-request-id: %s\r\n", x->id);
+    ln_str_add(out, x->fields.data ? x->fields.data : "", x->fields.len);
+    out->failed |= x->fields.failed;
+}
+
 void exchange_reply(exchange *x, int status, const char *type, const char *body, size_t bytes,
                     const char *more) {
     ln_str s = {0}, fields = {0};
     x->status = status;
-    ln_str_addf(&fields, "x-request-id: %s\r\n%s", x->id, more ? more : "");
+    exchange_put_fields(x, &fields);
+    ln_str_adds(&fields, more ? more : "");
     const bool keep = x->keep_alive && x->s->phase < PHASE_DRAINING && (!x->c || conn_is_read(x->c));
     http_put_head(&s, &(http_reply){.status = status,
                                     .type = type,
@@ -130,7 +138,7 @@ void exchange_reply(exchange *x, int status, const char *type, const char *body,
 void exchange_give(exchange *x, ln_str *body) {
     ln_str s = {0};
     x->status = 200;
-    ln_str_addf(&s, "x-request-id: %s\r\n", x->id);
+    exchange_put_fields(x, &s);
     const bool keep = x->keep_alive && x->s->phase < PHASE_DRAINING && (!x->c || conn_is_read(x->c));
     ln_str head = {0};
     http_put_head(&head, &(http_reply){.status = 200,

@@ -74,16 +74,40 @@ static ln_status translate(exchange *x, ln_str *out) {
     return st;
 }
 
-/* Fields are named as the client knows them. */
-static void rename_field(exchange *x) {
-    char rest[sizeof x->why.param];
-    for (const char *const *n = x->form->names; *n; n += 2) {
-        const size_t k = strlen(n[0]);
-        if (strncmp(x->why.param, n[0], k) != 0 || (x->why.param[k] && x->why.param[k] != '[')) continue;
-        memcpy(rest, x->why.param + k, strlen(x->why.param) - k + 1);
-        (void)snprintf(x->why.param, sizeof x->why.param, "%s%.40s", n[1], rest);
-        return;
+/* Whether a field begins with `pattern`, in which [] stands for an index. *rest is what follows, *index the
+ * index and *n its bytes. */
+static bool begins_with(const char *param, const char *pattern, const char **rest, const char **index,
+                        size_t *n) {
+    for (; *pattern; pattern++, param++) {
+        if (*pattern != *param) return false;
+        if (pattern[0] != '[' || pattern[1] != ']') continue;
+        *index = param + 1;
+        *n = strspn(param + 1, "0123456789");
+        param += *n;
     }
+    *rest = param;
+    return *param == '\0' || *param == '[' || *param == '.';
+}
+
+/* Names fields as the client knows them, in the message too, which begins with the field. */
+static void rename_field(exchange *x) {
+    const char *rest, *index = "";
+    char old[sizeof x->why.param], message[sizeof x->why.error.message];
+    size_t n = 0;
+    const char *const *names = x->form->names;
+    while (*names && !begins_with(x->why.param, names[0], &rest, &index, &n)) names += 2;
+    if (!*names) return;
+    (void)snprintf(old, sizeof old, "%s", x->why.param);
+    const size_t head = strcspn(names[1], "[]"), k = strlen(old);
+    const char *tail = names[1] + head + (names[1][head] == '[' && names[1][head + 1] == ']' ? 2 : 0);
+    rest = old + (rest - x->why.param), index = n > 0 ? old + (index - x->why.param) : "";
+    if (tail > names[1] + head)
+        (void)snprintf(x->why.param, sizeof x->why.param, "%.*s[%.*s]%s%s", (int)head, names[1], (int)n,
+                       index, tail, rest);
+    else (void)snprintf(x->why.param, sizeof x->why.param, "%s%s", names[1], rest);
+    (void)snprintf(message, sizeof message, "%s", x->why.error.message);
+    if (strncmp(message, old, k) == 0 && message[k] == ':')
+        (void)ln_fail(&x->why.error, x->why.error.code, "%s%s", x->why.param, message + k);
 }
 
 bool generation_read(exchange *x, wire_kind kind) {

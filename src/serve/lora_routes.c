@@ -74,8 +74,8 @@ static ln_status read_name(exchange *x, const json_t *body) {
     const size_t n = strlen(name);
     if (n >= MOST_NAME)
         return wire_refuse(&x->why, "lora_name", "expected at most %d bytes, found %zu", MOST_NAME - 1, n);
-    if (strcmp(name, x->s->name) == 0)
-        return wire_refuse(&x->why, "lora_name", "'%s' is the name of the model itself", name);
+    if (roster_index(x->roster, name, n) < x->roster->n_base)
+        return wire_refuse(&x->why, "lora_name", "'%s' is a name of the model itself", name);
     memcpy(x->change->name, name, n + 1);
     return LN_OK;
 }
@@ -188,8 +188,13 @@ static void unloaded(work *w) {
     size_t at = 0;
     if (!x) return;
     server *s = x->s;
-    if (x->why.http == 0)
-        (void)wire_find_model(&at, &s->roster->target, x->change->name, strlen(x->change->name), &x->why);
+    if (x->why.http == 0 &&
+        wire_find_model(&at, &s->roster->target, x->change->name, strlen(x->change->name), &x->why) ==
+            LN_OK &&
+        at < s->roster->n_base) { /* every name is the base model's (--alias '*') */
+        (void)wire_refuse(&x->why, "lora_name", "there is no adapter of this name");
+        refuse(x, 404, "model_not_found");
+    }
     if (x->why.http) {
         exchange_reply_error(x);
     } else if (roster_remove(s, at, &x->why.error) != LN_OK) {
@@ -211,8 +216,8 @@ void handle_unload_lora(exchange *x) {
 /* ---- the list, and factors ---- */
 
 static void put_entry(ln_str *out, const roster *r, size_t i) {
-    ln_str_adds(out, i > 1 ? ",{" : "{");
-    put_uint(out, "id", i - 1);
+    ln_str_adds(out, i > r->n_base ? ",{" : "{");
+    put_uint(out, "id", i - r->n_base);
     put_text(out, "name", r->names[i]);
     put_real(out, "scale", r->scales[i]);
     ln_str_adds(out, "}");
@@ -222,7 +227,7 @@ void handle_loras(exchange *x) {
     const roster *r = x->s->roster;
     ln_str out = {0};
     ln_str_adds(&out, "[");
-    for (size_t i = 1; i < r->n; i++) put_entry(&out, r, i);
+    for (size_t i = r->n_base; i < r->n; i++) put_entry(&out, r, i);
     ln_str_adds(&out, "]");
     reply_json(x, &out);
 }
@@ -241,12 +246,13 @@ static ln_status read_item(exchange *x, const json_t *item, size_t k, size_t *at
         return wire_refuse(&x->why, field, "expected a number from -3.4e38 to 3.4e38, found %s",
                            ln_json_text(v, found));
     *scale = json_number_value(v);
-    if (body_integer(json_object_get(item, "id"), &id)) *at = id < 0 ? SIZE_MAX : (size_t)id + 1;
+    if (body_integer(json_object_get(item, "id"), &id))
+        *at = id < 0 || id >= (int64_t)x->roster->n ? SIZE_MAX : (size_t)id + x->roster->n_base;
     else
         *at = json_is_string(name)
                   ? roster_index(x->roster, json_string_value(name), json_string_length(name))
                   : SIZE_MAX;
-    if (*at > 0 && *at < x->roster->n) return LN_OK;
+    if (*at >= x->roster->n_base && *at < x->roster->n) return LN_OK;
     (void)snprintf(field, sizeof field, "[%zu]", k);
     const ln_status st =
         wire_refuse(&x->why, field, "there is no such adapter: %s", ln_json_text(item, found));
@@ -295,8 +301,8 @@ static void rescale(work *w) {
 static void note_scales(exchange *x) {
     const roster *mine = x->roster;
     roster *now = x->s->roster;
-    for (size_t i = 1; x->change && i < mine->n; i++)
-        for (size_t k = 1; k < now->n && !isnan(x->change->scales[i]); k++)
+    for (size_t i = mine->n_base; x->change && i < mine->n; i++)
+        for (size_t k = now->n_base; k < now->n && !isnan(x->change->scales[i]); k++)
             if (now->adapters[k] == mine->adapters[i]) now->scales[k] = x->change->scales[i];
 }
 

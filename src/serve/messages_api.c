@@ -6,6 +6,10 @@
 
 static const char *const names[] = {"stop",
                                     "stop_sequences",
+                                    "tools[].function.parameters",
+                                    "tools[].input_schema",
+                                    "tools[].function",
+                                    "tools[]",
                                     "response_format.schema",
                                     "output_config.format.schema",
                                     "response_format.type",

@@ -103,17 +103,80 @@ static ln_status add_call(exchange *x, turn *t, size_t i, const json_t *block) {
     return dialect_add_call(x, t->calls, id, name, input);
 }
 
+/* Appends a member of a document that is a text, with a newline behind it. */
+static void put_line(ln_str *out, const json_t *v) {
+    if (!json_is_string(v) || json_string_length(v) == 0) return;
+    ln_str_add(out, json_string_value(v), json_string_length(v));
+    ln_str_adds(out, "\n");
+}
+
+/* A document is its title, its context and its text, or blocks of text. */
+static ln_status add_document(exchange *x, const turn *t, size_t i, const json_t *block, ln_str *out) {
+    static const char *const types[] = {"text", NULL};
+    const json_t *source = json_object_get(block, "source"), *type = json_object_get(source, "type");
+    const json_t *media = json_object_get(source, "media_type"), *data = json_object_get(source, "data");
+    if (json_is_true(json_object_get(json_object_get(block, "citations"), "enabled")))
+        return refuse_block(x, t, i, "a document without citations, which are not made", block);
+    put_line(out, json_object_get(block, "title"));
+    put_line(out, json_object_get(block, "context"));
+    if (ln_json_is_text(type, "content"))
+        return dialect_text(x, json_object_get(source, "content"), t->field, types, out);
+    if (!ln_json_is_text(type, "text") || !json_is_string(data) ||
+        (media && !ln_json_is_text(media, "text/plain")))
+        return refuse_block(x, t, i,
+                            "a document with a source of type text (media_type text/plain, and data) or of "
+                            "type content; only text is supported",
+                            block);
+    ln_str_add(out, json_string_value(data), json_string_length(data));
+    return LN_OK;
+}
+
+/* A result of a search of the client's is its title, its source and its text. */
+static ln_status add_found(exchange *x, const turn *t, const json_t *block, ln_str *out) {
+    static const char *const types[] = {"text", NULL};
+    put_line(out, json_object_get(block, "title"));
+    put_line(out, json_object_get(block, "source"));
+    return dialect_text(x, json_object_get(block, "content"), t->field, types, out);
+}
+
+/* Appends the text of a block that a user's message and the result of a tool may have. */
+static ln_status add_text(exchange *x, const turn *t, size_t i, const json_t *block, ln_str *out) {
+    const json_t *type = json_object_get(block, "type"), *text = json_object_get(block, "text");
+    if (ln_json_is_text(type, "document")) return add_document(x, t, i, block, out);
+    if (ln_json_is_text(type, "search_result")) return add_found(x, t, block, out);
+    if (!ln_json_is_text(type, "text") || !json_is_string(text))
+        return refuse_block(x, t, i, "one of type text with a text, or of type document", block);
+    ln_str_add(out, json_string_value(text), json_string_length(text));
+    return LN_OK;
+}
+
+static ln_status add_texts(exchange *x, const turn *t, const json_t *blocks, ln_str *out) {
+    char found[80];
+    size_t i;
+    json_t *block;
+    if (json_is_string(blocks)) {
+        ln_str_add(out, json_string_value(blocks), json_string_length(blocks));
+        return LN_OK;
+    }
+    if (!json_is_array(blocks))
+        return wire_refuse(&x->why, t->field, "expected a text or a list of parts, found %s",
+                           ln_json_text(blocks, found));
+    json_array_foreach((json_t *)(uintptr_t)blocks, i, block) {
+        if (i > 0) ln_str_adds(out, "\n");
+        LN_TRY(add_text(x, t, i, block, out));
+    }
+    return LN_OK;
+}
+
 /* The result of a call is a message of its own, with a text or blocks of text. That it is an error
  * (`is_error`) no template shows: its text says so. */
 static ln_status add_result(exchange *x, turn *t, size_t i, const json_t *block) {
-    static const char *const types[] = {"text", NULL};
     const json_t *content = json_object_get(block, "content");
     json_t *id = json_object_get(block, "tool_use_id");
     ln_str text = {0};
     if (!json_is_string(id)) return refuse_block(x, t, i, "a tool_result with a tool_use_id", block);
     LN_TRY(end_turn(x, t, false));
-    ln_status st =
-        !content || json_is_null(content) ? LN_OK : dialect_text(x, content, t->field, types, &text);
+    ln_status st = !content || json_is_null(content) ? LN_OK : add_texts(x, t, content, &text);
     if (st == LN_OK) st = dialect_add_result(x, t->list, id, &text);
     ln_str_free(&text);
     return st;
@@ -122,6 +185,13 @@ static ln_status add_result(exchange *x, turn *t, size_t i, const json_t *block)
 static ln_status add_block(exchange *x, turn *t, size_t i, const json_t *block, bool *result) {
     const json_t *text = json_object_get(block, "text"), *thinking = json_object_get(block, "thinking");
     const bool user = strcmp(t->role, "user") == 0;
+    const bool document = ln_json_is_text(json_object_get(block, "type"), "document") ||
+                          ln_json_is_text(json_object_get(block, "type"), "search_result");
+    if (user && document) {
+        if (t->has_text) ln_str_adds(&t->text, "\n");
+        t->has_text = true;
+        return add_text(x, t, i, block, &t->text);
+    }
     if (ln_json_is_text(json_object_get(block, "type"), "text") && json_is_string(text)) {
         join(&t->text, t->has_text, text);
         t->has_text = true;
@@ -137,9 +207,9 @@ static ln_status add_block(exchange *x, turn *t, size_t i, const json_t *block, 
         return LN_OK;
     }
     if (!user && ln_json_is_text(json_object_get(block, "type"), "redacted_thinking"))
-        return LN_OK; /* nobody can read it */
+        return LN_OK; /* encrypted by the provider; ignored */
     return refuse_block(x, t, i,
-                        user ? "one of type text with a text, or of type tool_result"
+                        user ? "one of type text with a text, or of type document or tool_result"
                              : "one of type text with a text, or of type tool_use or thinking",
                         block);
 }
@@ -249,7 +319,7 @@ ln_status messages_translate(exchange *x, const json_t *body, json_t *to) {
     json_t *list = json_array();
     LN_TRY(dialect_set(x, to, "messages", list));
     LN_TRY(dialect_siblings(x, body, siblings));
-    if ((!max || json_is_null(max)) && !x->route->counts)
+    if ((!max || json_is_null(max)) && !(x->route->flags & ROUTE_COUNTS))
         return wire_refuse(&x->why, "max_tokens", "is required");
     LN_TRY(add_system(x, body, list));
     LN_TRY(add_messages(x, body, list));

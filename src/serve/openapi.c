@@ -4,16 +4,17 @@
 #include <string.h>
 
 enum { GET = 0, POST = 1 };
+enum { PUBLIC = 1, EVENTS = 2, LINES = 4, COUNTS = 0, EXACT = 0 };
 
 typedef struct row {
     const char *path;
     int method;
-    bool is_public;
+    unsigned flags;
     const char *what, *body;
 } row;
 
 static const row rows[] = {
-#define ROUTE(path, method, is_public, counts, handle, what, body) {path, method, is_public, what, body},
+#define ROUTE(path, method, flags, handle, what, body) {path, method, flags, what, body},
 #include "routes.def"
 #undef ROUTE
 };
@@ -84,7 +85,7 @@ static void put_row(ln_str *out, const row *r, const server *s) {
     const bool changes = r->body && strstr(r->body, "Adapter") != NULL; /* of adapters */
     begin_row(out, r);
     ln_str_json(out, r->what, strlen(r->what));
-    if (r->is_public) ln_str_adds(out, ",\"security\":[]");
+    if (r->flags & PUBLIC) ln_str_adds(out, ",\"security\":[]");
     if (prefix) {
         ln_str_adds(out, ",\"parameters\":[{\"name\":\"id\",\"in\":\"path\",\"required\":true,\"schema\":{"
                          "\"type\":\"string\"},\"example\":");
@@ -100,14 +101,15 @@ static void put_row(ln_str *out, const row *r, const server *s) {
                 ",\"responses\":{\"200\":{\"description\":\"the "
                 "answer\",\"content\":{\"%s\":{\"schema\":{%s}}%s}}",
                 text ? text : "application/json",
-                text                                     ? "\"type\":\"string\""
-                : strcmp(r->path, "/lora-adapters") == 0 ? "\"type\":\"array\""
-                                                         : "\"type\":\"object\"",
-                r->body && !changes && strncmp(r->path, "/v1/", 4) == 0
-                    ? ",\"text/event-stream; charset=utf-8\":{\"schema\":{}}"
-                    : "");
+                text ? "\"type\":\"string\""
+                : strcmp(r->path, "/lora-adapters") == 0 || strcmp(r->path, "/slots") == 0
+                    ? "\"type\":\"array\""
+                    : "\"type\":\"object\"",
+                r->flags & EVENTS  ? ",\"text/event-stream; charset=utf-8\":{\"schema\":{}}"
+                : r->flags & LINES ? ",\"application/x-ndjson\":{\"schema\":{}}"
+                                   : "");
     if (r->body) put_error(out, "400", "a field is refused: param has its name");
-    if (!r->is_public) put_error(out, "401", "a key is required");
+    if (!(r->flags & PUBLIC)) put_error(out, "401", "a key is required");
     put_error(out, "403",
               changes ? "the Host or the Origin of another site, or adapters may not be changed"
                       : "the Host or the Origin of another site");

@@ -113,6 +113,13 @@ static ln_status add_output(exchange *x, const char *field, const json_t *item, 
     return st;
 }
 
+static bool is_role(const char *role) {
+    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool", "function"};
+    bool is = false;
+    for (size_t i = 0; i < LN_COUNT(roles) && !is; i++) is = strcmp(role, roles[i]) == 0;
+    return is;
+}
+
 static ln_status add_item(exchange *x, size_t i, const json_t *item, json_t *list) {
     const char *role = json_string_value(json_object_get(item, "role"));
     const json_t *type = json_object_get(item, "type");
@@ -132,6 +139,11 @@ static ln_status add_item(exchange *x, size_t i, const json_t *item, json_t *lis
                                          ln_json_text(item, found));
         x->why.code = "unsupported_parameter";
         return st;
+    }
+    if (!is_role(role)) {
+        (void)snprintf(field, sizeof field, "input[%zu].role", i);
+        return wire_refuse(&x->why, field, "expected system, developer, user or assistant, found %s",
+                           ln_json_text(json_object_get(item, "role"), found));
     }
     (void)snprintf(field, sizeof field, "input[%zu].content", i);
     ln_status st = dialect_text(x, json_object_get(item, "content"), field, text_types, &text);

@@ -1,4 +1,5 @@
-/* The models that requests choose by name: the base model first, then its adapters.
+/* The models that requests choose by name: the base model first, by its name and its aliases, then its
+ * adapters.
  *
  * A roster never changes once it is made: loading or unloading an adapter replaces the server's current one.
  * An exchange keeps the roster that was current when it began, so that the worker that reads its body and the
@@ -11,7 +12,7 @@
 
 /* Makes a roster of n names: one block of memory, with the names behind the arrays. */
 static roster *roster_new(const server *s, const char *const *names, ln_adapter *const *adapters,
-                          const double *scales, size_t n) {
+                          const double *scales, size_t n, size_t n_base) {
     size_t bytes = sizeof(roster) + n * (sizeof *names + sizeof(ln_adapter *) + sizeof(double));
     for (size_t i = 0; i < n; i++) bytes += strlen(names[i]) + 1;
     roster *r = ln_zalloc(1, bytes);
@@ -30,6 +31,7 @@ static roster *roster_new(const server *s, const char *const *names, ln_adapter 
     }
     *r = (roster){.n_refs = 1,
                   .n = n,
+                  .n_base = n_base,
                   .names = own_names,
                   .adapters = own_adapters,
                   .scales = own_scales,
@@ -57,18 +59,39 @@ size_t roster_index(const roster *r, const char *name, size_t n) {
 
 /* Replaces the current roster by one with these entries. */
 static ln_status replace(server *s, const char *const *names, ln_adapter *const *adapters,
-                         const double *scales, size_t n, ln_error *err) {
-    roster *r = roster_new(s, names, adapters, scales, n);
+                         const double *scales, size_t n, size_t n_base, ln_error *err) {
+    roster *r = roster_new(s, names, adapters, scales, n, n_base);
     if (!r) return LN_OOM(err, "the list of adapters");
     roster_release(s->roster);
     s->roster = r;
     return LN_OK;
 }
 
-ln_status roster_open(server *s, const char *base, ln_error *err) {
-    ln_adapter *const none = NULL;
-    const double one = 1;
-    return replace(s, &base, &none, &one, 1, err);
+static bool has_name(const char *const *names, size_t n, const char *name) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(names[i], name) == 0) return true;
+    return false;
+}
+
+ln_status roster_open(server *s, ln_error *err) {
+    const size_t most = 1 + s->o->n_aliases;
+    const char **names = ln_alloc(most * sizeof *names);
+    ln_adapter **none = ln_zalloc(most, sizeof *none);
+    double *ones = ln_alloc(most * sizeof *ones);
+    size_t n = 0;
+    ln_status st = names && none && ones ? LN_OK : LN_OOM(err, "the names of the model");
+    if (st == LN_OK) {
+        names[n++] = s->name;
+        for (size_t i = 0; i < s->o->n_aliases; i++) {
+            const char *alias = s->o->aliases[i];
+            if (strcmp(alias, "*") == 0) s->target.any_name = true;
+            else if (!has_name(names, n, alias)) names[n++] = alias;
+        }
+        for (size_t i = 0; i < n; i++) ones[i] = 1;
+        st = replace(s, names, none, ones, n, n, err);
+    }
+    ln_free((void *)names), ln_free((void *)none), ln_free(ones);
+    return st;
 }
 
 ln_status roster_put(server *s, const char *name, ln_adapter *adapter, double scale, ln_error *err) {
@@ -86,7 +109,7 @@ ln_status roster_put(server *s, const char *name, ln_adapter *adapter, double sc
         names[at] = name;
         adapters[at] = adapter;
         scales[at] = scale;
-        st = replace(s, names, adapters, scales, n, err);
+        st = replace(s, names, adapters, scales, n, old->n_base, err);
         if (st == LN_OK) ln_adapter_close(&before);
     }
     ln_free((void *)names), ln_free(adapters), ln_free(scales);
@@ -98,7 +121,7 @@ ln_status roster_remove(server *s, size_t i, ln_error *err) {
     const size_t after = now->n - i - 1;
     ln_adapter *gone = now->adapters[i];
     /* a copy of the list, from which entry i is removed */
-    roster *r = roster_new(s, now->names, now->adapters, now->scales, now->n);
+    roster *r = roster_new(s, now->names, now->adapters, now->scales, now->n, now->n_base);
     if (!r) return LN_OOM(err, "the list of adapters");
     memmove(r->names + i, r->names + i + 1, after * sizeof *r->names);
     memmove(r->adapters + i, r->adapters + i + 1, after * sizeof *r->adapters);
@@ -111,13 +134,14 @@ ln_status roster_remove(server *s, size_t i, ln_error *err) {
 }
 
 void roster_close(server *s) {
-    for (size_t i = 1; s->roster && i < s->roster->n; i++) ln_adapter_close(&s->roster->adapters[i]);
+    for (size_t i = s->roster ? s->roster->n_base : 0; s->roster && i < s->roster->n; i++)
+        ln_adapter_close(&s->roster->adapters[i]);
     roster_release(s->roster);
     s->roster = NULL;
 }
 
 ln_status roster_check(const exchange *x, size_t model, ln_status st, wire_error *why) {
-    ln_adapter_info *m = st != LN_OK && model > 0 ? ln_zalloc(1, sizeof *m) : NULL;
+    ln_adapter_info *m = st != LN_OK && model >= x->roster->n_base ? ln_zalloc(1, sizeof *m) : NULL;
     ln_error err;
     if (m) m->size = sizeof *m;
     if (m && ln_adapter_describe(x->roster->adapters[model], m, &err) == LN_EUSAGE) {

@@ -6,37 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GET = 1 << HTTP_GET | 1 << HTTP_HEAD, POST = 1 << HTTP_POST };
-
-static const route routes[] = {
-#define ROUTE(path, methods, is_public, counts, handle, what, body) \
-    {path, methods, is_public, counts, handle},
-#include "routes.def"
-#undef ROUTE
-};
-
-static bool is_path(const route *r, http_span path) {
-    const size_t n = strlen(r->path);
-    const bool prefix = n > 1 && r->path[n - 1] == '/';
-    return prefix ? path.n > n && memcmp(path.at, r->path, n) == 0 : http_is(path, r->path);
-}
-
-/* The route of a path, which must be equal byte for byte: nothing is normalised. Of two with the same path it
- * is that of the method, if there is one. */
-static const route *route_of(http_span path, http_method method) {
-    const route *found = NULL;
-    for (size_t i = 0; i < LN_COUNT(routes); i++)
-        if (is_path(&routes[i], path) && (!found || routes[i].methods & 1u << method)) found = &routes[i];
-    return found;
-}
-
-const char *route_methods(const route *r) {
-    unsigned all = 0;
-    for (size_t i = 0; i < LN_COUNT(routes); i++)
-        if (strcmp(routes[i].path, r->path) == 0) all |= routes[i].methods;
-    return all == POST ? "POST, OPTIONS" : all & POST ? "GET, HEAD, POST, OPTIONS" : "GET, HEAD, OPTIONS";
-}
-
 /* ---- keys ---- */
 
 static void digest_of(const char *text, size_t n, uint8_t out[LN_SHA256_BYTES]) {
@@ -150,8 +119,10 @@ static bool check_browser(exchange *x, const http_head *h) {
         return false;
     }
     const bool safe = h->method == HTTP_GET || h->method == HTTP_HEAD || h->method == HTTP_OPTIONS;
-    if (!origin.at || safe || (http_count(h, "origin") == 1 && is_own_origin(origin, h->host))) return true;
-    exchange_refuse(x, 403, "forbidden_origin", "pages of other origins are not served");
+    if (origin_allow(x, h) || !origin.at || safe) return true;
+    if (http_count(h, "origin") == 1 && is_own_origin(origin, h->host)) return true;
+    exchange_refuse(x, 403, "forbidden_origin",
+                    "pages of other origins are not served; ln_serve_options.origins allows them");
     return false;
 }
 
@@ -180,59 +151,81 @@ static bool check_content(exchange *x, const http_head *h) {
 
 static bool check_phase(exchange *x) {
     const server *s = x->s;
-    if (x->route->is_public || s->phase == PHASE_READY) return true;
+    if (x->route->flags & ROUTE_PUBLIC || s->phase == PHASE_READY) return true;
     if (s->phase == PHASE_LOADING) exchange_refuse(x, 503, "loading", "the model is being loaded");
     else exchange_refuse(x, 503, "shutting_down", "the server is about to stop");
     return false;
 }
 
-static bool copy_rest(exchange *x, const http_head *h) {
+static bool copy_rest(exchange *x, http_span path) {
     const size_t n = strlen(x->route->path);
-    char *text = ln_alloc(h->path.n + 1);
+    char *text = ln_alloc(path.n + 1);
     if (!text) {
         exchange_refuse(x, 503, "out_of_memory", "out of memory for a request");
         return false;
     }
-    const http_span rest = {h->path.at + LN_MIN(n, h->path.n), h->path.n - LN_MIN(n, h->path.n)};
+    const http_span rest = {path.at + LN_MIN(n, path.n), path.n - LN_MIN(n, path.n)};
     ln_str_add(&x->path, text, http_decode(rest, text));
     ln_free(text);
     return true;
 }
 
-/* Whether a client of Anthropic's API asks: by the path, or by a header on a path that nothing answers. */
-static bool is_anthropic(const http_head *h, const route *r) {
+/* Returns the dialect of a client whose request may be rejected before a handler has set it: by the path, or
+ * by a header on a path that nothing answers. */
+static const dialect *dialect_of(const http_head *h, const route *r) {
     static const char messages[] = "/v1/messages";
-    const size_t n = sizeof messages - 1;
-    const bool path =
-        h->path.n >= n && memcmp(h->path.at, messages, n) == 0 && (h->path.n == n || h->path.at[n] == '/');
-    return path || (!r && http_count(h, "anthropic-version") > 0);
+    const char *path = r ? r->path : h->path.at;
+    const size_t bytes = r ? strlen(r->path) : h->path.n, n = sizeof messages - 1;
+    if (bytes >= n && memcmp(path, messages, n) == 0 && (bytes == n || path[n] == '/'))
+        return &dialect_messages;
+    return !r && http_count(h, "anthropic-version") > 0 ? &dialect_messages : NULL;
+}
+
+/* Answers a request for a path that nothing answers, with the path to use if one is known. */
+static void refuse_path(exchange *x, http_span path) {
+    ln_str advice = {0};
+    route_advise(path, &advice);
+    exchange_refuse(x, 404, "not_found", "there is nothing at this path%s%s", advice.len > 0 ? "; " : "",
+                    advice.len > 0 && !advice.failed ? advice.data : "");
+    ln_str_free(&advice);
+}
+
+/* Answers OPTIONS. A browser asks so before it sends a request of a page of another origin. */
+static void reply_options(exchange *x, const http_head *h, const route *r) {
+    ln_str more = {0};
+    const char *methods = r ? route_methods(r) : "GET, HEAD, OPTIONS";
+    ln_str_addf(&more, "Allow: %s\r\n", methods);
+    if (x->fields.len > 0) origin_preflight(&more, h, methods);
+    if (more.failed) exchange_refuse(x, 503, "out_of_memory", "out of memory for an answer");
+    else exchange_reply(x, 204, NULL, "", 0, more.data);
+    ln_str_free(&more);
 }
 
 bool route_begin(exchange *x, const http_head *h) {
-    static const route unknown = {"", 0, false, false, NULL};
+    static const route unknown = {"", 0, 0, NULL};
+    char meant[ROUTE_MEANT];
+    http_span path;
     x->method = h->method;
     x->minor = h->minor;
     x->keep_alive = h->keep_alive;
-    const route *r = route_of(h->path, h->method);
-    if (is_anthropic(h, r)) x->form = &dialect_messages; /* so that every refusal has its form */
+    const route *r = route_of(h->path, h->method, &path, meant);
+    x->form = dialect_of(h, r); /* so that every rejection has its form */
     if (!check_browser(x, h)) return false;
     if (h->method == HTTP_OPTIONS && (r || http_is(h->path, "*"))) {
-        char allow[64];
-        (void)snprintf(allow, sizeof allow, "Allow: %s\r\n", r ? route_methods(r) : "GET, HEAD, OPTIONS");
-        exchange_reply(x, 204, NULL, "", 0, allow);
+        reply_options(x, h, r);
         return false;
     }
-    if (!(r && r->is_public) && !authenticate(x, h)) return false;
+    if (!(r && r->flags & ROUTE_PUBLIC) && !authenticate(x, h)) return false;
     x->route = r ? r : &unknown;
     if (h->method == HTTP_TRACE || h->method == HTTP_CONNECT || (r && !(r->methods & 1u << h->method))) {
         exchange_refuse(x, 405, "method_not_allowed", "%s is not answered here", http_method_name(h->method));
         return false;
     }
     if (!r) {
-        exchange_refuse(x, 404, "not_found", "there is nothing at this path");
+        refuse_path(x, h->path);
         return false;
     }
-    if (!check_phase(x) || !copy_rest(x, h)) return false;
+    if (!check_phase(x) || !copy_rest(x, path)) return false;
     x->roster = roster_hold(x->s->roster);
-    return !(r->methods & POST) || check_content(x, h);
+    return !(r->methods & 1u << HTTP_POST) || check_content(x, h);
 }

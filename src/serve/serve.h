@@ -36,6 +36,12 @@ typedef struct ln_serve_options {
     const char *model; /* as ln_model_open takes it */
     /* What the model is called in /v1/models; NULL: the name of its directory. */
     const char *name;
+    const char *const *aliases; /* [n_aliases] further names of the model; "*": every name is its own */
+    size_t n_aliases;
+    /* [n_origins] Origins whose pages may use the server: SCHEME://HOST[:PORT], with * as the host or the
+     * port, or "null", or "*", which is every origin. */
+    const char *const *origins;
+    size_t n_origins;
     ln_options engine;          /* n_parallel is set */
     const ln_serve_lora *loras; /* [n_loras]; engine.n_adapters has room for them */
     size_t n_loras;

@@ -1,6 +1,8 @@
 /* The server from its start to its end: the event loop, loading, the watch over the engine, draining. */
 #include "server.h"
 
+#include <linnet_tools.h>
+
 #include <event2/event.h>
 
 #include <stdio.h>
@@ -55,10 +57,10 @@ static ln_status load_lora(server *s, size_t i, ln_error *err) {
     const ln_serve_lora *l = &s->o->loras[i];
     const ln_adapter_part part = {.dir = l->part.dir, .scale = 1};
     ln_adapter *adapter = NULL;
-    if (strcmp(l->name, s->name) == 0)
+    if (roster_index(s->roster, l->name, strlen(l->name)) < s->roster->n_base)
         return ln_fail(err, LN_EUSAGE,
                        "ln_serve_options.loras: the name %s is that of the model; choose another one",
-                       s->name);
+                       l->name);
     LN_TRY(ln_adapter_open(&adapter, s->engine, &part, 1, err));
     ln_status st = l->part.scale == 1 ? LN_OK : ln_adapter_set_scale(adapter, l->part.scale, err);
     if (st == LN_OK) st = roster_put(s, l->name, adapter, l->part.scale, err);
@@ -67,9 +69,27 @@ static ln_status load_lora(server *s, size_t i, ln_error *err) {
 }
 
 static ln_status load_loras(server *s, ln_error *err) {
-    LN_TRY(roster_open(s, s->name, err));
+    LN_TRY(roster_open(s, err));
     for (size_t i = 0; i < s->o->n_loras; i++) LN_TRY(load_lora(s, i, err));
     return LN_OK;
+}
+
+/* Keeps the text of the chat template, because no file may be opened later. It stays empty if the files of
+ * the model do not lead to it. */
+static ln_status read_template(server *s, ln_error *err) {
+    ln_chat_template *t = NULL;
+    size_t n = 0;
+    if (!s->info.has_template) return LN_OK;
+    ln_status st = ln_chat_template_open(&t, s->info.path, s->o->engine.chat_template, err);
+    if (st == LN_OK) st = ln_chat_template_source(t, NULL, 0, &n, err);
+    char *text = st == LN_OK ? ln_alloc(n + 1) : NULL;
+    if (st == LN_OK && !text) st = LN_OOM(err, "a chat template");
+    if (st == LN_OK) st = ln_chat_template_source(t, text, n, &n, err);
+    if (st == LN_OK) ln_str_add(&s->chat_template, text, n);
+    ln_free(text);
+    ln_chat_template_close(&t);
+    if (st != LN_OK && st != LN_EMEMORY) return LN_OK;
+    return st == LN_OK && s->chat_template.failed ? LN_OOM(err, "a chat template") : st;
 }
 
 static ln_status load_all(server *s, ln_error *err) {
@@ -83,6 +103,7 @@ static ln_status load_all(server *s, ln_error *err) {
     LN_TRY(ln_model_open(&s->model, o->model, &engine, err));
     LN_TRY(ln_model_info(s->model, &s->info, err));
     name_model(s);
+    LN_TRY(read_template(s, err));
     s->tok = ln_model_tokenizer(s->model);
     if (!s->tok) return ln_fail(err, ln_last_error()->code, "%s", ln_last_error()->message);
     LN_TRY(ln_tokenize(s->tok, "", 0, false, NULL, 0, &n, err)); /* fails where the model has no tokenizer */
@@ -139,6 +160,9 @@ static void say_ready(const server *s) {
                   "ln_serve_options.keys "
                   "asks "
                   "for a key");
+    for (size_t i = 0; i < s->o->n_origins && s->n_keys == 0; i++)
+        if (strcmp(s->o->origins[i], "*") == 0)
+            s->o->say("warning: pages of every origin may use the server without a key");
     ln_str_addf(&line, "listening on http://%s", s->address);
     say(s, &line);
 }
@@ -336,6 +360,7 @@ static void close_all(server *s) {
     roster_close(s);
     ln_engine_close(&s->engine);
     ln_model_close(&s->model);
+    ln_str_free(&s->chat_template);
     ln_free(s->keys);
 }
 

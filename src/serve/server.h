@@ -96,15 +96,16 @@ typedef struct route route;
 /* The base model and the adapters, by the names that requests choose: see roster.c. */
 typedef struct roster {
     int n_refs;
-    size_t n;              /* 1 + adapters */
-    const char **names;    /* [n] names[0]: the base model */
+    size_t n, n_base;      /* names; the first n_base of them are the base model's: its name and aliases */
+    const char **names;    /* [n] then those of adapters */
     ln_adapter **adapters; /* [n] NULL: none but that of the engine. A handle may have been closed meanwhile
                             */
     double *scales;        /* [n] factors, for /lora-adapters */
     wire_target target;    /* for bodies: it has these names and adapters */
 } roster;
-/* Makes the first roster, with the base model alone, whose target is server.target with its names. */
-ln_status roster_open(server *s, const char *base, ln_error *err);
+/* Makes the first roster, with the base model alone, whose target is server.target with its names:
+ * server.name and ln_serve_options.aliases. */
+ln_status roster_open(server *s, ln_error *err);
 /* Closes the adapters of the current roster and releases it. */
 void roster_close(server *s);
 roster *roster_hold(roster *r);
@@ -113,7 +114,7 @@ void roster_release(roster *r);
 size_t roster_index(const roster *r, const char *name, size_t n);
 /* Adds an adapter, or replaces that of this name, and takes its handle. LN_EMEMORY: nothing has changed. */
 ln_status roster_put(server *s, const char *name, ln_adapter *adapter, double scale, ln_error *err);
-/* Takes entry i > 0 out and closes its adapter. LN_EMEMORY: nothing has changed. */
+/* Takes entry i >= n_base out and closes its adapter. LN_EMEMORY: nothing has changed. */
 ln_status roster_remove(server *s, size_t i, ln_error *err);
 /* The status of a call with adapter `model` of x->roster. Where it failed because the adapter was unloaded
  * since the request began, *why becomes a 404 that says so. Any thread. */
@@ -162,6 +163,7 @@ struct exchange {
     int status;                     /* of the answer, 0 before it */
     double began, first, last_sent; /* ln_now: head complete, first token, last byte of a stream */
     ln_str body, path;              /* path: what follows a route's prefix, decoded */
+    ln_str fields;                  /* header fields of its answer: those of origin_allow */
     uint64_t held;                  /* bytes of server.held */
     uint64_t large_bytes;           /* of tenant.large_bytes */
     int retry_seconds;              /* Retry-After of a refusal; 0: 1 */
@@ -208,6 +210,8 @@ void exchange_release(exchange *x);
 void exchange_sweep(server *s);
 /* The last byte of the answer was sent: counts it, and lets the connection go on. */
 void exchange_complete(exchange *x);
+/* Appends the header fields that every answer has. */
+void exchange_put_fields(const exchange *x, ln_str *out);
 /* Sends a whole answer, and takes the text of `body`. */
 void exchange_give(exchange *x, ln_str *body);
 /* Sends a whole answer. */
@@ -278,11 +282,16 @@ const http_head *conn_head(const conn *c);
 
 /* ---- routes (routes.c) ---- */
 
+enum {
+    ROUTE_PUBLIC = 1, /* without a key, and while the model loads */
+    ROUTE_COUNTS = 2, /* /count_tokens: nothing is generated */
+    ROUTE_EXACT = 4,  /* answered by exactly this path */
+    ROUTE_MEANT = 300 /* bytes of a path that is answered as another one */
+};
 struct route {
-    const char *path; /* one that ends in / is a prefix, but / itself */
+    const char *path; /* one that ends in / is a prefix, except / itself */
     unsigned methods; /* bits of http_method */
-    bool is_public;   /* without a key, and while the model loads */
-    bool counts;      /* /count_tokens: nothing is generated */
+    unsigned flags;
     void (*handle)(exchange *x);
 };
 /* Judges a head. True: the body is to be read, then route->handle is called; else the exchange was answered.
@@ -290,6 +299,22 @@ struct route {
 bool route_begin(exchange *x, const http_head *h);
 /* The methods that are answered at the path of a route, as the field Allow has them. */
 const char *route_methods(const route *r);
+/* Returns the route that a path means, or NULL (paths.c). *meant: that route's spelling of the path, in `buf`
+ * or the path itself. */
+const route *route_of(http_span path, http_method method, http_span *meant, char buf[ROUTE_MEANT]);
+/* Appends what to use instead of a path that nothing answers; nothing if that is not known. */
+void route_advise(http_span path, ln_str *out);
+
+/* ---- pages of other origins (origins.c) ---- */
+
+/* Returns whether ln_serve_options.origins has the origin of the page that asks; then x->fields lets that
+ * page read the answer. */
+bool origin_allow(exchange *x, const http_head *h);
+/* Appends what a browser asks before it sends a request of such a page. */
+void origin_preflight(ln_str *out, const http_head *h, const char *methods);
+
+/* ---- keys (routes.c) ---- */
+
 void auth_open(server *s);
 
 /* ---- failed keys (failures.c) ---- */
@@ -308,6 +333,9 @@ bool failures_count(server *s, const char *address, double now);
 
 void handle_page(exchange *x); /* page.c */
 void handle_health(exchange *x);
+void handle_version(exchange *x);
+void handle_props(exchange *x);
+void handle_slots(exchange *x);
 void handle_openapi(exchange *x);
 void handle_models(exchange *x);
 void handle_model(exchange *x);
@@ -446,6 +474,7 @@ struct server {
     ln_info info;
     ln_plan plan;
     char name[256];
+    ln_str chat_template; /* its text, for /props and /api/show */
     char fingerprint[WIRE_FINGERPRINT];
     wire_target target; /* but its names and adapters, which roster.target has */
     roster *roster;     /* the current one; NULL: the model is being loaded */

@@ -1,4 +1,5 @@
-/* What the server says about itself: /health, /v1/models, /v1/status. */
+/* What the server says about itself: /health, /version, /v1/models, /v1/status, and llama.cpp's /props and
+ * /slots. */
 #include "../base/json_write.h"
 #include "server.h"
 
@@ -38,7 +39,8 @@ void put_model(ln_str *out, const server *s, size_t i) {
     put_text(out, "type", "model"); /* this and the next two: Anthropic's names */
     put_text(out, "display_name", s->roster->names[i]);
     put_text(out, "created_at", s->created_at);
-    if (i > 0) put_text(out, "parent", s->name);
+    if (i >= s->roster->n_base) put_text(out, "parent", s->name);
+    else if (i > 0) put_text(out, "root", s->name); /* an alias */
     ln_str_adds(out, "}");
 }
 
@@ -110,5 +112,61 @@ void handle_status(exchange *x) {
                 "\"text_limit_bytes\":%llu}}",
                 (unsigned long long)allocated, (unsigned long long)heap, (unsigned long long)s->held,
                 (unsigned long long)ln_texts_used(), (unsigned long long)s->texts.limit);
+    reply_json(x, &out);
+}
+
+void handle_version(exchange *x) {
+    ln_str out = {0};
+    ln_str_addf(&out, "{\"version\":\"%s\"}", ln_version());
+    reply_json(x, &out);
+}
+
+/* ---- llama.cpp's paths ---- */
+
+static void put_defaults(ln_str *out, const server *s) {
+    const ln_sampling *d = &s->target.sampling;
+    put_object(out, "default_generation_settings");
+    put_int(out, "n_ctx", s->plan.n_ctx);
+    put_object(out, "params");
+    put_real(out, "temperature", d->temperature);
+    put_int(out, "top_k", d->top_k);
+    put_real(out, "top_p", d->top_p);
+    put_real(out, "min_p", d->min_p);
+    put_real(out, "repeat_penalty", d->repeat_penalty);
+    put_int(out, "repeat_last_n", d->repeat_last);
+    put_real(out, "presence_penalty", d->presence_penalty);
+    put_real(out, "frequency_penalty", d->frequency_penalty);
+    ln_str_adds(out, "}}");
+}
+
+void handle_props(exchange *x) {
+    const server *s = x->s;
+    ln_str out = {0};
+    ln_str_adds(&out, "{");
+    put_defaults(&out, s);
+    put_int(&out, "total_slots", s->plan.n_parallel);
+    put_text(&out, "model_alias", s->name);
+    put_bytes(&out, "chat_template", s->chat_template.data ? s->chat_template.data : "",
+              s->chat_template.len);
+    put_object(&out, "modalities");
+    put_bool(&out, "vision", false);
+    put_bool(&out, "audio", false);
+    ln_str_adds(&out, "}");
+    ln_str_addf(&out, ",\"build_info\":\"linnet-%s\",\"is_sleeping\":false}", ln_version());
+    reply_json(x, &out);
+}
+
+/* A request has no place of its own: the entries of those that run come first. */
+void handle_slots(exchange *x) {
+    const server *s = x->s;
+    ln_engine_stats e = {.size = sizeof e};
+    ln_str out = {0};
+    ln_error err;
+    if (ln_engine_get_stats(s->engine, &e, &err) != LN_OK) e.n_running = 0;
+    ln_str_adds(&out, "[");
+    for (int i = 0; i < s->plan.n_parallel; i++)
+        ln_str_addf(&out, "%s{\"id\":%d,\"n_ctx\":%lld,\"speculative\":false,\"is_processing\":%s}",
+                    i > 0 ? "," : "", i, (long long)s->plan.n_ctx, i < e.n_running ? "true" : "false");
+    ln_str_adds(&out, "]");
     reply_json(x, &out);
 }

@@ -51,7 +51,8 @@ void stream_named(exchange *x, const char *name, ln_str *json) {
 bool stream_begin(exchange *x) {
     ln_str s = {0}, fields = {0};
     const bool keep = x->keep_alive && x->minor == 1;
-    ln_str_addf(&fields, "x-request-id: %s\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n", x->id);
+    exchange_put_fields(x, &fields);
+    ln_str_adds(&fields, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
     http_put_head(&s, &(http_reply){.status = 200,
                                     .type = event_stream,
                                     .length = -1,

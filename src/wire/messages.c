@@ -277,25 +277,34 @@ static void put_argument(ln_str *out, const char *name, const json_t *v) {
     ln_str_json_value(out, v);
 }
 
-/* The arguments of the template: chat_template_kwargs, and fields that are arguments by another name. A
- * model without a template has nothing that could read the latter. */
+/* Returns the switch of reasoning that the request asks for, or NULL: enable_thinking, or an effort, whose
+ * "none" is off. */
+static const json_t *thinking_switch(const body_reader *b) {
+    if (b->thinking || !b->effort) return b->thinking;
+    return ln_json_is_text(b->effort, "none") ? json_false() : json_true();
+}
+
+/* Stores the arguments of the template: chat_template_kwargs, and fields with another name there.
+ * Templates call the switch of reasoning enable_thinking or thinking. A model without a template has nothing
+ * that could read it. */
 static ln_status make_arguments(body_reader *b, ln_prompt *p) {
     ln_str *s = &b->q->arguments;
     const char *key;
     json_t *v;
-    const json_t *effort = b->t->has_template ? b->effort : NULL,
-                 *thinking = b->t->has_template ? b->thinking : NULL;
-    if (json_object_get(b->kwargs, "reasoning_effort")) effort = NULL;
-    if (json_object_get(b->kwargs, "enable_thinking")) thinking = NULL;
-    /* "none" turns the switch of templates that have one off; no template has it as an effort */
-    const bool none = ln_json_is_text(effort, "none");
-    if (none) effort = NULL;
-    const bool off = none && !thinking && !json_object_get(b->kwargs, "enable_thinking");
-    if (json_object_size(b->kwargs) == 0 && !effort && !thinking && !off) return LN_OK;
+    const json_t *on = thinking_switch(b), *effort = b->effort;
+    const bool given =
+        json_object_get(b->kwargs, "enable_thinking") || json_object_get(b->kwargs, "thinking");
+    if (given || !b->t->has_template) on = NULL;
+    /* "none" is no effort of any template */
+    if (json_object_get(b->kwargs, "reasoning_effort") || ln_json_is_text(effort, "none") ||
+        !b->t->has_template)
+        effort = NULL;
+    if (json_object_size(b->kwargs) == 0 && !effort && !on) return LN_OK;
     ln_str_adds(s, "{");
     json_object_foreach((json_t *)(uintptr_t)b->kwargs, key, v) put_argument(s, key, v);
     put_argument(s, "reasoning_effort", effort);
-    put_argument(s, "enable_thinking", off ? json_false() : thinking);
+    put_argument(s, "enable_thinking", on);
+    put_argument(s, "thinking", on);
     ln_str_adds(s, "}");
     if (s->failed) return no_room(b);
     p->template_args = s->data;

@@ -336,7 +336,7 @@ static void refusals(void **state) {
         {"/v1/messages", ASK SAID ",\"tools\":[5]}", "tools[0]"},
         {"/v1/messages", ASK SAID ",\"tools\":[{\"type\":\"web_search_20250305\",\"name\":\"web_search\"}]}",
          "tools[0]"},
-        {"/v1/messages", ASK SAID ",\"tools\":[{\"name\":\"a b\"}]}", "tools[0].function.name"},
+        {"/v1/messages", ASK SAID ",\"tools\":[{\"name\":\"a b\"}]}", "tools[0].name"},
         {"/v1/messages", ASK SAID ",\"tools\":[" BARE "],\"tool_choice\":\"auto\"}", "tool_choice"},
         {"/v1/messages", ASK SAID ",\"tools\":[" BARE "],\"tool_choice\":{\"type\":\"tool\"}}",
          "tool_choice"},
@@ -376,6 +376,78 @@ static void refusals(void **state) {
         json_decref(a);
         drop_reply(&r);
     }
+}
+
+/* Documents of /v1/messages are text of the message: the same conversation as one text. */
+static void text_documents(void **state) {
+    (void)state;
+    static const char plain[] = "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":"
+                                "\"Title\\nFor you\\nFirst\\nSecond\\nThird"
+                                "\\nFound\\nhttp://a\\nFourth\\nWhat?\"}]}";
+    static const char documents[] =
+        "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":["
+        "{\"type\":\"document\",\"title\":\"Title\",\"context\":\"For you\",\"source\":{\"type\":\"text\","
+        "\"media_type\":\"text/plain\",\"data\":\"First\"}},"
+        "{\"type\":\"document\",\"source\":{\"type\":\"content\",\"content\":[{\"type\":\"text\",\"text\":"
+        "\"Second\"},{\"type\":\"text\",\"text\":\"Third\"}]},\"citations\":{\"enabled\":false}},"
+        "{\"type\":\"search_result\",\"title\":\"Found\",\"source\":\"http://"
+        "a\",\"content\":[{\"type\":\"text\","
+        "\"text\":\"Fourth\"}]},"
+        "{\"type\":\"text\",\"text\":\"What?\"}]}]}";
+    json_t *a = answer("/v1/messages", plain);
+    const int64_t n = int_at(a, "usage.input_tokens") + int_at(a, "usage.cache_read_input_tokens");
+    assert_true(n > 30);
+    json_decref(a);
+    is_same("/v1/messages", documents, "usage.input_tokens", "usage.cache_read_input_tokens", n);
+    refused("/v1/messages",
+            "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"document\","
+            "\"source\":{"
+            "\"type\":\"base64\",\"media_type\":\"application/pdf\",\"data\":\"JVBE\"}}]}]}",
+            "messages[0].content", "text/plain");
+    refused("/v1/messages",
+            "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"document\","
+            "\"source\":{"
+            "\"type\":\"text\",\"data\":\"a\"},\"citations\":{\"enabled\":true}}]}]}",
+            "messages[0].content", "citations");
+}
+
+/* Errors of tools name the field as the client sent it, also at the beginning of the message. */
+static void errors_name_the_clients_fields(void **state) {
+    (void)state;
+    refused("/v1/messages", "{" SAID ",\"max_tokens\":1,\"tools\":[" BARE ",{\"name\":\"a b\"}]}",
+            "tools[1].name", "tools[1].name: ");
+    refused("/v1/messages", "{" SAID ",\"max_tokens\":1,\"tools\":[{\"name\":\"a\",\"input_schema\":[]}]}",
+            "tools[0].input_schema", "tools[0].input_schema: ");
+    refused("/v1/messages",
+            "{" SAID ",\"max_tokens\":1,\"tool_choice\":{\"type\":\"any\"},\"tools\":[{\"name\":\"a\","
+                     "\"input_schema\":"
+            "{\"type\":\"string\"}}]}",
+            "tools[0].input_schema", "tools[0].input_schema: ");
+    refused("/v1/messages", "{" SAID ",\"max_tokens\":1,\"stop_sequences\":[\"a\",\"\"]}",
+            "stop_sequences[1]", "stop_sequences[1]: ");
+    refused("/v1/responses", "{\"input\":\"Q\",\"tools\":[{\"type\":\"function\",\"name\":\"a b\"}]}",
+            "tools[0].name", "tools[0].name: ");
+    refused("/v1/responses",
+            "{\"input\":\"Q\",\"tools\":[{\"type\":\"function\",\"name\":\"a\",\"parameters\":7}]}",
+            "tools[0].parameters", "tools[0].parameters: ");
+    refused("/v1/responses", "{\"input\":\"Q\",\"max_output_tokens\":-2}", "max_output_tokens",
+            "max_output_tokens: ");
+    refused(CHAT, "{" SAID ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a b\"}}]}",
+            "tools[0].function.name", "tools[0].function.name: ");
+    /* messages without content are named, whatever comes before them */
+    refused(CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\"}]}",
+            "messages[1].content", "messages[1].content: ");
+    refused("/v1/messages",
+            "{\"max_tokens\":1,\"system\":\"S\",\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{"
+            "\"role\":"
+            "\"assistant\",\"content\":null}]}",
+            "messages[1].content", "messages[1].content: ");
+    refused("/v1/responses",
+            "{\"instructions\":\"S\",\"input\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":"
+            "\"assistant\"}]}",
+            "input[1].content", "input[1].content: ");
+    refused("/v1/responses", "{\"instructions\":\"S\",\"input\":[{\"role\":\"wizard\",\"content\":\"Q\"}]}",
+            "input[0].role", "input[0].role: ");
 }
 
 /* ---- calls that are required, of the bundled model with a template of this form ---- */
@@ -443,9 +515,12 @@ static void required(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sibling_fields), cmocka_unit_test(foreign_tools),    cmocka_unit_test(chat),
-        cmocka_unit_test(chat_stream),    cmocka_unit_test(messages),         cmocka_unit_test(responses),
-        cmocka_unit_test(thinking),       cmocka_unit_test(results_of_tools), cmocka_unit_test(document),
-        cmocka_unit_test(refusals),       cmocka_unit_test(required)};
+        cmocka_unit_test(sibling_fields), cmocka_unit_test(foreign_tools),
+        cmocka_unit_test(chat),           cmocka_unit_test(chat_stream),
+        cmocka_unit_test(messages),       cmocka_unit_test(responses),
+        cmocka_unit_test(thinking),       cmocka_unit_test(results_of_tools),
+        cmocka_unit_test(document),       cmocka_unit_test(refusals),
+        cmocka_unit_test(text_documents), cmocka_unit_test(errors_name_the_clients_fields),
+        cmocka_unit_test(required)};
     return cmocka_run_group_tests(tests, start, end);
 }

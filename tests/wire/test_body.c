@@ -360,11 +360,16 @@ static void arguments(void **state) {
     assert_string_equal(q.prompts[0].template_args, "{\"enable_thinking\":false,\"a\":[1,\"b\"]}");
     good(WIRE_CHAT, "\"reasoning_effort\":\"low\",\"enable_thinking\":true");
     assert_string_equal(q.prompts[0].template_args, "{\"reasoning_effort\":\"low\",\"enable_thinking\":"
-                                                    "true}");
-    good(WIRE_CHAT, "\"reasoning_effort\":\"none\""); /* turns the switch off */
-    assert_string_equal(q.prompts[0].template_args, "{\"enable_thinking\":false}");
+                                                    "true,\"thinking\":true}");
+    good(WIRE_CHAT, "\"reasoning_effort\":\"none\""); /* turns the switch off, by both names that it has */
+    assert_string_equal(q.prompts[0].template_args, "{\"enable_thinking\":false,\"thinking\":false}");
+    good(WIRE_CHAT, "\"reasoning_effort\":\"high\"");
+    assert_string_equal(q.prompts[0].template_args, "{\"reasoning_effort\":\"high\",\"enable_thinking\":true,"
+                                                    "\"thinking\":true}");
+    good(WIRE_CHAT, "\"reasoning_effort\":\"none\",\"chat_template_kwargs\":{\"thinking\":true}");
+    assert_string_equal(q.prompts[0].template_args, "{\"thinking\":true}");
     good(WIRE_CHAT, "\"reasoning_effort\":\"none\",\"enable_thinking\":true");
-    assert_string_equal(q.prompts[0].template_args, "{\"enable_thinking\":true}");
+    assert_string_equal(q.prompts[0].template_args, "{\"enable_thinking\":true,\"thinking\":true}");
     good(WIRE_CHAT, "\"enable_thinking\":true,\"chat_template_kwargs\":{\"enable_thinking\":false}");
     assert_string_equal(q.prompts[0].template_args, "{\"enable_thinking\":false}");
     good(WIRE_CHAT, "\"chat_template_kwargs\":{}");
