@@ -57,7 +57,13 @@ static void put_params(const ln_pnode *n) {
         break;
     case LN_OP_GATED:
     case LN_OP_LINEAR_GATED: printf(" act %d", (int)p->gate.act); break;
-    case LN_OP_RMSNORM: printf(" eps %a offset %a", (double)p->norm.eps, (double)p->norm.offset); break;
+    case LN_OP_RMSNORM:
+        printf(" eps %a offset %a", (double)p->norm.eps, (double)p->norm.offset);
+        if (p->norm.width) printf(" width %lld", (long long)p->norm.width);
+        break;
+    case LN_OP_POS_SCALE:
+        printf(" by %a positions %lld", (double)p->pos_scale.by, (long long)p->pos_scale.positions);
+        break;
     case LN_OP_ROPE_TABLE: put_freqs(&p->freqs); break;
     case LN_OP_ROPE: printf(" heads %dx%d", p->heads.n_heads, p->heads.head_dim); break;
     case LN_OP_KV_WRITE: put_kv(&p->kv); break;
@@ -75,6 +81,7 @@ static void put_params(const ln_pnode *n) {
         if (p->packed.v_dim != p->packed.head_dim) printf(" values %d", p->packed.v_dim);
         break;
     case LN_OP_MATMUL: printf(" kind %d", (int)p->matmul.kind); break;
+    case LN_OP_SOFTCAP:
     case LN_OP_SCALE: printf(" by %a", (double)p->scale.by); break;
     case LN_OP_SUM: printf(" kind %d", (int)p->sum.kind); break;
     case LN_OP_DROPOUT:

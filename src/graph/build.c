@@ -210,6 +210,19 @@ ln_v ln_g_add(ln_graph *g, const char *name, ln_v a, ln_v b) {
 ln_v ln_g_mul(ln_graph *g, const char *name, ln_v a, ln_v b) {
     return add(g, name, (ln_node){.op = LN_OP_MUL, .n_in = 2, .in = {a, b}});
 }
+ln_v ln_g_rmsnorm_plain(ln_graph *g, const char *name, ln_v x, int64_t width, float eps) {
+    return add(g, name,
+               (ln_node){.op = LN_OP_RMSNORM, .n_in = 1, .in = {x}, .p.norm = {.eps = eps, .width = width}});
+}
+ln_v ln_g_sigmoid(ln_graph *g, const char *name, ln_v a) {
+    return add(g, name, (ln_node){.op = LN_OP_SIGMOID, .n_in = 1, .in = {a}});
+}
+ln_v ln_g_softcap(ln_graph *g, const char *name, ln_v a, float cap) {
+    return add(g, name, (ln_node){.op = LN_OP_SOFTCAP, .n_in = 1, .in = {a}, .p.scale = {cap}});
+}
+ln_v ln_g_pos_scale(ln_graph *g, const char *name, const ln_p_pos_scale *p) {
+    return add(g, name, (ln_node){.op = LN_OP_POS_SCALE, .n_in = 0, .p.pos_scale = *p});
+}
 ln_v ln_g_silu(ln_graph *g, const char *name, ln_v a) {
     return add(g, name, (ln_node){.op = LN_OP_SILU, .n_in = 1, .in = {a}});
 }

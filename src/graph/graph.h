@@ -126,9 +126,14 @@ ln_v ln_g_linear(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v bias_or_non
 /* x in another format. Returns the existing value when it was called with the same x and format before. */
 ln_v ln_g_convert(ln_graph *g, const char *name, ln_v x, ln_format to);
 ln_v ln_g_rmsnorm(ln_graph *g, const char *name, ln_v x, ln_v w, float eps, float offset);
+/* Without a weight, of groups of `width` columns. */
+ln_v ln_g_rmsnorm_plain(ln_graph *g, const char *name, ln_v x, int64_t width, float eps);
 ln_v ln_g_add(ln_graph *g, const char *name, ln_v a, ln_v b);
 ln_v ln_g_mul(ln_graph *g, const char *name, ln_v a, ln_v b);
 ln_v ln_g_silu(ln_graph *g, const char *name, ln_v a);
+ln_v ln_g_sigmoid(ln_graph *g, const char *name, ln_v a);
+ln_v ln_g_softcap(ln_graph *g, const char *name, ln_v a, float cap);
+ln_v ln_g_pos_scale(ln_graph *g, const char *name, const ln_p_pos_scale *p);
 ln_v ln_g_gelu_tanh(ln_graph *g, const char *name, ln_v a);
 ln_v ln_g_rope_table(ln_graph *g, const char *name, const ln_p_freqs *p);
 ln_v ln_g_rope(ln_graph *g, const char *name, ln_v x, ln_v table, int n_heads, int head_dim);

@@ -58,7 +58,13 @@ typedef struct ln_p_gate {
 } ln_p_gate;
 typedef struct ln_p_norm {
     float eps, offset;
+    int64_t width; /* of a group if there is no weight; else 0 */
 } ln_p_norm;
+/* The factor of queries that grows with the position. */
+typedef struct ln_p_pos_scale {
+    float by;
+    int64_t positions;
+} ln_p_pos_scale;
 /* Dynamic NTK scaling of rotary frequencies: for a text of L > `positions` tokens the base is theta (factor L
  * / positions - factor + 1)^(E / (E - 2)). positions 0: the frequencies are fixed. */
 typedef struct ln_ntk {
@@ -168,6 +174,7 @@ typedef union ln_params {
     ln_p_convert convert;
     ln_p_gate gate;
     ln_p_norm norm;
+    ln_p_pos_scale pos_scale;
     ln_p_freqs freqs;
     ln_p_heads heads;
     ln_p_kv kv;

@@ -14,8 +14,10 @@ typedef struct ln_builder {
     const ln_state_pool *pool; /* of paged rows; NULL: the rows of a step are whole sequences (training) */
     ln_v embed;                /* embedding table [V, D]; a tied head uses the same value */
     ln_v *tables;              /* [n_ropes] cos and sin */
-    ln_v state;                /* the latest version of the pages; every ln_g_kv_write returns a new one */
-    ln_v *keys, *values;       /* [L] of whole sequences: what later layers may read; else NULL */
+    ln_v q_scale;              /* the latest factors of queries by position, */
+    const ln_p_pos_scale *q_scale_of; /* and their parameters; NULL: there are none yet */
+    ln_v state;          /* the latest version of the pages; every ln_g_kv_write returns a new one */
+    ln_v *keys, *values; /* [L] of whole sequences: what later layers may read; else NULL */
 } ln_builder;
 
 /* The value of a weight, or -1 if the model has no such weight (biases are optional). `layer` is -1 for

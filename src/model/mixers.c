@@ -48,6 +48,23 @@ static ln_v attend(ln_builder *b, ln_v q, ln_v k, ln_v v, int l) {
     return ln_g_attn_paged(b->g, "attn.y", q, b->state, sinks, &p);
 }
 
+/* Queries times the factor of their positions, which layers share. It is applied before RoPE, which is
+ * linear, so that RoPE rounds its output as it stores it. */
+static ln_v scaled_queries(ln_builder *b, ln_v q, const ln_p_pos_scale *p) {
+    if (!b->q_scale_of || b->q_scale_of->by != p->by || b->q_scale_of->positions != p->positions) {
+        b->q_scale = ln_g_pos_scale(b->g, "attn.q_scale", p);
+        b->q_scale_of = p;
+    }
+    return ln_g_scale_rows(b->g, "attn.q_scaled", q, b->q_scale);
+}
+/* y times sigmoid(gate x), of the rows that y has. */
+static ln_v gated_output(const ln_builder *b, ln_v x, ln_v y, int l) {
+    const ln_v rows = ln_build_wanted_rows(b, "attn.gate_rows", x, l),
+               w = ln_build_weight(b, "attn.gate", LN_W_OUT_GATE, l),
+               gate = ln_g_linear(b->g, "attn.gate", rows, w, -1);
+    return ln_g_mul(b->g, "attn.gated", y, ln_g_sigmoid(b->g, "attn.gate_sigmoid", gate));
+}
+
 ln_v ln_mix_attention(ln_builder *b, ln_v x, int l) {
     ln_graph *g = b->g;
     const ln_attn_spec *a = ln_attn_of(b->s, l);
@@ -55,13 +72,16 @@ ln_v ln_mix_attention(ln_builder *b, ln_v x, int l) {
     const ln_v rope = b->tables[a->rope];
     ln_v q = ln_build_linear(b, "attn.q", x, LN_W_Q, LN_W_Q_BIAS, l);
     ln_v k = own ? ln_build_linear(b, "attn.k", x, LN_W_K, LN_W_K_BIAS, l) : -1;
-    const ln_v v = own ? ln_build_linear(b, "attn.v", x, LN_W_V, LN_W_V_BIAS, l) : -1;
+    ln_v v = !own ? -1 : a->k_is_v ? k : ln_build_linear(b, "attn.v", x, LN_W_V, LN_W_V_BIAS, l);
+    if (own && a->v_norm) v = ln_g_rmsnorm_plain(g, "attn.v_norm", v, a->Ev, (float)b->s->eps);
     if (a->qk_norm) {
         q = ln_build_norm(b, "attn.q_norm", q, LN_W_Q_NORM, l);
         if (own) k = ln_build_norm(b, "attn.k_norm", k, LN_W_K_NORM, l);
     }
+    if (a->q_scale.positions) q = scaled_queries(b, q, &a->q_scale);
     q = ln_g_rope(g, "attn.q_rope", q, rope, a->H, a->E);
     if (own) k = ln_g_rope(g, "attn.k_rope", k, rope, a->K, a->E);
-    const ln_v y = ln_build_wanted_rows(b, "attn.y_rows", attend(b, q, k, v, l), l);
+    ln_v y = ln_build_wanted_rows(b, "attn.y_rows", attend(b, q, k, v, l), l);
+    if (a->out_gate) y = gated_output(b, x, y, l);
     return ln_build_linear(b, "attn.o", y, LN_W_O, LN_W_O_BIAS, l);
 }

@@ -30,6 +30,12 @@ typedef struct ln_attn_spec {
     bool qk_norm;   /* RMS norm of each head of q and k, before RoPE */
     float softcap;  /* a score s becomes softcap tanh(s / softcap); 0: it stays s */
     bool sinks;     /* each head has one more score, without a value */
+    bool k_is_v;    /* values are keys as they are before norm and RoPE: there is no matrix for them */
+    bool v_norm;    /* RMS norm of each head of v, without a weight */
+    bool out_gate;  /* the output is multiplied by sigmoid(gate x), element by element */
+    /* queries at position p are multiplied by 1 + by log(1 + floor(p / positions)) (llama_4_scaling_beta);
+     * positions 0: they are not */
+    ln_p_pos_scale q_scale;
     bool q_bias, k_bias, v_bias, o_bias;
 } ln_attn_spec;
 

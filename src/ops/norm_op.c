@@ -1,5 +1,5 @@
 /* rmsnorm (Zhang and Sennrich 2019): y = x / sqrt(mean(x^2) + eps) * (w + offset), in groups of C columns, C
- * being the length of w.
+ * being the length of w. Without a weight the last factor is 1, and C a parameter.
  *
  * A row of n * C elements is n groups, each normalised by itself (the heads of q and k). offset is 1 where
  * the checkpoint stores w - 1. Order: the sum of squares is accumulated in 16 lanes (lane l takes c = l, l +
@@ -8,10 +8,15 @@
 #include "../graph/grad.h"
 #include "scalar_type.h"
 
+/* The factor of column i of a group; w NULL: there is no weight. */
+static real weight_of(const ln_arg *w, const ln_p_norm *p, int64_t i) {
+    return w ? real_load(w->data, w->dtype, i) + (real)p->offset : 1;
+}
+
 LN_KERNEL(ln_ref_rmsnorm) {
     const ln_p_norm *p = &c->node->p.norm;
-    const ln_arg *w = &c->in[1];
-    int64_t C = w->cols, groups = c->in[0].cols / C;
+    const ln_arg *w = c->node->n_in > 1 ? &c->in[1] : NULL;
+    const int64_t C = w ? w->cols : p->width, groups = c->in[0].cols / C;
     LN_MY_ROWS(c, c->out[0].rows, lo, hi);
     for (int64_t r = lo; r < hi; r++)
         for (int64_t g = 0; g < groups; g++) {
@@ -20,8 +25,7 @@ LN_KERNEL(ln_ref_rmsnorm) {
             real lane[16] = {0};
             for (int64_t i = 0; i < C; i++) lane[i % 16] = real_fma(x[i], x[i], lane[i % 16]);
             real scale = 1 / real_sqrt(real_lanes_sum(lane) / (real)C + (real)p->eps);
-            for (int64_t i = 0; i < C; i++)
-                y[i] = real_stored(c, (x[i] * scale) * (real_load(w->data, w->dtype, i) + (real)p->offset));
+            for (int64_t i = 0; i < C; i++) y[i] = real_stored(c, (x[i] * scale) * weight_of(w, p, i));
         }
 }
 
@@ -33,16 +37,16 @@ static real inverse_rms(const real *x, int64_t C, float eps) {
 }
 LN_KERNEL(ln_ref_rmsnorm_back) {
     const ln_p_norm *p = &c->node->p.norm;
-    const ln_arg *w = &c->in[1];
-    const int64_t C = w->cols, groups = c->in[0].cols / C;
+    const ln_arg *w = c->node->n_in > 2 ? &c->in[1] : NULL, *slopes = &c->in[c->node->n_in - 1];
+    const int64_t C = w ? w->cols : p->width, groups = c->in[0].cols / C;
     LN_MY_ROWS(c, c->out[0].rows, lo, hi);
     for (int64_t r = lo; r < hi; r++)
         for (int64_t g = 0; g < groups; g++) {
-            const real *x = real_row(&c->in[0], r) + g * C, *dy = real_row(&c->in[2], r) + g * C;
+            const real *x = real_row(&c->in[0], r) + g * C, *dy = real_row(slopes, r) + g * C;
             real *dx = real_row(&c->out[0], r) + g * C, lane[16] = {0};
             const real scale = inverse_rms(x, C, p->eps);
             for (int64_t i = 0; i < C; i++) {
-                dx[i] = dy[i] * (real_load(w->data, w->dtype, i) + (real)p->offset);
+                dx[i] = dy[i] * weight_of(w, p, i);
                 lane[i % 16] = real_fma(dx[i], x[i], lane[i % 16]);
             }
             const real mean = real_lanes_sum(lane) / (real)C * scale * scale;
@@ -64,10 +68,16 @@ LN_KERNEL(ln_ref_rmsnorm_dw) {
 }
 
 #ifdef LN_REAL_FLOAT
+/* Whether the columns of x are groups as wide as the weight, which is operand 1, or as the parameter. */
+static bool has_groups(const ln_graph *g, const ln_node *n, bool weighted) {
+    const int64_t cols = ln_in(g, n, 0)->dims[1], width = n->p.norm.width;
+    if (weighted) return ln_is_vector(ln_in(g, n, 1)) && cols % ln_in(g, n, 1)->dims[0] == 0;
+    return width > 0 && cols % width == 0;
+}
 ln_status ln_shape_rmsnorm(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
-    const ln_value *x = ln_in(g, n, 0), *w = ln_in(g, n, 1);
-    if (!ln_is_float(x) || x->n_dims != 2 || !ln_is_vector(w) || x->dims[1] % w->dims[0])
-        return ln_shape_fail(g, n, err, "x[R,n*C] in f32 and a weight w[C]");
+    const ln_value *x = ln_in(g, n, 0);
+    if (!ln_is_float(x) || x->n_dims != 2 || !has_groups(g, n, n->n_in > 1))
+        return ln_shape_fail(g, n, err, "x[R,n*C] in f32 and a weight w[C] or a width C");
     ln_shape_like(out, x->dims[0], x->dims[1]);
     return LN_OK;
 }
@@ -76,9 +86,9 @@ LN_COST_OF_OPERANDS(rmsnorm_back)
 LN_COST_OF_OPERANDS(rmsnorm_dw)
 
 static bool are_norm_operands(const ln_graph *g, const ln_node *n) {
-    const ln_value *x = ln_in(g, n, 0), *w = ln_in(g, n, 1), *dy = ln_in(g, n, 2);
-    return ln_is_float(x) && x->n_dims == 2 && ln_is_vector(w) && x->dims[1] % w->dims[0] == 0 &&
-           ln_is_float(dy) && dy->n_dims == 2 && dy->dims[0] == x->dims[0] && dy->dims[1] == x->dims[1];
+    const ln_value *x = ln_in(g, n, 0), *dy = ln_in(g, n, n->n_in - 1);
+    return ln_is_float(x) && x->n_dims == 2 && has_groups(g, n, n->n_in > 2) && ln_is_float(dy) &&
+           dy->n_dims == 2 && dy->dims[0] == x->dims[0] && dy->dims[1] == x->dims[1];
 }
 ln_status ln_shape_rmsnorm_back(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0);
@@ -93,10 +103,11 @@ ln_status ln_shape_rmsnorm_dw(const ln_graph *g, const ln_node *n, ln_value *out
 }
 ln_status ln_grad_rmsnorm(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
                           ln_error *err) {
-    ln_node back = {.n_in = 3, .in = {n->in[0], n->in[1], dy[0]}, .p.norm = n->p.norm};
+    ln_node back = {.n_in = n->n_in + 1, .in = {n->in[0], n->in[1], dy[0]}, .p.norm = n->p.norm};
     char name[64];
     (void)err;
-    for (int k = 0; k < 2; k++) {
+    if (n->n_in == 1) back.in[1] = dy[0];
+    for (int k = 0; k < n->n_in; k++) {
         back.op = k == 0 ? LN_OP_RMSNORM_BACK : LN_OP_RMSNORM_DW;
         if (wanted[k]) dx[k] = ln_g_node(g, ln_grad_name(g, n->in[k], name), &back, NULL);
     }

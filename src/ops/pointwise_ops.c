@@ -1,4 +1,5 @@
-/* Elementwise ops: add, mul, silu, gelu_tanh, and gated, the product of an activation and another value.
+/* Elementwise ops: add, mul, silu, gelu_tanh, sigmoid, softcap (c tanh(x / c), Gemma 2), and gated, the
+ * product of an activation and another value.
  *
  * y[r][c] is a function of a[r][c] and b[r][c] alone, so the output may share the buffer of input 0. The
  * elementary functions are those of base/elementary.h: SiLU x / (1 + exp(-x)) (Elfwing et al. 2017; Hendrycks
@@ -22,6 +23,8 @@ LN_POINTWISE(ln_ref_add, a[i] + b[i])
 LN_POINTWISE(ln_ref_mul, a[i] * b[i])
 LN_POINTWISE(ln_ref_silu, real_silu(a[i]))
 LN_POINTWISE(ln_ref_gelu_tanh, real_gelu_tanh(a[i]))
+LN_POINTWISE(ln_ref_sigmoid, 1 / (1 + real_exp(-a[i])))
+LN_POINTWISE(ln_ref_softcap, real_capped(a[i], c->node->p.scale.by))
 LN_POINTWISE(ln_ref_gated, real_stored(c, real_act(c->node->p.gate.act, a[i]) * b[i]))
 
 /* act'(x). SiLU, s = sigmoid(x): s (1 + x (1 - s)). GELU, s = sigmoid(2u) as in real_gelu_tanh: s + x s (1 -
@@ -57,6 +60,13 @@ ln_status ln_shape_silu(const ln_graph *g, const ln_node *n, ln_value *out, ln_e
 ln_status ln_shape_gelu_tanh(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     return shape_same(g, n, out, err);
 }
+ln_status ln_shape_sigmoid(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    return shape_same(g, n, out, err);
+}
+ln_status ln_shape_softcap(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    if (!(n->p.scale.by > 0)) return ln_shape_fail(g, n, err, "a cap above 0");
+    return shape_same(g, n, out, err);
+}
 ln_status ln_shape_gated(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     return shape_same(g, n, out, err);
 }
@@ -64,6 +74,8 @@ LN_COST_OF_OPERANDS(add)
 LN_COST_OF_OPERANDS(mul)
 LN_COST_OF_OPERANDS(silu)
 LN_COST_OF_OPERANDS(gelu_tanh)
+LN_COST_OF_OPERANDS(sigmoid)
+LN_COST_OF_OPERANDS(softcap)
 LN_COST_OF_OPERANDS(gated)
 LN_COST_OF_OPERANDS(act_back)
 
@@ -82,6 +94,26 @@ ln_status ln_grad_mul(ln_graph *g, const ln_node *n, const ln_v *dy, const bool 
     (void)err;
     for (int k = 0; k < 2; k++)
         if (wanted[k]) dx[k] = ln_g_mul(g, ln_grad_name(g, n->in[k], name), dy[0], n->in[1 - k]);
+    return LN_OK;
+}
+/* y (1 - y). */
+ln_status ln_grad_sigmoid(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                          ln_error *err) {
+    char name[64];
+    (void)wanted, (void)err;
+    const ln_v y = n->out[0], square = ln_g_mul(g, "d.square", y, y),
+               slope = ln_g_add(g, "d.slope", y, ln_g_scale(g, "d.negated", square, -1));
+    dx[0] = ln_g_mul(g, ln_grad_name(g, n->in[0], name), slope, dy[0]);
+    return LN_OK;
+}
+/* 1 - (y / c)^2; the factor 1 / c is rounded to f32, which is exact if c is a power of 2. */
+ln_status ln_grad_softcap(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                          ln_error *err) {
+    char name[64];
+    (void)wanted, (void)err;
+    const ln_v t = ln_g_scale(g, "d.tanh", n->out[0], 1 / n->p.scale.by),
+               lost = ln_g_mul(g, "d.lost", dy[0], ln_g_mul(g, "d.square", t, t));
+    dx[0] = ln_g_add(g, ln_grad_name(g, n->in[0], name), dy[0], ln_g_scale(g, "d.negated", lost, -1));
     return LN_OK;
 }
 ln_status ln_grad_silu(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,

@@ -26,6 +26,15 @@ static void dynamic_freqs(const ln_ntk *ntk, int64_t n, int n_freqs, float *freq
     for (int i = 0; i < n_freqs; i++) freqs[i] = 1.0f / ln_powf(base, (float)(2 * i) / (float)width);
 }
 
+/* As transformers' get_llama_4_attn_scale computes it, in f32. */
+LN_KERNEL(ln_ref_pos_scale) {
+    const ln_p_pos_scale *p = &c->node->p.pos_scale;
+    LN_MY_ROWS(c, c->out[0].rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++)
+        real_row(&c->out[0], r)[0] =
+            1 + (real)p->by * real_log((real)(1 + (int64_t)c->step->pos[r] / p->positions));
+}
+
 LN_KERNEL(ln_ref_rope_table) {
     const ln_p_freqs *p = &c->node->p.freqs;
     const ln_step *step = c->step;
@@ -89,6 +98,11 @@ LN_KERNEL(ln_ref_rope_back) {
 }
 
 #ifdef LN_REAL_FLOAT
+ln_status ln_shape_pos_scale(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    if (n->p.pos_scale.positions < 1) return ln_shape_fail(g, n, err, "positions above 0");
+    ln_shape_like(out, LN_DIM_T, 1);
+    return LN_OK;
+}
 ln_status ln_shape_rope_table(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     if (n->p.freqs.n < 1 || !n->p.freqs.freqs) return ln_shape_fail(g, n, err, "at least one frequency");
     if (n->p.freqs.ntk.positions && (n->p.freqs.n < 2 || n->p.freqs.n > MAX_FREQS))
@@ -105,6 +119,7 @@ ln_status ln_shape_rope(const ln_graph *g, const ln_node *n, ln_value *out, ln_e
     ln_shape_like(out, x->dims[0], x->dims[1]);
     return LN_OK;
 }
+LN_COST_OF_OPERANDS(pos_scale)
 LN_COST_OF_OPERANDS(rope_table)
 LN_COST_OF_OPERANDS(rope)
 LN_COST_OF_OPERANDS(rope_back)

@@ -9,11 +9,13 @@
  *     4       2       1           20, 12           5        that of layer 1       48, SiLU
  *     5       4       2           8, 8             none     that of layer 0       48, SiLU
  *
- * Scores of layers 1, 2 and 4 have a softcap, heads of layer 2 sinks.
+ * Scores of layers 1, 2 and 4 have a softcap. Heads of layer 2 have sinks, and its output a gate. Values of
+ * layers 0 and 3 are their keys before norm and RoPE, and those of layers 0, 2 and 3 are normed. Queries of
+ * layers 0, 3 and 5 grow with the position.
  *
  * So there are three groups of layers of three sizes, values that are as wide as keys, narrower and wider (by
- * more than a tile), two kinds of feed-forward layer, and layers that read
- * another layer's keys and values, the last one among them. For tests only. */
+ * more than a tile), two kinds of feed-forward layer, and layers that read another layer's keys and values,
+ * the last one among them. For tests only. */
 #ifndef LN_MIXED_LAYERS_H
 #define LN_MIXED_LAYERS_H
 
@@ -33,29 +35,40 @@ typedef struct mixed {
 } mixed;
 
 static inline void mixed_spec(ln_spec *s, int64_t V) {
-    static const ln_attn_spec attn[3] = {
-        {.H = 4, .K = 2, .E = 8, .Ev = 8, .rope = 0, .window = 0, .scale = 0.35f, .qk_norm = true},
-        {.H = 2,
-         .K = 1,
-         .E = 20,
-         .Ev = 12,
-         .rope = 1,
-         .window = 5,
-         .scale = 0.2f,
-         .softcap = 0.5f,
-         .q_bias = true,
-         .k_bias = true},
-        {.H = 4,
-         .K = 4,
-         .E = 8,
-         .Ev = 36,
-         .rope = 0,
-         .window = 11,
-         .scale = 0.3f,
-         .softcap = 20,
-         .sinks = true,
-         .v_bias = true,
-         .o_bias = true}};
+    static const ln_attn_spec attn[3] = {{.H = 4,
+                                          .K = 2,
+                                          .E = 8,
+                                          .Ev = 8,
+                                          .rope = 0,
+                                          .window = 0,
+                                          .scale = 0.35f,
+                                          .qk_norm = true,
+                                          .k_is_v = true,
+                                          .v_norm = true,
+                                          .q_scale = {0.3f, 7}},
+                                         {.H = 2,
+                                          .K = 1,
+                                          .E = 20,
+                                          .Ev = 12,
+                                          .rope = 1,
+                                          .window = 5,
+                                          .scale = 0.2f,
+                                          .softcap = 0.5f,
+                                          .q_bias = true,
+                                          .k_bias = true},
+                                         {.H = 4,
+                                          .K = 4,
+                                          .E = 8,
+                                          .Ev = 36,
+                                          .rope = 0,
+                                          .window = 11,
+                                          .scale = 0.3f,
+                                          .softcap = 20,
+                                          .out_gate = true,
+                                          .v_norm = true,
+                                          .sinks = true,
+                                          .v_bias = true,
+                                          .o_bias = true}};
     static const ln_ffn_spec ffn[2] = {{.F = 48, .act = LN_ACT_SILU},
                                        {.F = 40, .act = LN_ACT_GELU_TANH, .bias = true}};
     static const ln_layer layers[MIXED_L] = {{0, 0, 0}, {1, 1, 1}, {2, 0, 2},
@@ -149,7 +162,7 @@ static inline void mixed_linear(const float *w, const float *b, const double *x,
 static inline void mixed_norm(const float *w, const double *x, int64_t n, double *y) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
-    for (int64_t i = 0; i < n; i++) y[i] = x[i] / sqrt(sum / (double)n + 1e-5) * (double)w[i];
+    for (int64_t i = 0; i < n; i++) y[i] = x[i] / sqrt(sum / (double)n + 1e-5) * (w ? (double)w[i] : 1);
 }
 static inline void mixed_rope(const ln_rope *r, int64_t pos, double *x) {
     for (int i = 0; i < r->n; i++) {
@@ -181,10 +194,15 @@ static inline void mixed_attention(const mixed *x, mixed_state *s, int l, int64_
     const int from = spec->layers[l].state_from;
     double q[MIXED_HEADS], y[MIXED_HEADS] = {0}, p[MIXED_ROWS];
     mixed_heads(x, a, LN_W_Q, LN_W_Q_BIAS, LN_W_Q_NORM, l, in, pos, a->H, q);
+    for (int i = 0; a->q_scale.positions && i < a->H * a->E; i++)
+        q[i] *= 1 + (double)a->q_scale.by * log(1 + (double)(pos / a->q_scale.positions));
     if (from == l) {
         mixed_heads(x, a, LN_W_K, LN_W_K_BIAS, LN_W_K_NORM, l, in, pos, a->K, s->k[l][pos]);
-        mixed_linear(mixed_weight(x, LN_W_V, l), mixed_weight(x, LN_W_V_BIAS, l), in, (int64_t)a->K * a->Ev,
-                     MIXED_D, s->v[l][pos]);
+        const ln_slot slot = a->k_is_v ? LN_W_K : LN_W_V, bias = a->k_is_v ? LN_W_K_BIAS : LN_W_V_BIAS;
+        mixed_linear(mixed_weight(x, slot, l), mixed_weight(x, bias, l), in, (int64_t)a->K * a->Ev, MIXED_D,
+                     s->v[l][pos]);
+        for (int h = 0; a->v_norm && h < a->K; h++)
+            mixed_norm(NULL, s->v[l][pos] + h * a->Ev, a->Ev, s->v[l][pos] + h * a->Ev);
     }
     for (int h = 0; h < a->H; h++) {
         const int kv = h / (a->H / a->K);
@@ -202,6 +220,11 @@ static inline void mixed_attention(const mixed *x, mixed_state *s, int l, int64_
         for (int64_t j = first; j <= pos; j++) sum += p[j] = exp(p[j] - most);
         for (int64_t j = first; j <= pos; j++)
             for (int e = 0; e < a->Ev; e++) y[h * a->Ev + e] += p[j] / sum * s->v[from][j][kv * a->Ev + e];
+    }
+    if (a->out_gate) {
+        double gate[MIXED_HEADS];
+        mixed_linear(mixed_weight(x, LN_W_OUT_GATE, l), NULL, in, (int64_t)a->H * a->Ev, MIXED_D, gate);
+        for (int i = 0; i < a->H * a->Ev; i++) y[i] /= 1 + exp(-gate[i]);
     }
     mixed_linear(mixed_weight(x, LN_W_O, l), mixed_weight(x, LN_W_O_BIAS, l), y, MIXED_D,
                  (int64_t)a->H * a->Ev, out);

@@ -194,6 +194,8 @@ static void test_pointwise(void **state) {
                {"mul", {.op = LN_OP_MUL, .n_in = 2}},
                {"silu", {.op = LN_OP_SILU, .n_in = 1}},
                {"gelu_tanh", {.op = LN_OP_GELU_TANH, .n_in = 1}},
+               {"sigmoid", {.op = LN_OP_SIGMOID, .n_in = 1}},
+               {"softcap", {.op = LN_OP_SOFTCAP, .n_in = 1, .p.scale = {2.5f}}},
                {"gated silu", {.op = LN_OP_GATED, .n_in = 2, .p.gate = {LN_ACT_SILU}}},
                {"gated gelu_tanh", {.op = LN_OP_GATED, .n_in = 2, .p.gate = {LN_ACT_GELU_TANH}}},
                {"convert to bf16", {.op = LN_OP_CONVERT, .n_in = 1, .p.convert = {{LN_FORMAT_BF16, 0, 0}}}}};
@@ -219,11 +221,15 @@ static void test_pointwise(void **state) {
  * their approximations meet. */
 static void test_functions(void **state) {
     (void)state;
-    static const float edges[] = {88.72f,    -88.72f,   87.33f,
-                                  -87.33f,   0x1p-126f, 10.0606f /* the same two points of gelu */,
-                                  -10.0606f, 10.0005f,  -10.0005f};
+    static const float edges[] = {88.72f,    -88.72f,
+                                  87.33f,    -87.33f,
+                                  0x1p-126f, 10.0606f /* the same two points of gelu */,
+                                  -10.0606f, 10.0005f,
+                                  -10.0005f, 10.0f /* of softcap, times 16 */,
+                                  -10.0f,    160.0f,
+                                  -160.0f};
     enum { COLS = 1000, NEAR = 2 * COLS, SWEEP = 96 * COLS, ROWS = 96 + 2 * LN_COUNT(edges) };
-    static const ln_op ops[] = {LN_OP_SILU, LN_OP_GELU_TANH};
+    static const ln_op ops[] = {LN_OP_SILU, LN_OP_GELU_TANH, LN_OP_SIGMOID, LN_OP_SOFTCAP};
     guarded a = guard(ROWS * COLS * sizeof(float), true, 0);
     float *x = (float *)(void *)a.data;
     for (uint32_t i = 0; i < SWEEP; i++) x[i] = ln_bits_f32(i * 44739u + random_u32() % 44739u);
@@ -232,6 +238,7 @@ static void test_functions(void **state) {
             x[SWEEP + e * NEAR + i] = ln_bits_f32(ln_f32_bits(edges[e]) + i - NEAR / 2);
     for (size_t o = 0; o < LN_COUNT(ops); o++) {
         ln_pnode node = {.op = ops[o], .n_in = 1, .n_out = 1};
+        if (node.op == LN_OP_SOFTCAP) node.p.scale.by = 16;
         ln_call c = {.node = &node};
         c.in[0] = (ln_arg){a.data, ROWS, COLS, COLS, LN_F32};
         row_check(&c, ROWS, COLS, true, ln_op_name(node.op));
@@ -259,6 +266,8 @@ static void test_rmsnorm(void **state) {
                 c.in[0] = (ln_arg){x.data, rows, n * groups, pitch, LN_F32};
                 c.in[1] = (ln_arg){w.data, 1, n, n, (ln_dtype)dtype};
                 row_check(&c, rows, n * groups, true, "rmsnorm");
+                node.n_in = 1, node.p.norm = (ln_p_norm){.eps = 1e-6f, .width = n};
+                row_check(&c, rows, n * groups, true, "rmsnorm without a weight");
                 unguard(&x), unguard(&w);
             }
 }

@@ -223,10 +223,14 @@ static void build_rowwise(bits_case *m, int form) {
     out(m, ln_g_act_back(&m->g, "silu", x, dy, LN_ACT_SILU));
     out(m, ln_g_act_back(&m->g, "gelu", x, dy, LN_ACT_GELU_TANH));
     out(m, ln_g_scale(&m->g, "scaled", x, 0.3f));
+    out(m, ln_g_scale_rows(&m->g, "scaled_rows", x, input(m, LN_DIM_T, 1)));
     const ln_v y = ln_g_rmsnorm(&m->g, "norm", x, w, 1e-5f, (float)form), wrt[2] = {x, w};
     ln_v grads[2];
     OK(ln_graph_grad(&m->g, y, dy, wrt, 2, grads, err));
     out(m, grads[0]), out(m, grads[1]);
+    const ln_v plain = ln_g_rmsnorm_plain(&m->g, "plain", x, n, 1e-5f);
+    OK(ln_graph_grad(&m->g, plain, dy, wrt, 1, grads, err));
+    out(m, grads[0]);
 }
 static void test_rowwise(void **s) {
     (void)s;

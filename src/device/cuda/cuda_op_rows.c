@@ -10,6 +10,7 @@ static int launch_embed(const gpu_launch *l, const gpu_step *s, const gpu_node *
 }
 const gpu_op gpu_op_embed = {.prepare = prepare_embed, .launch = launch_embed};
 
+static bool can_normalize(const ln_lower_ask *q) { return q->n_in == 2; } /* with a weight */
 static double rmsnorm_tolerance(const ln_lower_ask *q) {
     return 2 * GPU_UNIT * ((double)q->in[1].dims[0] / 16 + 8) + gpu_rounding(q);
 }
@@ -21,8 +22,10 @@ static ln_status prepare_rmsnorm(gpu_preparing *p, gpu_node *g, ln_error *err) {
 static int launch_rmsnorm(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
     return gpu_rmsnorm(l, s, &g->x, &g->w, &g->y, g->eps, g->offset);
 }
-const gpu_op gpu_op_rmsnorm = {
-    .tolerance = rmsnorm_tolerance, .prepare = prepare_rmsnorm, .launch = launch_rmsnorm};
+const gpu_op gpu_op_rmsnorm = {.can = can_normalize,
+                               .tolerance = rmsnorm_tolerance,
+                               .prepare = prepare_rmsnorm,
+                               .launch = launch_rmsnorm};
 
 static ln_status prepare_pointwise(gpu_preparing *p, gpu_node *g, ln_error *err) {
     const bool silu = p->n->p.gate.act == LN_ACT_SILU; /* of LN_OP_GATED */

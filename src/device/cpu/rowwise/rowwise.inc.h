@@ -67,6 +67,7 @@ INLINE_ROW store_as(void *y, int64_t i, float x, const int store) {
     EACH_ROW(name)
 POINTWISE(add, a[i] + b[i])
 POINTWISE(mul, a[i] * b[i])
+POINTWISE(scale_rows, a[i] * b[0])
 
 /* silu or gelu of n elements, ACT_CHUNK or fewer. */
 enum { ACT_CHUNK = tune_rowwise_ACT_CHUNK_all };
@@ -95,6 +96,25 @@ ACTIVATION(silu, false, f[i])
 ACTIVATION(gelu_tanh, true, f[i])
 ACTIVATION(swiglu, false, f[i] * b[at + i])
 ACTIVATION(geglu, true, f[i] * b[at + i])
+static void sigmoid_run(const ln_call *c) {
+    PARTITION_ROWS(c, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        const float *a = row_in(c, 0, r);
+        float *y = row_out(c, r);
+#pragma GCC ivdep
+        for (int64_t i = 0; i < c->out[0].cols; i++) y[i] = 1 / (1 + ln_expf(-a[i]));
+    }
+}
+static void softcap_run(const ln_call *c) {
+    const float cap = c->node->p.scale.by;
+    PARTITION_ROWS(c, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        const float *a = row_in(c, 0, r);
+        float *y = row_out(c, r);
+#pragma GCC ivdep
+        for (int64_t i = 0; i < c->out[0].cols; i++) y[i] = ln_softcapf(a[i], cap);
+    }
+}
 void LN_ISA(ln_cpu_gated_run)(const ln_call *c) {
     (c->node->p.gate.act == LN_ACT_SILU ? swiglu_run : geglu_run)(c);
 }
@@ -148,6 +168,8 @@ const ln_kernel_row LN_ISA(ln_cpu_rowwise)[] = {
     {LN_OP_MUL, 1, {.fn = mul_run}},
     {LN_OP_SILU, 1, {.fn = silu_run}},
     {LN_OP_GELU_TANH, 1, {.fn = gelu_tanh_run}},
+    {LN_OP_SIGMOID, 1, {.fn = sigmoid_run}},
+    {LN_OP_SOFTCAP, 1, {.fn = softcap_run}},
     {LN_OP_GATED, 1, {.fn = LN_ISA(ln_cpu_gated_run)}},
     {LN_OP_ROPE, 1, {.fn = rope_run}},
     {LN_OP_CONVERT, 1 << LN_FORMAT_BF16, {.fn = bf16_convert_run}},
@@ -157,6 +179,7 @@ const ln_kernel_row LN_ISA(ln_cpu_rowwise)[] = {
     {LN_OP_GATHER_ROWS, 1, {.fn = gather_rows_run}},
     {LN_OP_LOAD, 1, {.fn = load_run}},
     {LN_OP_SCALE, 1, {.fn = scale_run}},
+    {LN_OP_SCALE_ROWS, 1, {.fn = scale_rows_run}},
     {LN_OP_ACT_BACK, 1, {.fn = act_back_run}},
     {LN_OP_RMSNORM_BACK, 1, {.fn = rmsnorm_back_run}},
     {LN_OP_LORA_DOWN, 1, {.fn = lora_down_run}},

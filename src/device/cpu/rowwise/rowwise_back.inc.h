@@ -43,14 +43,14 @@ static void act_back_run(const ln_call *c) {
             silu_back_row(row_in(c, 0, r), row_in(c, 1, r), row_out(c, r), c->out[0].cols);
         else gelu_back_row(row_in(c, 0, r), row_in(c, 1, r), row_out(c, r), c->out[0].cols);
 }
-/* One group: g = dy (w + offset) is in dx first. */
+/* One group: g = dy (w + offset), without a weight dy, is in dx first. */
 INLINE_ROW norm_back_group(const float *x, const float *dy, const void *w, const ln_dtype dtype, float *dx,
                            int64_t n, const ln_p_norm *p) {
     float sum, scale, lane[16] = {0};
     sum_squares(1, x, 0, n, &sum);
     scale = 1 / sqrtf(sum / (float)n + p->eps);
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * (ln_num_load(w, dtype, i) + p->offset);
+    for (int64_t i = 0; i < n; i++) dx[i] = w ? dy[i] * (ln_num_load(w, dtype, i) + p->offset) : dy[i];
     int64_t i = 0;
     for (; i + 16 <= n; i += 16)
         for (int l = 0; l < 16; l++) lane[l] = fmaf(dx[i + l], x[i + l], lane[l]);
@@ -63,13 +63,15 @@ INLINE_ROW norm_back_group(const float *x, const float *dy, const void *w, const
 }
 static void rmsnorm_back_run(const ln_call *c) {
     const ln_arg *w = &c->in[1];
-    const int64_t n = w->cols, groups = c->in[0].cols / n;
+    const bool weighted = c->node->n_in > 2;
+    const int64_t n = weighted ? w->cols : c->node->p.norm.width, groups = c->in[0].cols / n;
     PARTITION_ROWS(c, lo, hi);
     for (int64_t r = lo; r < hi; r++)
         for (int64_t g = 0; g < groups; g++) {
-            const float *x = row_in(c, 0, r) + g * n, *dy = row_in(c, 2, r) + g * n;
+            const float *x = row_in(c, 0, r) + g * n, *dy = row_in(c, c->node->n_in - 1, r) + g * n;
             float *dx = row_out(c, r) + g * n;
-            if (w->dtype == LN_F32) norm_back_group(x, dy, w->data, LN_F32, dx, n, &c->node->p.norm);
+            if (!weighted) norm_back_group(x, dy, NULL, LN_F32, dx, n, &c->node->p.norm);
+            else if (w->dtype == LN_F32) norm_back_group(x, dy, w->data, LN_F32, dx, n, &c->node->p.norm);
             else if (w->dtype == LN_BF16) norm_back_group(x, dy, w->data, LN_BF16, dx, n, &c->node->p.norm);
             else norm_back_group(x, dy, w->data, LN_F16, dx, n, &c->node->p.norm);
         }

@@ -46,11 +46,17 @@ INLINE_ROW normalize_group_by(const float *x, float scale, void *y, int64_t n, c
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; i++) store_as(y, i, (x[i] * scale) * by[i], store);
 }
+/* Without a weight. */
+INLINE_ROW normalize_group_plain(const float *x, float scale, void *y, int64_t n, const int store) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) store_as(y, i, x[i] * scale, store);
+}
 /* Normalises a group whose squares are summed. */
 INLINE_ROW normalize_one(const ln_call *c, const float *x, float scale, void *y, const float *by) {
     const ln_arg *w = &c->in[1];
     const float offset = c->node->p.norm.offset;
-    if (by) BY_STORE(c, normalize_group_by, x, scale, y, w->cols, by);
+    if (c->node->n_in < 2) BY_STORE(c, normalize_group_plain, x, scale, y, c->node->p.norm.width);
+    else if (by) BY_STORE(c, normalize_group_by, x, scale, y, w->cols, by);
     else if (w->dtype == LN_F32) BY_STORE(c, normalize_group, x, scale, y, w->cols, w->data, LN_F32, offset);
     else if (w->dtype == LN_BF16)
         BY_STORE(c, normalize_group, x, scale, y, w->cols, w->data, LN_BF16, offset);
@@ -68,9 +74,10 @@ static void rmsnorm_run(const ln_call *c) {
     };
     const ln_p_norm *p = &c->node->p.norm;
     const ln_arg *w = &c->in[1];
-    const int64_t n = w->cols, groups = c->in[0].cols / n;
+    const bool weighted = c->node->n_in > 1;
+    const int64_t n = weighted ? w->cols : p->width, groups = c->in[0].cols / n;
     PARTITION_ROWS(c, lo, hi);
-    float weights[WIDTH], *by = (hi - lo) * groups >= MIN_GROUPS && n <= WIDTH ? weights : NULL;
+    float weights[WIDTH], *by = weighted && (hi - lo) * groups >= MIN_GROUPS && n <= WIDTH ? weights : NULL;
     if (by && w->dtype == LN_F32) add_offset(by, w->data, LN_F32, n, p->offset);
     else if (by && w->dtype == LN_BF16) add_offset(by, w->data, LN_BF16, n, p->offset);
     else if (by) add_offset(by, w->data, LN_F16, n, p->offset);
