@@ -4,9 +4,11 @@
  * A function that takes `err` begins with ARG: after it err is never NULL, because a caller's NULL is
  * replaced by the thread's error that ln_last_error returns. Every return path releases the handles that
  * ln_handle_use has referenced. */
+#include "../base/json.h"
 #include "../base/text_memory.h"
 #include "../engine/generate.h"
 #include "../engine/score.h"
+#include "../io/directory.h"
 #include "../inspect/doctor.h"
 #include "../inspect/inspect.h"
 #include "check.h"
@@ -288,16 +290,21 @@ static void free_tokenizer(void *object) {
 
 ln_status ln_tokenizer_open(ln_tokenizer **out, const char *model, ln_error *err) {
     ARG(out && model, "out and model must not be NULL");
-    char path[4096];
+    char path[4096], config[LN_PATH_MAX];
     ln_tok *t;
+    ln_json_memo memo;
     void *handle = NULL;
     *out = NULL;
     LN_TRY(ln_find_dir(model, "tokenizer.json", path, sizeof path, err));
+    LN_TRY(ln_path_join(config, path, "tokenizer_config.json", err));
     LN_TRY(ln_check_tokenizer(path, err));
-    LN_TRY(ln_check_tokenizer_keys(path, err));
-    LN_TRY(ln_tok_open(&t, path, err));
-    ln_status st = ln_handle_new(LN_HANDLE_TOKENIZER,
-                                 &(ln_handle_object){.object = t, .free = free_tokenizer}, &handle, err);
+    ln_json_memo_begin(&memo, config);
+    ln_status st = ln_check_tokenizer_keys(path, err);
+    if (st == LN_OK) st = ln_tok_open(&t, path, err);
+    ln_json_memo_end(&memo);
+    LN_TRY(st);
+    st = ln_handle_new(LN_HANDLE_TOKENIZER, &(ln_handle_object){.object = t, .free = free_tokenizer}, &handle,
+                       err);
     if (st != LN_OK) ln_tok_close(&t);
     *out = handle;
     return st;

@@ -1,5 +1,6 @@
 /* The public API of chat templates; the contracts are in linnet.h. */
 #include "../base/file.h"
+#include "../base/json.h"
 #include "../base/text_memory.h"
 #include "../io/directory.h"
 #include "../io/io.h"
@@ -33,13 +34,19 @@ static ln_status bind(ln_model_template *t, const char *dir, ln_error *err) {
 
 /* Opens a template file, or the template of a model. */
 static ln_status open_of(ln_model_template **t, const char *model, const char *choice, ln_error *err) {
-    char path[4096];
+    char path[4096], config[LN_PATH_MAX];
+    ln_json_memo memo;
     if (is_file(model))
         return choice ? ln_fail(err, LN_EUSAGE, "%s is a template itself: there is nothing to choose", model)
                       : ln_model_template_open_file(t, model, err);
     LN_TRY(ln_find_dir(model, "tokenizer_config.json", path, sizeof path, err));
-    LN_TRY(ln_model_template_open(t, path, choice, err));
-    if (*t) return bind(*t, path, err);
+    LN_TRY(ln_path_join(config, path, "tokenizer_config.json", err));
+    ln_json_memo_begin(&memo, config);
+    ln_status st = ln_model_template_open(t, path, choice, err);
+    const bool found = st == LN_OK && *t;
+    if (found) st = bind(*t, path, err);
+    ln_json_memo_end(&memo);
+    if (found || st != LN_OK) return st;
     return ln_fail(err, LN_EIO,
                    "%s: this model ships no chat template; name a file of one (ln_options.chat_template)",
                    path);

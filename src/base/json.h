@@ -89,6 +89,21 @@ ln_status ln_json_load_limited(json_t **out, const char *name, const char *data,
                                const ln_json_limits *most, ln_error *err);
 /* The same from a file of at most `limit` bytes. */
 ln_status ln_json_load_file(json_t **out, const char *path, size_t limit, ln_error *err);
+/* While a memo is set, the calling thread reads the file at `path` once: ln_json_load_file and every reader
+ * that asks ln_json_memo_get first share its tree, so that all of them see one version of the file. The path
+ * is borrowed, and compared as text. ln_json_memo_end releases the memo's reference; trees that were returned
+ * stay valid, must not be changed, and are released on this thread. Memos nest: the innermost counts. */
+typedef struct ln_json_memo {
+    const char *path;
+    json_t *root; /* NULL: not read yet */
+    struct ln_json_memo *outer;
+} ln_json_memo;
+void ln_json_memo_begin(ln_json_memo *m, const char *path);
+void ln_json_memo_end(ln_json_memo *m);
+/* Returns a new reference to the tree of that file, or NULL if no memo has it. */
+json_t *ln_json_memo_get(const char *path);
+/* Stores a tree, of which the caller keeps its own reference, if the memo is of that file. */
+void ln_json_memo_put(const char *path, json_t *root);
 /* The same from a file that the user names, which may be a pipe or a device (ln_read_input). */
 ln_status ln_json_load_input(json_t **out, const char *path, size_t limit, ln_error *err);
 /* Copies a value; the members of an object or array are shared, or copied too. The caller owns the result.

@@ -153,8 +153,30 @@ static ln_status load_with(read_fn *read, json_t **out, const char *path, size_t
     return st;
 }
 
+static _Thread_local ln_json_memo *memo;
+
+void ln_json_memo_begin(ln_json_memo *m, const char *path) {
+    *m = (ln_json_memo){.path = path, .outer = memo};
+    memo = m;
+}
+void ln_json_memo_end(ln_json_memo *m) {
+    memo = m->outer;
+    json_decref(m->root);
+    m->root = NULL;
+}
+json_t *ln_json_memo_get(const char *path) {
+    return memo && memo->root && strcmp(memo->path, path) == 0 ? json_incref(memo->root) : NULL;
+}
+void ln_json_memo_put(const char *path, json_t *root) {
+    if (memo && !memo->root && strcmp(memo->path, path) == 0) memo->root = json_incref(root);
+}
+
 ln_status ln_json_load_file(json_t **out, const char *path, size_t limit, ln_error *err) {
-    return load_with(ln_read_file, out, path, limit, err);
+    *out = ln_json_memo_get(path);
+    if (*out) return LN_OK;
+    LN_TRY(load_with(ln_read_file, out, path, limit, err));
+    ln_json_memo_put(path, *out);
+    return LN_OK;
 }
 ln_status ln_json_load_input(json_t **out, const char *path, size_t limit, ln_error *err) {
     return load_with(ln_read_input, out, path, limit, err);

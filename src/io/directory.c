@@ -35,12 +35,16 @@ ln_status ln_json_object_file(json_t **out, const char *path, ln_error *err) {
     json_t *root = NULL;
     *out = NULL;
     ln_path_text(text, path);
-    LN_TRY(ln_read_file(path, LN_CONFIG_LIMIT, &data, &bytes, err));
-    ln_status st = ln_refuse_pointer(path, data, bytes, err);
-    if (st == LN_OK && bytes == 0)
-        st = ln_fail(err, LN_EINVALID, "%s: the file is empty, expected a JSON object", text);
-    if (st == LN_OK) st = ln_json_load(&root, text, data, bytes, err);
-    ln_free(data);
+    ln_status st = LN_OK;
+    if (!(root = ln_json_memo_get(path))) {
+        LN_TRY(ln_read_file(path, LN_CONFIG_LIMIT, &data, &bytes, err));
+        st = ln_refuse_pointer(path, data, bytes, err);
+        if (st == LN_OK && bytes == 0)
+            st = ln_fail(err, LN_EINVALID, "%s: the file is empty, expected a JSON object", text);
+        if (st == LN_OK) st = ln_json_load(&root, text, data, bytes, err);
+        ln_free(data);
+        if (st == LN_OK) ln_json_memo_put(path, root);
+    }
     if (st == LN_OK && !json_is_object(root)) {
         json_decref(root);
         return ln_fail(err, LN_EINVALID, "%s: expected a JSON object at the top", text);

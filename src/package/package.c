@@ -2,7 +2,9 @@
  * turns prompts into token ids.
  *
  * Opening reads nothing large: weights stay in the file mapping until an engine loads them. */
+#include "../base/json.h"
 #include "../base/text_memory.h"
+#include "../io/directory.h"
 #include "../model/adapter_match.h"
 #include "package.h"
 #include "../chat/fixed_forms.h"
@@ -73,14 +75,8 @@ static ln_status open_embedding(ln_package *m, ln_error *err) {
     return LN_OK;
 }
 
-static ln_status open_parts(ln_package *m, const char *model, ln_error *err) {
-    LN_TRY(ln_find_model(model, m->path, sizeof m->path, err));
-    LN_TRY(ln_config_open(&m->config, m->path, err));
-    LN_TRY(ln_spec_open(&m->spec, &m->config, err));
-    LN_TRY(ln_tensors_open(&m->tensors, m->path, m->opt.skip_unknown, err));
-    LN_TRY(ln_weights_bind(&m->weights, &m->spec, &m->tensors, err));
-    if (m->opt.quantize_bits)
-        LN_TRY(ln_weights_encode(&m->weights, &m->spec, (ln_groups){m->opt.quantize_bits, 64}, err));
+/* Opens what makes ids of texts and texts of ids: tokenizer, stop ids, chat template. */
+static ln_status open_texts(ln_package *m, ln_error *err) {
     LN_TRY(open_tokenizer(m, err));
     LN_TRY(check_vocab(m, err));
     LN_TRY(ln_genconfig_open(&m->gen, m->path, &m->config, m->spec.V, token_id, m->tok, err));
@@ -89,7 +85,24 @@ static ln_status open_parts(ln_package *m, const char *model, ln_error *err) {
     LN_TRY(ln_tool_support_find(&m->tools, m->tmpl, err));
     if (m->tools.form->place == LN_CALLS_IN_CHANNEL && !(m->delims && m->delims->channels))
         ln_tool_support_forget(&m->tools); /* the vocabulary lacks the marks */
-    LN_TRY(open_embedding(m, err));
+    return open_embedding(m, err);
+}
+
+static ln_status open_parts(ln_package *m, const char *model, ln_error *err) {
+    char shared[LN_PATH_MAX];
+    ln_json_memo memo;
+    LN_TRY(ln_find_model(model, m->path, sizeof m->path, err));
+    LN_TRY(ln_config_open(&m->config, m->path, err));
+    LN_TRY(ln_spec_open(&m->spec, &m->config, err));
+    LN_TRY(ln_tensors_open(&m->tensors, m->path, m->opt.skip_unknown, err));
+    LN_TRY(ln_weights_bind(&m->weights, &m->spec, &m->tensors, err));
+    if (m->opt.quantize_bits)
+        LN_TRY(ln_weights_encode(&m->weights, &m->spec, (ln_groups){m->opt.quantize_bits, 64}, err));
+    LN_TRY(ln_path_join(shared, m->path, "tokenizer_config.json", err)); /* which each of the parts reads */
+    ln_json_memo_begin(&memo, shared);
+    const ln_status st = open_texts(m, err);
+    ln_json_memo_end(&memo);
+    LN_TRY(st);
     return ln_tensors_check(&m->tensors, false, err);
 }
 

@@ -4,15 +4,22 @@
 #include "base/file.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <stddef.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char dir[64], name[2][256];
@@ -285,6 +292,76 @@ static void streams(void **state) {
     close(p[0]);
 }
 
+/* A rename that fails leaves no temporary file. */
+static void a_failed_rename_leaves_nothing(void **state) {
+    (void)state;
+    ln_out o;
+    ln_error err;
+    for (int force = 0; force < 2; force++) {
+        const int before = files_in_dir();
+        assert_int_equal(ln_out_open(&o, in_dir(0, "renamed"), force, &err), LN_OK);
+        assert_int_equal(ln_out_write(&o, "x", 1, &err), LN_OK);
+        assert_int_equal(mkdir(in_dir(0, "renamed"), 0777), 0); /* what appeared during the work */
+        assert_int_equal(ln_out_commit(&o, &err), LN_EIO);
+        assert_int_equal(rmdir(in_dir(0, "renamed")), 0);
+        assert_int_equal(files_in_dir(), before);
+    }
+}
+
+/* The system's limits of a path are named, of a relative one too. */
+static void a_long_path_is_named(void **state) {
+    (void)state;
+    static char path[6000];
+    ln_error err;
+    char *data;
+    size_t n;
+    for (size_t at = 0; at + 3 < sizeof path; at += 2) memcpy(path + at, "a/", 3);
+    assert_int_equal(ln_read_file(path, 100, &data, &n, &err), LN_EIO);
+    assert_non_null(strstr(err.message, "4095 bytes"));
+    (void)memset(path, 'a', 300);
+    path[300] = '\0';
+    assert_int_equal(ln_read_file(path, 100, &data, &n, &err), LN_EIO);
+    assert_non_null(strstr(err.message, "a name in it 255"));
+}
+
+/* Rejects every openat of this process with EPERM, as the rules of a container do. */
+static bool forbid_openat(void) {
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {.len = LN_COUNT(rules), .filter = rules};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/* EPERM is not a matter of permissions that chmod changes, and the message does not claim that. */
+static void what_the_system_forbids_is_said(void **state) {
+    (void)state;
+    put("forbidden", "text");
+    (void)in_dir(0, "forbidden");
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        ln_error err;
+        char *data;
+        size_t n;
+        if (!forbid_openat()) _exit(2);
+        if (ln_read_file(name[0], 100, &data, &n, &err) != LN_EIO) _exit(3);
+        _exit(strstr(err.message, "immutable") && !strstr(err.message, "check its permissions") ? 0 : 4);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 2) {
+        print_message("test_file: SKIP: seccomp is not available: the message of EPERM is NOT tested\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(maps_and_reads),
                                        cmocka_unit_test(refuses_what_is_no_file),
@@ -294,6 +371,9 @@ int main(void) {
                                        cmocka_unit_test(refuses_odd_targets),
                                        cmocka_unit_test(a_full_disk_leaves_nothing),
                                        cmocka_unit_test(every_allocation_may_fail),
-                                       cmocka_unit_test(streams)};
+                                       cmocka_unit_test(streams),
+                                       cmocka_unit_test(a_failed_rename_leaves_nothing),
+                                       cmocka_unit_test(a_long_path_is_named),
+                                       cmocka_unit_test(what_the_system_forbids_is_said)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

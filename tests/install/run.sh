@@ -47,6 +47,20 @@ stripped() {
 }
 check "nothing has debugging information" stripped
 
+# The compiler's protections are in the library and in the command, if this compiler has them.
+hardened() {
+    for f in "$root/bin/linnet" "$lib/liblinnet.so"; do
+        readelf -lW "$f" | grep -q 'GNU_RELRO' || { echo "no relro: $f"; return 1; }
+        if [ "$(uname -m)" = x86_64 ] && echo 'int x;' | $CC -fcf-protection=full -x c -c - -o "$dir/x.o" 2>/dev/null; then
+            [ "$(objdump -d "$f" | grep -c endbr64)" -gt 1000 ] || { echo "no landing pads for indirect calls: $f"; return 1; }
+        fi
+        if [ "$(uname -m)" = x86_64 ] && echo 'int x;' | $CC -fstack-clash-protection -x c -c - -o "$dir/x.o" 2>/dev/null; then
+            objdump -d "$f" | grep -q 'or[qbl]* *\$0x0,.*(%rsp' || { echo "no probes of the stack: $f"; return 1; }
+        fi
+    done
+}
+check "the compiler's protections are on" hardened
+
 # The bundled model of a tree that was moved, and that of the library which a program of somewhere else uses.
 moved() {
     [ "$("$root/bin/linnet" show tiny --json | sed 's/.*"path":"\([^"]*\)".*/\1/')" = "$model" ] || return 1
