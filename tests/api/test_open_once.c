@@ -1,8 +1,8 @@
-/* Each configuration file is read once per open: all parts of a model take it from one version of the file. */
+/* Each configuration file is read once per open: all parts of a model take it from one version. */
 /* run: quick */
 #include "../base/cm.h"
 
-#include <linnet.h>
+#include <linnet_tools.h>
 #include <sys/inotify.h>
 #include <unistd.h>
 
