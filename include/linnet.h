@@ -73,10 +73,10 @@ typedef enum ln_status {
     LN_EUSAGE = 2,       /* the call, an option or the command line is wrong */
     LN_EINVALID = 3,     /* a file or an input has invalid content */
     LN_EUNSUPPORTED = 4, /* valid, but linnet does not support it */
-    LN_EIO = 5,          /* the operating system refused: file absent, permission denied, disk full */
+    LN_EIO = 5,          /* the operating system failed: file absent, permission denied, disk full */
     LN_EMEMORY = 6,      /* more memory is needed than is available or than was allowed */
     LN_EDEVICE = 7,      /* the device does not exist or was lost */
-    LN_ENUMERIC = 8,     /* NaN or infinity where a finite value was expected */
+    LN_ENUMERIC = 8,     /* NaN or infinity instead of a finite value */
     LN_ECHANGED = 9,     /* a file changed while it was in use */
     LN_EINTERNAL = 70,   /* a defect of linnet */
     LN_ECANCELLED = 130  /* the caller asked to stop */
@@ -115,13 +115,13 @@ LN_API void ln_log_set(ln_log_fn *fn, void *user);
  * and the KV cache is bf16 (docs/numerics.md). The default is LN_FAST for bf16, f16 and quantised
  * checkpoints; dense f32 checkpoints are always exact. */
 typedef enum ln_numerics { LN_NUMERICS_DEFAULT = 0, LN_EXACT, LN_FAST } ln_numerics;
-/* LN_DEVICE_CUDA is an NVIDIA GPU, by the plug-in liblinnet-cuda.so (docs/cuda.md); LN_EDEVICE, with the
- * reason, where the plug-in, the driver or the GPU is absent. LN_DEVICE_AUTO is LN_DEVICE_CUDA where that can
- * be opened, else LN_DEVICE_CPU; the log says which where the plug-in is installed. LN_DEVICE_REF runs the
- * plain C reference kernels on one thread. */
+/* LN_DEVICE_CUDA: an NVIDIA GPU, through the plug-in liblinnet-cuda.so (docs/cuda.md). Opening it fails with
+ * LN_EDEVICE if the plug-in, the driver or a GPU is missing; the message says which. LN_DEVICE_AUTO: CUDA if
+ * it can be opened, else the CPU. If the plug-in is installed, the log has the choice. LN_DEVICE_REF: the
+ * plain C reference kernels, on one thread. */
 typedef enum ln_device { LN_DEVICE_AUTO = 0, LN_DEVICE_REF, LN_DEVICE_CPU, LN_DEVICE_CUDA } ln_device;
 /* How a prompt's text is read. AUTO: through the chat template if the directory ships one, else raw. RAW: as
- * text to be continued. CHAT: through the chat template, else the fixed form of the model's family. */
+ * text to be continued. CHAT: through the chat template, else the family's built-in template. */
 typedef enum ln_template { LN_TEMPLATE_AUTO = 0, LN_TEMPLATE_RAW, LN_TEMPLATE_CHAT } ln_template;
 
 /* A progress callback, called on the thread that called the library. `what` is "loading" while weights are
@@ -135,12 +135,12 @@ typedef struct ln_progress {
 /* Structs of options may grow. They begin with `size`, the size of the caller's struct, which the function
  * X_default of a struct X sets. A smaller size than the library's is an older caller: fields beyond it have
  * their defaults. A larger one is a newer caller: bytes that the library does not know must be zero.
- * LN_EUSAGE: a size of 0, as of a struct that is not from X_default, or a set field that the library does not
- * know.
+ * LN_EUSAGE: the size is 0, as in a struct that is not from X_default, or a field that the library does not
+ * know is not zero.
  *
- * Where a struct that the library fills begins with `size`, the caller sets it to its sizeof (LN_EUSAGE
- * otherwise). An older caller gets the fields that it knows; those of a newer caller that the library does
- * not know become zero. All elements of an array have the `size` of the first (docs/decisions/028). */
+ * If a struct that the library fills begins with `size`, the caller sets it to its sizeof (LN_EUSAGE
+ * otherwise). An older caller gets the fields that it knows. Fields of a newer caller that the library does
+ * not know are set to zero. All elements of an array have the `size` of the first (docs/decisions/028). */
 
 /* Writes the defaults of the struct X, named "X", to *out, which has `size` bytes; zeros beyond what the
  * library knows. X_default is a part of the program, so that what it returns has the program's sizeof(X). */
@@ -153,7 +153,7 @@ LN_API void ln_set_default(const char *name, void *out, uint32_t size);
     }
 
 /* One of the LoRA adapters whose sum a request uses: the directory that PEFT, mlx-lm or go-mlx has written,
- * and a finite factor on all that it adds (1: as trained). */
+ * and a finite factor on all that it adds. With a factor of 1 it is used as trained. */
 typedef struct ln_adapter_part {
     const char *dir;
     double scale;
@@ -165,14 +165,14 @@ typedef struct ln_options {
     uint32_t size; /* of the caller's struct; set by ln_options_default */
     ln_numerics numerics;
     ln_device device;
-    /* 4 or 8: dense matrices are quantised when the model is loaded, in groups of 64 columns; 0: weights stay
-     * as stored. Decided by ln_model_open; an engine may only repeat the model's value. */
+    /* 4 or 8: dense matrices are quantised when the model is loaded, in groups of 64 columns. 0: weights
+     * stay as stored. Decided by ln_model_open; an engine may only repeat the model's value. */
     int quantize_bits;
     int n_threads; /* 0: the physical cores within affinity mask and cgroup quota; at most 256 are used */
     /* Positions of a sequence's context: prompt and generated tokens, the last of which needs none. 0:
      * min(the model's maximum, max(4096, n_expected)). More than the model's maximum is LN_EUSAGE. */
     int64_t n_ctx;
-    /* Prompt and generated tokens that the caller means to use. Where n_ctx is 0 it raises that default, and
+    /* Prompt and generated tokens that the caller means to use. If n_ctx is 0, it raises that default, and
      * only the KV pages for these tokens are faulted in when the engine is opened. */
     int64_t n_expected;
     /* Rows (tokens) of a step, at most 1048576; 0: 512. Raised to n_parallel: each sequence needs a row. */
@@ -192,10 +192,10 @@ typedef struct ln_options {
     /* Keep all positions of layers with a sliding window in the KV cache; ln_inspect_keys needs it. */
     bool keep_full_kv;
     ln_progress progress;
-    /* The most bytes of the pool of KV pages, which all sequences share; 0: no such limit. The pool holds one
-     * context of n_ctx positions, and with n_parallel above 1 up to n_parallel contexts: as many pages as
-     * kv_bytes and the limit of memory leave or, where the caller gives neither kv_bytes nor a limit, as fit
-     * into half of what the machine leaves. Less than one context is LN_EMEMORY. */
+    /* The most bytes of the pool of KV pages, which all sequences share; 0: no such limit. The pool holds
+     * one context of n_ctx positions, and with n_parallel above 1 up to n_parallel contexts: as many pages
+     * as kv_bytes and the limit of memory leave. If the caller gives neither kv_bytes nor a limit, the pool
+     * takes at most half of what the machine leaves. Less than one context is LN_EMEMORY. */
     uint64_t kv_bytes;
     /* Requests that wait for a sequence, at most 1048576, for whose prompts of n_ctx tokens memory is
      * planned. More may wait as long as the limit leaves memory for them. */
@@ -204,9 +204,9 @@ typedef struct ln_options {
      * loaded when an engine is opened and stays. */
     const ln_adapter_part *adapter;
     size_t n_adapter_parts;
-    /* Adapters that ln_adapter_open may load besides, at most 1024, and the largest rank of one, at most
-     * 4096; 0: 16, or the rank of `adapter` where that is larger. Memory for all of them is taken when an
-     * engine is opened. */
+    /* How many adapters ln_adapter_open may load in addition, at most 1024, and the largest rank of one, at
+     * most 4096. Rank 0: 16, or the rank of `adapter` if that is larger. Memory for all of them is taken
+     * when an engine is opened. */
     int n_adapters, adapter_rank;
     bool embeddings; /* the memory of ln_embed is planned, and taken at the start, not at the first call */
     /* The most bytes that are planned for texts: bodies, renderings and token ids while prompts are read. At
@@ -245,10 +245,9 @@ typedef enum ln_tool_choice {
 /* How the next token is chosen from the logits. Start from ln_sampling_default; a zeroed struct is invalid
  * (repeat_penalty 0). All pointers are borrowed during the call that takes the struct.
  *
- * Order: logit bias and ignore_eos; repeat penalty; presence and frequency penalties; forbidden tokens;
- * argmax when temperature is 0 or top_k is 1; else temperature, top-k, top-p of what top-k keeps, min-p,
- * draw. A draw is argmax(logit + Gumbel noise), where the noise is a function of Philox(seed, position, id).
- */
+ * Order: logit bias and ignore_eos, repeat penalty, presence and frequency penalties, forbidden tokens. Then
+ * argmax if temperature is 0 or top_k is 1; otherwise temperature, top-k, top-p of what top-k keeps, min-p,
+ * and a sample, which is argmax(logit + Gumbel noise) with noise from Philox(seed, position, id). */
 typedef struct ln_sampling {
     uint32_t size;      /* of the caller's struct: sizeof(ln_sampling) */
     double temperature; /* 0: greedy, the lowest id on ties; at most 1e6 */
@@ -258,25 +257,24 @@ typedef struct ln_sampling {
     /* Divides positive logits, and multiplies negative ones, of tokens that occur in prompt or generated
      * text; 1: off. */
     double repeat_penalty;
-    int repeat_last; /* how many of the last tokens repeat_penalty looks at; 0: off, -1: all */
-    /* Over generated tokens only: logit -= presence_penalty + frequency_penalty * occurrences, each -100 ..
-     * 100 */
+    int repeat_last; /* how many of the last tokens repeat_penalty looks at (0: off, -1: all) */
+    /* -100 .. 100. Over generated tokens: logit -= presence_penalty + frequency_penalty * occurrences */
     double presence_penalty;
     double frequency_penalty;
     const ln_logit_bias *bias; /* [n_bias] */
     size_t n_bias;
-    /* [n_stop], at most 16 texts of 1 to 1024 bytes, NUL-terminated. Generation ends where one of them occurs
-     * in the text, which excludes it. A stop text that is one special token ends generation at that token.
-     * What counts is the generated text: an occurrence that begins in the prompt, which would end generation
-     * in transformers, does not. The text leaves special tokens out, so that a stop text that contains one
-     * beside other text never occurs; ln_generate logs a warning about it. */
+    /* [n_stop], at most 16 texts of 1 to 1024 bytes, NUL-terminated. Generation ends where one of them
+     * occurs in the text, which excludes it. A stop text that is one special token ends generation at that
+     * token. What counts is the generated text: an occurrence that begins in the prompt, which would end
+     * generation in transformers, does not. The text leaves special tokens out: a stop text that contains
+     * one and other text never occurs, and ln_generate logs a warning about it. */
     const char *const *stop;
     size_t n_stop;
     bool ignore_eos; /* the logits of the model's stop ids that `stop` does not name become minus infinity */
-    bool has_seed;   /* false: a seed is drawn from the system; ln_result.seed has it */
+    bool has_seed;   /* false: the seed comes from the system; ln_result.seed has it */
     uint64_t seed;
-    /* Maximum number of tokens to generate; 0: none; -1: up to the end of the context where a chat template
-     * is used, else 256. */
+    /* Maximum number of tokens to generate. 0: none. -1: up to the end of the context if a chat template is
+     * used, else 256. */
     int64_t n_max;
     bool has_think_budget; /* false: reasoning is not limited */
     /* Tokens of reasoning after which the delimiter that ends it is appended for the model; 0: the model
@@ -286,8 +284,8 @@ typedef struct ln_sampling {
      * ln_result only. */
     ln_text_fn *on_reasoning;
     /* What the model's generation_config.json forbids, as the logits processors of transformers define it:
-     * the logits become minus infinity. ln_sampling_default points these fields into the model, where they
-     * are valid until the model and its engines are closed. Zero: nothing is forbidden. */
+     * the logits become minus infinity. ln_sampling_default points these fields into the model; they are
+     * valid until the model and its engines are closed. Zero: nothing is forbidden. */
     const int32_t *suppress; /* [n_suppress] suppress_tokens: ids that are never generated */
     size_t n_suppress;
     const int32_t *begin_suppress; /* [n_begin_suppress] begin_suppress_tokens: not as the first token */
@@ -296,12 +294,12 @@ typedef struct ln_sampling {
      * single stop id is ignored. */
     const ln_id_list *bad_words;
     size_t n_bad_words;
-    /* no_repeat_ngram_size: no sequence of this many tokens of prompt and text occurs twice; 0: off. */
+    /* no_repeat_ngram_size: no sequence of this many tokens of prompt and text occurs twice. 0: off. */
     int64_t no_repeat_ngram;
     int64_t min_new;               /* min_new_tokens: no stop id before this many tokens are generated */
     const char *const *model_stop; /* [n_model_stop] stop_strings: stop texts in addition to `stop` */
     size_t n_model_stop;
-    const int32_t *stop_ids; /* [n_stop_ids] ids that end the generation, besides the model's stop ids */
+    const int32_t *stop_ids; /* [n_stop_ids] ids that end the generation, as the model's stop ids do */
     size_t n_stop_ids;
     /* Calls of the tools of ln_prompt.request, in the format that the chat template asks the model for: they
      * are split off the text, to LN_EVENT_TOOL_ARGUMENTS, LN_EVENT_TOOL_CALL and ln_result.tool_calls. A call
@@ -347,8 +345,8 @@ typedef struct ln_adapter ln_adapter; /* an adapter that an engine has loaded: s
  *
  * LN_EIO: no such model, or a file cannot be read. LN_EINVALID: a file contradicts its format or another
  * file. LN_EUNSUPPORTED: an architecture, dtype or tokenizer that linnet does not know. LN_ECHANGED: a file
- * changed meanwhile. Without tokenizer.json, calls that need a text fail. A chat template that cannot be used
- * is an error here only where opt->chat_template names it. */
+ * changed during the call. Without tokenizer.json, calls that need a text fail. A chat template that cannot
+ * be used is an error here only if opt->chat_template names it. */
 LN_API LN_MUST_CHECK ln_status ln_model_open(ln_model **out, const char *model, const ln_options *opt,
                                              ln_error *err);
 /* Closes the handle. Engines that were opened on the model stay usable and keep its memory. */
@@ -361,8 +359,8 @@ typedef struct ln_info {
     char dtype[16];  /* of the checkpoint: bfloat16, float16 or float32 */
     int bits, group; /* of quantised weights, columns in a group; 0 when all are dense */
     int n_layers, n_heads, n_kv_heads, head_dim;
-    /* width: hidden_size; ffn_width: intermediate_size; n_ctx_max: the maximum context length; window: the
-     * largest sliding window, in positions, 0: none */
+    /* hidden_size, intermediate_size, vocabulary, the maximum context length, the largest sliding window in
+     * positions or 0 */
     int64_t width, ffn_width, vocab_size, n_ctx_max, window;
     bool tied;             /* the output head is the embedding table */
     bool has_template;     /* the directory ships a chat template */
@@ -381,8 +379,8 @@ typedef struct ln_info {
      * and what it makes otherwise than that file ("pre_tokenizer, decoder"), which is used. */
     char tokenizer_class[40], tokenizer_differs[64];
     double embed_scale; /* factor of token embeddings: 1, or sqrt(width) rounded to `dtype` (Gemma) */
-    /* What the chat template takes of earlier calls in a request: one call a message; null as the content
-     * beside calls; arguments as a text of JSON, not as an object. */
+    /* What the chat template accepts of earlier calls in a request: one call for each message, null as the
+     * content of a message with calls, arguments as a text of JSON instead of an object. */
     bool single_tool_call, null_tool_content, text_tool_arguments;
 } ln_info;
 
@@ -411,7 +409,7 @@ typedef struct ln_plan {
     int64_t n_ctx;             /* positions of a sequence, after defaults */
     ln_numerics numerics;      /* after defaults: LN_EXACT or LN_FAST */
     bool fits;                 /* peak_bytes <= available_bytes */
-    /* the largest n_ctx that fits with all else equal, where the pool may hold fewer contexts; 0: none */
+    /* the largest n_ctx that fits with all else equal, if the pool may hold fewer contexts; 0: none */
     int64_t largest_ctx;
     /* Which limit decides available_bytes: "MemAvailable", "cgroup", "RLIMIT_AS", "RLIMIT_DATA",
      * "ln_options.memory_bytes" or "ln_memory_set_limit". Static. */
@@ -419,17 +417,17 @@ typedef struct ln_plan {
     int n_parallel;     /* sequences that run at once, after defaults */
     int64_t n_contexts; /* how many of them can have n_ctx positions at once, by the size of the KV pool */
     uint64_t adapter_bytes; /* of the pool of adapters, a part of other_bytes unless it is on a GPU */
-    /* A device with memory of its own (a GPU): weights_bytes, kv_bytes, activation_bytes and adapter_bytes
-     * are there; peak_bytes is other_bytes then. device_bytes: what will be taken of it, their sum without
-     * weights that are there already; device_available_bytes: what is free of it. `fits` says that both fit.
-     * 0: the device uses the memory of the process. */
+    /* For a device with memory of its own (a GPU), weights_bytes, kv_bytes, activation_bytes and
+     * adapter_bytes count the device's memory, and peak_bytes is other_bytes. device_bytes: what will be
+     * taken of the device's memory, without weights that are loaded already. device_available_bytes: what is
+     * free of it. `fits` is true if both fit. 0: the device uses the memory of the process. */
     uint64_t device_bytes, device_available_bytes;
     uint64_t text_bytes; /* ln_options.text_bytes as planned: the share of texts */
 } ln_plan;
 
 /* Computes the memory that ln_model_open and ln_engine_open with the same options would take, and writes it
- * to *out. A plan that does not fit is LN_OK with out->fits false. Errors: those of ln_model_open,
- * LN_EDEVICE; LN_EMEMORY: ln_options.kv_bytes is less than one context. */
+ * to *out. A plan that does not fit is LN_OK with out->fits false. Errors: those of ln_model_open, and
+ * LN_EDEVICE. LN_EMEMORY: ln_options.kv_bytes is less than one context. */
 LN_API LN_MUST_CHECK ln_status ln_plan_memory(const char *model, const ln_options *opt, ln_plan *out,
                                               ln_error *err);
 
@@ -460,13 +458,13 @@ typedef struct ln_message {
 /* A prompt: exactly one of text, ids, messages and request is set. Start from ln_prompt_default. Everything
  * is borrowed during the call.
  *
- * `ids` are used as they are. A `text` becomes one user message where `tmpl` says that a chat template is
- * used, else it is tokenised with the tokens that the post-processor adds (bos). `messages` and `request` are
+ * `ids` are used as they are. A `text` becomes one user message if `tmpl` says that a chat template is used;
+ * otherwise it is tokenised with the tokens that the post-processor adds (bos). `messages` and `request` are
  * conversations: they always go through a chat template, with the header of the assistant's answer after
- * them, and are LN_EUSAGE where `tmpl` excludes one. The template is the model's, else the fixed form of its
+ * them, and are LN_EUSAGE if `tmpl` excludes one. The template is the model's, else the built-in one of its
  * family. Usually a system message comes first and a user's message last; what the template rejects (an
- * unknown role, roles that do not alternate) is LN_EINVALID. The text of a message can never become a control
- * token, whatever it spells. */
+ * unknown role, roles that do not alternate) is LN_EINVALID. The text of a message can never become a
+ * control token, whatever it spells. */
 typedef struct ln_prompt {
     uint32_t size; /* of the caller's struct; set by ln_prompt_default */
     const char *text;
@@ -489,7 +487,8 @@ LN_DEFAULT(ln_prompt) /* all fields but `size` zero */
 
 /* Writes the first min(*n_ids, cap) token ids of `prompt` to ids[cap] and their full count to *n_ids; `ids`
  * may be NULL when cap is 0. LN_EINVALID: a text is not UTF-8, or the template rejects the conversation.
- * LN_EUNSUPPORTED: the model's chat template cannot be used, or there is none and no fixed form. */
+ * LN_EUNSUPPORTED: the model's chat template cannot be used, or the model has none and its family has no
+ * built-in one. */
 LN_API LN_MUST_CHECK ln_status ln_prompt_ids(const ln_model *model, const ln_prompt *prompt, int32_t *ids,
                                              size_t cap, size_t *n_ids, ln_error *err);
 
@@ -499,13 +498,13 @@ typedef struct ln_metrics {
     /* cached_tokens: of the prompt, the prefix whose keys and values the engine still held */
     int64_t prompt_tokens, generated_tokens, cached_tokens;
     int64_t reasoning_tokens; /* of the generated ones, including the delimiter at their end */
-    /* load: of opening model and engine; total: prefill + decode; first_token: from the start of the call */
+    /* to open model and engine, prefill, decoding, prefill + decoding, from the call's start to a token */
     double load_seconds, prefill_seconds, decode_seconds, total_seconds, first_token_seconds;
-    double prefill_tok_s, decode_tok_s; /* tokens per second; 0 where there is no such time */
+    double prefill_tok_s, decode_tok_s; /* tokens per second; 0 if there is no such time */
     uint64_t active_bytes, peak_bytes;  /* resident memory of the process now, and its peak (ln_memory) */
     double queue_seconds;               /* from the start of the call to its admission; part of prefill */
     /* Why cached_tokens is less than what the engine had held of this prompt, or of a text that begins as it
-     * does; "" where it is not. "evicted": its pages were needed or dropped. "window": positions that its
+     * does; "" if it is not less. "evicted": its pages were needed or dropped. "window": positions that its
      * last row attends to were dropped, because the window had moved on. "diverged": the held text continues
      * with another token. "adapter", "rope": it was computed with another adapter, or with other rotary
      * frequencies. "disabled": ln_request_options.no_cache. Static. */
@@ -532,10 +531,10 @@ typedef struct ln_tool_call {
 
 /* The result of ln_generate. Owned by the caller; ln_result_free frees the contents.
  *
- * ids and text exclude the stop token or stop text. Where a chat template is used and the model knows
- * reasoning delimiters, the output is split: `reasoning` has what is between them, without the delimiters and
- * the newlines next to them; `text` has the answer, and stop texts apply to the answer alone. `ids` has all
- * of the output. Other output is not split. */
+ * ids and text exclude the stop token or stop text. If a chat template is used and the model knows reasoning
+ * delimiters, the output is split. `reasoning` has what is between them, without the delimiters and the
+ * newlines next to them. `text` has the answer, and stop texts apply to the answer alone. `ids` has all of
+ * the output. Other output is not split. */
 typedef struct ln_result {
     uint32_t size;       /* of the caller's struct: sizeof(ln_result) */
     int32_t *prompt_ids; /* [n_prompt_ids] */
@@ -547,22 +546,22 @@ typedef struct ln_result {
     char *reasoning; /* [reasoning_bytes] and a NUL byte; "" when there is none */
     size_t reasoning_bytes;
     ln_finish finish;
-    uint64_t seed; /* that the draws used */
+    uint64_t seed; /* that sampling used */
     ln_metrics metrics;
-    /* Log-probabilities, where ln_request_options.n_logprobs asks for them; else NULL. logprobs [n_ids]: of
-     * the generated ids; top [n_ids, n_top]: the likeliest tokens, in descending order. They are those of the
-     * logits before bias, penalties, temperature and filters. prompt_logprobs [n_prompt_ids] (NaN at 0) and
-     * prompt_top [n_prompt_ids, n_top] with ln_request_options.prompt_logprobs. */
+    /* Log-probabilities if ln_request_options.n_logprobs asks for them, else NULL. logprobs [n_ids] are of
+     * the generated ids. top [n_ids, n_top] has the likeliest tokens, in descending order. They are those of
+     * the logits before bias, penalties, temperature and filters. prompt_logprobs [n_prompt_ids] (NaN at 0)
+     * and prompt_top [n_prompt_ids, n_top] with ln_request_options.prompt_logprobs. */
     double *logprobs;
     ln_top *top;
     size_t n_top;
     double *prompt_logprobs;
     ln_top *prompt_top;
-    /* What ended the text where finish is LN_FINISH_STOP: the id of the stop token, else -1, with the number
-     * of the stop text in ln_sampling.stop (then in model_stop) in stop_text, else -1. */
+    /* What ended the text if finish is LN_FINISH_STOP: the id of the stop token, else -1, with the number of
+     * the stop text in ln_sampling.stop (then in model_stop) in stop_text, else -1. */
     int32_t stop_id;
     int stop_text;
-    /* [n_tool_calls] calls of tools, where ln_sampling.tool_choice asks for them; NULL when there is none. */
+    /* [n_tool_calls] calls of tools, if ln_sampling.tool_choice asks for them; NULL if there is none. */
     ln_tool_call *tool_calls;
     size_t n_tool_calls;
     /* A call that the end of the text has cut: its arguments are the beginning of a JSON text. It is in
@@ -599,7 +598,7 @@ LN_API void ln_cancel(ln_engine *engine, bool stop);
 
 typedef struct ln_request ln_request;
 
-/* What a request asks for besides its prompt. Start from ln_request_options_default. */
+/* What a request asks for in addition to its prompt. Start from ln_request_options_default. */
 typedef struct ln_request_options {
     uint32_t size;               /* of the caller's struct; set by ln_request_options_default */
     const ln_sampling *sampling; /* copied; NULL: ln_sampling_default */
@@ -617,10 +616,10 @@ typedef struct ln_request_options {
 } ln_request_options;
 LN_DEFAULT(ln_request_options) /* the model's sampling, no log-probabilities, reuse */
 
-/* Hands a prompt to an engine and returns at once. The prompt is rendered and tokenised by this call; steps
- * are run by ln_engine_step, by the engine's thread or by ln_request_next. Requests are admitted in their
- * order, as soon as a sequence is free and the pool has the pages that prompt and answer may need. The caller
- * owns *out; ln_request_close. `opt` NULL: the defaults.
+/* Submits a prompt to an engine and returns at once. This call renders and tokenises the prompt; steps are
+ * run by ln_engine_step, by the engine's thread or by ln_request_next. Requests are admitted in their order,
+ * as soon as a sequence is free and the pool has the pages that prompt and answer may need. The caller owns
+ * *out; ln_request_close. `opt` NULL: the defaults.
  *
  * LN_EMEMORY: the pool could never hold prompt and answer (the message says what would fit), or the limit of
  * memory leaves too little for the records of the requests that are open and of this one. Other errors: as
@@ -633,7 +632,7 @@ LN_API LN_MUST_CHECK ln_status ln_request_open(ln_request **out, ln_engine *engi
  * LN_EUSAGE: the engine cannot go on after a fork. */
 LN_API LN_MUST_CHECK ln_status ln_request_start(ln_request *request, ln_error *err);
 
-/* TOKEN: a generated token. TEXT, REASONING: the next piece of the answer, or of its reasoning: complete
+/* TOKEN: a generated token. TEXT, REASONING: the next piece of the answer, or of its reasoning, in complete
  * UTF-8 characters. TOOL_ARGUMENTS: the call of a tool that is being written goes on with this piece of its
  * arguments, the first of which begins the call. TOOL_CALL: a whole call of a tool, after all of its pieces.
  * FINISH: the last event. NONE: there is no event yet. */
@@ -656,7 +655,7 @@ typedef struct ln_event {
     double logprob;
     const ln_top *top;
     size_t n_top;
-    /* TEXT, REASONING: [bytes], no terminator. TOOL_CALL: the arguments, a JSON object; TOOL_ARGUMENTS: a
+    /* TEXT, REASONING: [bytes], no terminator. TOOL_CALL: the arguments, a JSON object. TOOL_ARGUMENTS: a
      * piece of them. FINISH: the error's message or NULL */
     const char *text;
     size_t bytes;
@@ -665,11 +664,11 @@ typedef struct ln_event {
     const char *name; /* TOOL_CALL, TOOL_ARGUMENTS: the tool */
 } ln_event;
 
-/* Takes the request's next event, in the order in which they happened. Waits for one at most `seconds` (0:
- * not at all; negative: without limit) and stores LN_EVENT_NONE when there is none. While it waits, it runs
- * the engine's steps itself where no other thread does; a step that it has begun it completes. Unread events
- * wait in the request; a slow reader delays no step. After LN_EVENT_FINISH every further call stores it
- * again. One thread at a time per request. */
+/* Removes the request's next event and stores it in *out, in the order in which events happened. Waits for
+ * one at most `seconds` (0: not at all, negative: without limit) and stores LN_EVENT_NONE if there is none.
+ * While it waits, it runs the engine's steps itself unless another thread does; it completes a step that it
+ * has begun. Unread events wait in the request; a slow reader delays no step. After LN_EVENT_FINISH every
+ * further call stores it again. One thread at a time per request. */
 LN_API LN_MUST_CHECK ln_status ln_request_next(ln_request *request, double seconds, ln_event *out,
                                                ln_error *err);
 /* Asks one request to end: it finishes with LN_FINISH_CANCELLED after the current step, wherever it is (in
@@ -719,8 +718,8 @@ LN_API LN_MUST_CHECK ln_status ln_tokenizer_open(ln_tokenizer **out, const char 
 /* Closes the handle. For a borrowed tokenizer (ln_model_tokenizer) it only sets the pointer to NULL. */
 LN_API void ln_tokenizer_close(ln_tokenizer **tok);
 /* Returns the tokenizer of an open model, so that its files are not read again. Borrowed: it is valid until
- * the model's handle is closed (later uses are LN_EUSAGE; a call that runs meanwhile completes) and needs no
- * close. NULL when the model's handle is closed or NULL; ln_last_error then has the reason. */
+ * the model's handle is closed (later uses are LN_EUSAGE; a call that runs at that moment completes) and
+ * needs no close. NULL when the model's handle is closed or NULL; ln_last_error then has the reason. */
 LN_API const ln_tokenizer *ln_model_tokenizer(const ln_model *model);
 /* Converts a text to ids. Special tokens that occur in the text are recognised; with `add_special` the
  * post-processor's tokens (bos, eos) are added. Writes the first min(*n_ids, cap) ids to ids[cap] and their
@@ -752,7 +751,7 @@ typedef struct ln_adapter_info {
     char targets[256];        /* last names of its modules, separated by commas: q_proj,v_proj */
     char digest[65];          /* SHA-256 of all that it adds, in hexadecimal digits */
     int n_modules, n_tensors; /* matrices of the model that it changes, or their biases; its tensors */
-    int n_applied;            /* those that add something, or -1 where no model was named */
+    int n_applied;            /* those that add something, or -1 if no model was named */
     int64_t rank_min, rank_max;
     double scale_min, scale_max; /* factor of B A */
     uint64_t n_parameters;
@@ -772,7 +771,7 @@ LN_API LN_MUST_CHECK ln_status ln_adapter_show(const char *dir, const char *mode
  * than ln_options.adapter_rank. LN_EINVALID, LN_EUNSUPPORTED, LN_EIO: as ln_adapter_show. */
 LN_API LN_MUST_CHECK ln_status ln_adapter_open(ln_adapter **out, ln_engine *engine,
                                                const ln_adapter_part *parts, size_t n_parts, ln_error *err);
-/* How many more adapters the engine has room for now; 0 for a closed handle too. */
+/* Returns how many more adapters the engine can load now; 0 for a closed handle too. */
 LN_API int ln_adapter_room(const ln_engine *engine);
 /* Closes the handle. Requests that use the adapter go on; its place is free when the last one is closed. */
 LN_API void ln_adapter_close(ln_adapter **adapter);

@@ -1,8 +1,8 @@
 /* linnet_backend - runs whole models behind one table of functions: the native engine, mlx-lm in a child
  * process, and what a program registers.
  *
- * First the table, for programs that bring a backend; then the registry; then models that a backend loaded.
- * What linnet.h says about errors, callbacks, ownership and threads holds here too. */
+ * First comes the table, for programs that bring a backend, then the registry, then models that a backend
+ * loaded. What linnet.h says about errors, callbacks, ownership and threads holds here too. */
 #ifndef LINNET_BACKEND_H
 #define LINNET_BACKEND_H
 
@@ -18,22 +18,23 @@ extern "C" {
 /* What a backend is given when it loads a model. */
 typedef struct ln_backend_options {
     uint32_t size; /* set by ln_backend_options_default */
-    /* native: all of it. mlx_lm: n_ctx (0: the model's maximum), n_chunk and progress; any other field that
-     * is set is LN_EUSAGE. NULL: the defaults. */
+    /* native uses all of it, mlx_lm n_ctx (0: the model's maximum), n_chunk and progress; any other field
+     * that is set is LN_EUSAGE. NULL: the defaults. */
     const ln_options *options;
     const char *adapter;  /* directory of a LoRA adapter; NULL: none, or options->adapter */
     double adapter_scale; /* factor on the scale that the adapter itself states; 1 by default */
-    /* mlx_lm: the Python interpreter, or the directory of a virtual environment; NULL: python3 on PATH. */
+    /* Of mlx_lm: the Python interpreter, or the directory of a virtual environment. NULL: python3 on
+     * PATH. */
     const char *python;
-    /* mlx_lm: the most seconds that starting Python and loading may take (0: 600), and that the process may
-     * be silent while it answers (0: 120). */
+    /* Of mlx_lm: the most seconds that starting Python and loading may take (0 means 600), and that the
+     * process may be silent while it answers (0 means 120). */
     double load_seconds, reply_seconds;
 } ln_backend_options;
 LN_DEFAULT(ln_backend_options)
 
-/* Where a backend puts what it generates, and how it learns that it shall stop. Made by the library; the
- * functions copy what they are given. A status that is not LN_OK ends the generation: the backend returns it,
- * but for LN_ECANCELLED, after which it returns LN_OK with finish LN_FINISH_CANCELLED. */
+/* Receives what a backend generates, and tells it when to stop. Made by the library; the functions copy what
+ * they are given. A status that is not LN_OK ends the generation: the backend returns it, except
+ * LN_ECANCELLED, after which it returns LN_OK with finish LN_FINISH_CANCELLED. */
 typedef struct ln_backend_sink {
     uint32_t size;
     void *user; /* the first argument of the functions */
@@ -60,10 +61,10 @@ typedef struct ln_backend_end {
 } ln_backend_end;
 
 /* The functions of a backend. `user` is that of the table, `model` what load stored. The library checks the
- * ranges of a sampling, the backend its prompts; a field that it does not honour it refuses by name. NULL
- * where a comment says so: the library then answers LN_EUNSUPPORTED in its place. What the functions are
- * given has the library's `size`, which they leave as it is: a backend writes no field of *out or an end
- * beyond it, and takes it for the distance of the elements of an array. */
+ * ranges of a sampling, the backend its prompts; it rejects by name a field that it does not honour. A
+ * function may be NULL if its comment says so; the library then answers LN_EUNSUPPORTED in its place. What
+ * the functions are given has the library's `size`, which they leave as it is: a backend writes no field of
+ * *out or an end beyond it, and takes it for the distance of the elements of an array. */
 typedef struct ln_backend {
     uint32_t size;    /* sizeof(ln_backend) of the program that registers it */
     const char *name; /* 1 to 31 of a-z, 0-9, _ and - */
@@ -87,8 +88,8 @@ typedef struct ln_backend {
                           ln_error *err);
     ln_status (*inspect)(void *model, const int32_t *ids, size_t n_ids, ln_keys_fn *fn, void *user,
                          const ln_backend_sink *sink, ln_error *err);
-    /* Answers n prompts, several at once where the backend can; sinks[i] and ends[i] belong to prompt i,
-     * status[i] becomes its error, with a message in errors[i]. NULL: generate or chat, one after another. */
+    /* Answers n prompts, several at once if the backend can. sinks[i] and ends[i] belong to prompt i,
+     * whose error is stored in errors[i]. NULL: generate or chat, one after another. */
     ln_status (*batch)(void *model, const ln_prompt *prompts, size_t n, const ln_sampling *sampling,
                        const ln_backend_sink *sinks, ln_backend_end *ends, ln_error *errors, ln_error *err);
     /* Facts of the model, and its own defaults of sampling, valid until close. NULL: none, greedy. */
@@ -109,7 +110,7 @@ LN_API const ln_backend *ln_backend_get(const char *name);
  * "mlx_lm" and all others. `opt` NULL: the defaults. LN_EUNSUPPORTED: none is; the message says why. */
 LN_API LN_MUST_CHECK ln_status ln_backend_default(const ln_backend **out, const ln_backend_options *opt,
                                                   ln_error *err);
-/* Called for each backend; `why` is NULL where it is available, else the reason. No lock is held. */
+/* Called for each backend; `why` is NULL if it is available, else the reason. No lock is held. */
 typedef ln_status ln_backend_fn(void *user, const ln_backend *backend, const char *why, ln_error *err);
 /* Calls `fn` for all backends in the order of their registration. `opt` NULL: the defaults. Whether mlx_lm is
  * available takes a start of Python, a fraction of a second. */
@@ -120,15 +121,17 @@ LN_API LN_MUST_CHECK ln_status ln_backend_list(const ln_backend_options *opt, ln
 typedef struct ln_backend_model ln_backend_model;
 
 /* Loads `model` with the backend of that name (NULL: the default). The caller owns *out; ln_backend_close.
- * LN_EUSAGE: no such backend. Otherwise the errors of the backend: those of ln_model_open and ln_engine_open;
- * mlx_lm: LN_EIO: no such interpreter, or the process ended; LN_EUNSUPPORTED: the interpreter has no mlx-lm,
- * or mlx-lm refuses the model. Messages quote what the process wrote to its standard error. */
+ * LN_EUSAGE: no such backend. Otherwise the errors of the backend: those of ln_model_open and
+ * ln_engine_open. With mlx_lm, LN_EIO: no such interpreter, or the process ended. LN_EUNSUPPORTED: the
+ * interpreter has no mlx-lm, or mlx-lm rejects the model. Messages quote what the process wrote to its
+ * standard error. */
 LN_API LN_MUST_CHECK ln_status ln_backend_load(ln_backend_model **out, const char *backend, const char *model,
                                                const ln_backend_options *opt, ln_error *err);
 /* Closes the handle and asks running calls to stop. A second close of a copy of the pointer does nothing. */
 LN_API void ln_backend_close(ln_backend_model **model);
-/* As ln_generate. Errors of mlx_lm besides: LN_EIO: the process ended, said nothing for reply_seconds or sent
- * what is no message; the model can only be closed then. LN_EUNSUPPORTED: a field that it does not honour. */
+/* As ln_generate. mlx_lm has further errors. LN_EIO: the process ended, was silent for reply_seconds or sent
+ * what is no message; the model can only be closed then. LN_EUNSUPPORTED: a field that it does not
+ * honour. */
 LN_API LN_MUST_CHECK ln_status ln_backend_generate(ln_backend_model *model, const ln_prompt *prompt,
                                                    const ln_sampling *sampling, ln_text_fn *on_text,
                                                    void *user, ln_result *out, ln_error *err);

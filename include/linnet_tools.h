@@ -21,10 +21,11 @@ extern "C" {
 typedef ln_status ln_score_fn(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top,
                               const float *logits, int64_t n_vocab, ln_error *err);
 
-/* Scores n_ids >= 1 tokens as one text and calls `fn` for each. `n_top` is reduced to V where it is more. A
+/* Scores n_ids >= 1 tokens as one text and calls `fn` for each. `n_top` is reduced to V if it is more. A
  * step takes at most ln_options.n_logits rows, and at most 64: a large value scores faster. `metrics` may be
- * NULL; it has the rows scored so far even after an error. The call neither reuses nor keeps keys and values.
- * It holds a sequence while `fn` runs: `fn` must not call the engine (LN_EUSAGE) nor wait for a call of it.
+ * NULL; it has the rows scored so far even after an error. The call neither reuses nor keeps keys and
+ * values. It holds a sequence while `fn` runs: `fn` must not call the engine (LN_EUSAGE) nor wait for a call
+ * of it.
  *
  * LN_EINVALID: an id is not in the vocabulary, or the text is longer than the context. LN_ENUMERIC: the
  * logits hold a NaN or only infinities. LN_ECHANGED: a weight file changed. LN_ECANCELLED: ln_cancel. */
@@ -44,7 +45,7 @@ LN_API LN_MUST_CHECK ln_status ln_inspect_keys(ln_engine *engine, const int32_t 
 
 /* ---- classifying and embedding ---- */
 
-/* SUM: the score of a label is the sum of its tokens' log-probabilities; TOKENS: their mean. */
+/* The score of a label. SUM: the sum of its tokens' log-probabilities. TOKENS: their mean. */
 typedef enum ln_normalize { LN_NORMALIZE_SUM = 0, LN_NORMALIZE_TOKENS } ln_normalize;
 
 typedef struct ln_classify_options {
@@ -65,7 +66,7 @@ LN_DEFAULT(ln_classify_options)
 typedef struct ln_class {
     uint32_t size;     /* of the library's struct: sizeof(ln_class) */
     size_t index;      /* of the prompt */
-    ln_status status;  /* LN_OK, or why this prompt failed; then only `error` is set besides */
+    ln_status status;  /* LN_OK, or why this prompt failed; then only `error` is set as well */
     const char *error; /* message, or NULL */
     int label;         /* the likeliest label, the first on ties; -1 without labels */
     const double *scores, *probabilities; /* [n_labels]; probabilities: the softmax of the scores */
@@ -79,8 +80,8 @@ typedef struct ln_class {
 typedef ln_status ln_class_fn(void *user, const ln_class *result, ln_error *err);
 
 /* Classifies n prompts, many in each step, and calls `fn` for each in the order of the prompts. `opt` NULL:
- * the defaults. A prompt that fails (LN_EINVALID, LN_EUSAGE, LN_EUNSUPPORTED, LN_ENUMERIC; LN_EMEMORY where
- * the pool could never hold it) does not stop the others. All prompts have the same `size`. Prompt and label
+ * the defaults. A prompt that fails (LN_EINVALID, LN_EUSAGE, LN_EUNSUPPORTED, LN_ENUMERIC; LN_EMEMORY if the
+ * pool could never hold it) does not stop the others. All prompts have the same `size`. Prompt and label
  * need a position for each token but the label's last. With want_logits at most 16 prompts share steps,
  * because each needs a row of its own. `metrics` may be NULL.
  *
@@ -102,8 +103,8 @@ typedef enum ln_pooling {
     LN_POOLING_MEAN_SQRT_LEN,
     LN_POOLING_WEIGHTED_MEAN
 } ln_pooling;
-/* Whether vectors are divided by their length. AUTO: yes, unless the model's files compare vectors by dot
- * product or distance: as modules.json says. */
+/* Whether vectors are divided by their length. AUTO: as modules.json says, and yes unless the model's files
+ * compare vectors by dot product or distance. */
 typedef enum ln_unit_length { LN_UNIT_LENGTH_AUTO = 0, LN_UNIT_LENGTH_YES, LN_UNIT_LENGTH_NO } ln_unit_length;
 typedef struct ln_embed_options {
     uint32_t size; /* set by ln_embed_options_default */
@@ -141,12 +142,12 @@ typedef struct ln_evaluation {
     double nll, perplexity;  /* mean negative log-likelihood of the counted tokens, natural; exp(nll) */
     int64_t window, stride;  /* that were used */
 } ln_evaluation;
-/* Scores ids[0..n_ids) in windows of `window` tokens (0: min(n_ctx, 2048); more is cut to n_ctx) that begin
- * at multiples of `stride` (0: half a window; at most the window). The last window is short, not shifted. A
- * token counts once, in the first window that has it; the first token of a window never counts. `metrics` may
- * be NULL; its prompt_tokens are those of all windows. LN_EINVALID: fewer than two tokens, or an id that is
- * not in the vocabulary. LN_EUSAGE: a window of one token, or a stride beyond the window. LN_ECANCELLED:
- * ln_cancel. */
+/* Scores ids[0..n_ids) in windows of `window` tokens that begin at multiples of `stride`. `window` 0:
+ * min(n_ctx, 2048); more is cut to n_ctx. `stride` 0: half a window; at most the window. The last window is
+ * short, not shifted. A token counts once, in the first window that has it; the first token of a window
+ * never counts. `metrics` may be NULL; its prompt_tokens are those of all windows. LN_EINVALID: fewer than
+ * two tokens, or an id that is not in the vocabulary. LN_EUSAGE: a window of one token, or a stride beyond
+ * the window. LN_ECANCELLED: ln_cancel. */
 LN_API LN_MUST_CHECK ln_status ln_evaluate(ln_engine *engine, const int32_t *ids, size_t n_ids,
                                            int64_t window, int64_t stride, ln_evaluation *out,
                                            ln_metrics *metrics, ln_error *err);
@@ -165,7 +166,7 @@ typedef struct ln_batch_options {
     /* Text that states under which conditions the file is answered (flags, adapters); answers are added only
      * to a file that was begun under the same one. NULL: "". */
     const char *conditions;
-    bool force; /* begin anew, replacing the answers */
+    bool force; /* start again from the first request, replacing the answers */
     /* Called on the calling thread after each answer. LN_ECANCELLED: running requests are dropped, and a
      * later call does them; any other status is an error. NULL: none. */
     ln_status (*on_answer)(void *user, size_t n_done, size_t n_requests, ln_error *err);
@@ -180,8 +181,8 @@ LN_DEFAULT(ln_batch_options)
 
 typedef struct ln_batch_report {
     uint32_t size;
-    /* Requests in `in`; answered by this call, and by earlier ones; answers in `out` that are errors, those
-     * of earlier calls included. */
+    /* Requests in `in`, requests answered by this call and by earlier ones, and answers in `out` that are
+     * errors, those of earlier calls included. */
     size_t n_requests, n_done, n_earlier, n_failed;
 } ln_batch_report;
 /* Reads the file `in` as ln_batch does, before an engine is opened, and sets those of options->n_ctx,
@@ -189,15 +190,15 @@ typedef struct ln_batch_report {
  * request without a number of tokens counts as one of 2,048, or of as many as make 4,096 positions. Adapters
  * of *opt count by their names and may be NULL.
  *
- * LN_EINVALID besides what ln_batch says about `in`: its bodies name models, and none of them is known; the
- * message has the first of these lines. */
+ * LN_EINVALID, in addition to what ln_batch says about `in`: its bodies name models, and none of them is
+ * known. The message has the first of these lines. */
 LN_API LN_MUST_CHECK ln_status ln_batch_size(ln_model *model, const char *in, const ln_batch_options *opt,
                                              ln_options *options, ln_error *err);
-/* Answers the requests of the file `in` (lines of OpenAI's batch form: custom_id, method, url, body) and adds
- * a line to the file `out` as each finishes, each line whole. A file beside it, `out`.state, has the digests
- * of `in`, model and conditions until all is done: a call that was interrupted is completed by the same call
- * again, which drops a torn last line and repeats no request. A request that fails has its error in its line.
- * One that lacks memory waits for others to end.
+/* Answers the requests of the file `in` (lines of OpenAI's batch files: custom_id, method, url, body) and
+ * adds a line to the file `out` as each finishes, each line whole. A file next to it, `out`.state, has the
+ * digests of `in`, model and conditions until all is done: a call that was interrupted is completed by the
+ * same call again, which drops an incomplete last line and repeats no request. A request that fails has its
+ * error in its line. One that lacks memory waits for others to end.
  *
  * LN_ECANCELLED: on_answer or ln_cancel ended the call; the answers so far are in `out`. LN_EMEMORY: all
  * others are answered, but some requests lack memory even alone; the same call answers them when there is
@@ -231,14 +232,14 @@ LN_API LN_MUST_CHECK ln_status ln_seq_load(ln_engine *engine, const char *path, 
  * previous one. Engines that are opened later are planned within the smaller of it and
  * ln_options.memory_bytes; engines that are open keep what they have. */
 LN_API uint64_t ln_memory_set_limit(uint64_t bytes);
-/* Sets how many bytes of KV pages each engine keeps for reuse (UINT64_MAX, the default: as many as its pool
- * has free; 0: none) and returns the previous value. Pages beyond it are dropped in the next step. */
+/* Sets how many bytes of KV pages each engine keeps for reuse, and returns the previous value. UINT64_MAX,
+ * the default: as many as its pool has free. 0: none. Pages beyond it are dropped in the next step. */
 LN_API uint64_t ln_cache_set_limit(uint64_t bytes);
 /* Drops the KV pages that all engines keep for reuse; running requests keep theirs. */
 LN_API void ln_cache_clear(void);
-/* Makes the memory that the process holds now its peak. Linux resets its own record of the peak on request
- * (/proc/self/clear_refs); where it refuses, the library keeps the peak from then on: the largest resident
- * memory that it saw when an engine was opened, when a request ended, and in ln_memory_stats. */
+/* Resets the peak to the memory that the process holds now. Linux resets its own record of the peak on
+ * request (/proc/self/clear_refs). If it does not, the library keeps the peak from then on: the largest
+ * resident memory that it saw when an engine was opened, when a request ended, and in ln_memory_stats. */
 LN_API void ln_memory_reset_peak(void);
 
 /* Memory of the process, in bytes. The classes are what all open engines planned and took. */
@@ -247,7 +248,7 @@ typedef struct ln_memory {
     uint64_t active_bytes, peak_bytes; /* resident now; its maximum since the start or the last reset */
     uint64_t weights_bytes, kv_bytes, activation_bytes, adapter_bytes; /* by class; kv: the pools of pages */
     uint64_t cache_bytes;                    /* the part of kv_bytes whose pages are kept for reuse only */
-    uint64_t other_bytes;                    /* active_bytes beyond the classes; 0 where these are larger */
+    uint64_t other_bytes;                    /* active_bytes beyond the classes; 0 if these are larger */
     uint64_t limit_bytes, cache_limit_bytes; /* of ln_memory_set_limit and ln_cache_set_limit */
     bool kernel_peak;    /* peak_bytes is the kernel's record; false: the library's (ln_memory_reset_peak) */
     uint64_t text_bytes; /* a class of its own: texts that are being read, rendered or tokenised */
@@ -329,10 +330,11 @@ typedef struct ln_machine {
     double read_gb_s, vector_read_gb_s, tile_read_gb_s, peak_flop_s;
     char devices[256]; /* names of the devices that can be opened here */
     char gpu[1024];    /* the GPU: name, compute capability, memory; or why there is none */
-    /* Memory that measuring would take now: 1 GiB, or less where less is available; 0: too little is. */
+    /* Memory that measuring would take now: 1 GiB, or what is available if that is less; 0 if it is too
+     * little. */
     uint64_t measure_bytes;
     /* Measured of the GPU, else 0: a copy within its memory, 10^9 bytes read or written a second; a product
-     * of bf16 matrices by cuBLAS, operations a second (0, too, where that library is not found). */
+     * of bf16 matrices by cuBLAS, operations a second (0, too, if that library is not found). */
     double gpu_copy_gb_s, gpu_flop_s;
 } ln_machine;
 
@@ -340,8 +342,8 @@ typedef struct ln_machine {
  * n_threads threads (0: the default), which takes about two seconds and measure_bytes of memory. LN_EMEMORY,
  * before anything is taken: measuring needs 576 MiB available, because caches hold smaller buffers. */
 LN_API LN_MUST_CHECK ln_status ln_doctor(bool measure, int n_threads, ln_machine *out, ln_error *err);
-/* ln_doctor with `measure` where the whole process must not hold more than memory_bytes (0: what the machine
- * allows). LN_EMEMORY, before anything is taken: the limit leaves less than 576 MiB. */
+/* Does what ln_doctor does with `measure`, while the whole process holds at most memory_bytes (0: what the
+ * machine allows). LN_EMEMORY, before anything is taken: the limit leaves less than 576 MiB. */
 LN_API LN_MUST_CHECK ln_status ln_doctor_within(uint64_t memory_bytes, int n_threads, ln_machine *out,
                                                 ln_error *err);
 
@@ -354,7 +356,7 @@ typedef struct ln_node_report {
     const char *makes, *reads;    /* outputs and inputs with their shapes: layers.0.attn.q[T,2048] */
     double flops, bytes, seconds; /* ln_explain: of one step; else 0 */
     /* ln_diff: the largest absolute difference of an output element from the reference's, and the largest
-     * that is allowed. Where the summation order is free and the sum is rounded to bf16, one rounding step of
+     * that is allowed. If the summation order is free and the sum is rounded to bf16, one rounding step of
      * bf16 is not counted. */
     double difference, bound;
 } ln_node_report;
@@ -370,7 +372,7 @@ typedef struct ln_program_report {
     double seconds;        /* median time of a whole step without per-node timing */
 } ln_program_report;
 
-/* Runs a step of n_rows tokens (1: decoding; 0: a full chunk of n_chunk) at positions depth, depth + 1, ...,
+/* Runs a step of n_rows tokens (1: decoding, 0: a full chunk of n_chunk) at positions depth, depth + 1, ...,
  * n_reps (1 .. 1000) times, and reports each node with the median of its times. LN_EUSAGE: the engine has
  * requests, n_rows is more than ln_options.n_chunk, or the rows do not fit the context. *out has the whole
  * step's report. */
@@ -392,7 +394,7 @@ typedef enum ln_work { LN_WORK_PREFILL = 0, LN_WORK_DECODE, LN_WORK_STREAMS } ln
  * call. */
 typedef struct ln_bench_options {
     uint32_t size;         /* of the caller's struct; set by ln_bench_options_default */
-    int64_t n_prefill;     /* tokens of the prompt; 0: 512, or the model's maximum where that is less */
+    int64_t n_prefill;     /* tokens of the prompt; 0: min(512, the model's maximum) */
     const int64_t *depths; /* [n_depths] tokens that precede the decoded ones; none: depth 0 alone */
     size_t n_depths;
     const int *streams; /* [n_streams] sequences decoded at once, 1 .. LN_BENCH_STREAMS, at depth 256 */
@@ -404,7 +406,7 @@ LN_DEFAULT(ln_bench_options)
 typedef struct ln_bench_row {
     ln_work work;
     int64_t n, depth;   /* tokens of the prompt, or tokens decoded by each stream; tokens before them */
-    int streams;        /* sequences; 1 but for LN_WORK_STREAMS */
+    int streams;        /* sequences; 1 except for LN_WORK_STREAMS */
     double tok_s;       /* tokens per second of all streams together */
     double bytes_token; /* bytes of weights, keys and values that must be read for each token */
     double flops_token; /* floating-point operations that each token needs */
@@ -415,8 +417,8 @@ typedef ln_status ln_bench_fn(void *user, const ln_bench_row *row, ln_error *err
 
 typedef struct ln_bench_report {
     uint32_t size; /* of the caller's struct: sizeof(ln_bench_report) */
-    /* load: of opening model and engine; first_token: median time from the start of the prefill row's prompt
-     * to the first token after it */
+    /* Time to open model and engine, and median time from the start of the prefill row's prompt to the first
+     * token after it. */
     double load_seconds, first_token_seconds;
     uint64_t peak_bytes; /* maximum resident memory of the process so far */
     ln_numerics numerics;
@@ -426,8 +428,9 @@ typedef struct ln_bench_report {
 
 /* Measures tokens per second on engines that it opens on `model` with `opt`: the prompt, then each depth,
  * then each number of streams. The prompt is run once before it is timed. `how` must not be NULL. ln_doctor
- * measures the ceilings to compare with. A number of streams that does not fit in memory is skipped, which is
- * logged as a warning. Errors: those of ln_engine_open; LN_EUSAGE: a count is beyond the model's context. */
+ * measures the ceilings to compare with. A number of streams that does not fit in memory is skipped, which
+ * is logged as a warning. Errors: those of ln_engine_open. LN_EUSAGE: a count is beyond the model's
+ * context. */
 LN_API LN_MUST_CHECK ln_status ln_bench(const ln_model *model, const ln_options *opt,
                                         const ln_bench_options *how, ln_bench_fn *fn, void *user,
                                         ln_bench_report *out, ln_error *err);
@@ -435,8 +438,8 @@ LN_API LN_MUST_CHECK ln_status ln_bench(const ln_model *model, const ln_options 
 /* ---- quantised weights ---- */
 
 /* A width of their own for some matrices: every matrix whose module path is `name` or contains it between
- * dots (lm_head, down_proj, layers.0). Where the output head is tied to the embedding table, lm_head means
- * that table. */
+ * dots (lm_head, down_proj, layers.0). If the output head is tied to the embedding table, lm_head means that
+ * table. */
 typedef struct ln_quantize_override {
     const char *name;
     int bits; /* 2, 3, 4, 5, 6 or 8; 16: the matrix stays dense */
@@ -445,7 +448,7 @@ typedef struct ln_quantize_override {
 /* Start from ln_quantize_options_default; a zero field means its default. Borrowed during the call. */
 typedef struct ln_quantize_options {
     uint32_t size;   /* of the caller's struct; set by ln_quantize_options_default */
-    int bits, group; /* bits: 2, 3, 4, 5, 6, 8; group: 32, 64, 128 columns; 0: 4 and 64 */
+    int bits, group; /* 2, 3, 4, 5, 6 or 8 bits (0: 4) and 32, 64 or 128 columns (0: 64) */
     /* [n_overrides]; of several entries that match a matrix the last one counts */
     const ln_quantize_override *overrides;
     size_t n_overrides;
@@ -460,8 +463,8 @@ typedef struct ln_quantized {
     int64_t rows, cols; /* cols 0: a vector */
     int bits, group;    /* bits 0: written dense */
     uint64_t bytes_before, bytes;
-    /* rms_error: root mean square of the weights' errors, relative to that of the weights; max_error: the
-     * largest absolute error of a weight */
+    /* Root mean square of the weights' errors, relative to that of the weights, and the largest absolute
+     * error of a weight. */
     double rms_error, max_error;
 } ln_quantized;
 /* Called for each tensor as it is written. */
@@ -483,7 +486,7 @@ LN_API LN_MUST_CHECK ln_status ln_quantize(const char *model, const char *out, c
 /* Start from ln_fuse_options_default; a zero field but `scale` is its default. Borrowed during the call. */
 typedef struct ln_fuse_options {
     uint32_t size;   /* of the caller's struct; set by ln_fuse_options_default */
-    double scale;    /* factor on the scale that the adapter itself states; finite; 1 by default */
+    double scale;    /* finite factor on the scale that the adapter itself states; 1 by default */
     int bits, group; /* bits 0: a dense model; else as in ln_quantize_options */
     int n_threads;   /* 0: the physical cores within affinity mask and cgroup quota */
     bool force;      /* replace an existing model directory */

@@ -24,9 +24,9 @@ typedef struct ln_token_mask {
 } ln_token_mask;
 
 /* Computes the ids of a whole conversation (messages or request), without a header after it, and which of
- * them the assistant wrote: the loss mask of fine-tuning. Where the template marks generated text ({%
- * generation %}) the mask is that; else a turn is what it adds to the rendering of the messages before it and
- * the header of an answer. LN_EUNSUPPORTED: the model has no usable chat template. LN_EINVALID: as for
+ * them the assistant wrote: the loss mask of fine-tuning. If the template marks generated text ({%
+ * generation %}), the mask is that; else a turn is what it adds to the rendering of the messages before it
+ * and the header of an answer. LN_EUNSUPPORTED: the model has no usable chat template. LN_EINVALID: as for
  * ln_prompt_ids. *out is overwritten, not freed; after an error it is empty. */
 LN_API LN_MUST_CHECK ln_status ln_assistant_mask(const ln_model *model, const ln_prompt *conversation,
                                                  ln_token_mask *out, ln_error *err);
@@ -43,8 +43,8 @@ typedef enum ln_schedule { LN_SCHEDULE_CONSTANT = 0, LN_SCHEDULE_LINEAR, LN_SCHE
 /* A run before its first step: its memory, its data and its steps. */
 typedef struct ln_trainer_info {
     uint32_t size; /* of the caller's struct: sizeof(ln_trainer_info) */
-    /* The six parts of peak_bytes. optimizer_bytes: the moments of AdamW; data_bytes: the samples' tokens;
-     * other_bytes: what the process holds now, and tables. */
+    /* The six parts of peak_bytes. optimizer_bytes are the moments of AdamW, data_bytes the samples' tokens,
+     * other_bytes what the process holds now, and tables. */
     uint64_t weights_bytes, adapter_bytes, optimizer_bytes, activation_bytes, data_bytes, other_bytes;
     uint64_t peak_bytes;        /* what the process will hold at its peak: the sum of the six parts */
     uint64_t available_bytes;   /* what the machine or the caller allows the process */
@@ -85,7 +85,7 @@ typedef struct ln_trainer_options {
     const char *init_adapter;
     double lr;            /* learning rate of AdamW; default 1e-4 */
     double weight_decay;  /* decoupled; default 0.01 */
-    double clip;          /* largest norm of the gradient; 0: no limit; default 1 */
+    double clip;          /* largest norm of the gradient (0: no limit); default 1 */
     int batch;            /* samples that are computed at once; default 4 */
     int accum;            /* a step takes batch * accum samples; default 1 */
     int64_t epochs;       /* passes over the data, if `steps` is 0; default 1 */
@@ -94,11 +94,11 @@ typedef struct ln_trainer_options {
     ln_schedule schedule; /* of the learning rate after them; default constant */
     uint64_t seed;        /* of the order of samples, A and dropout; default 0 */
     const char *out;      /* directory of the result, checkpoints and metrics; NULL: nothing is written */
-    int64_t eval_every; /* steps between validations; 0, the default: after each epoch and at the end */
-    int64_t save_every; /* steps between checkpoints; 0: only at the end; default 100 */
-    int keep;           /* checkpoints that stay; default and least 2 */
-    int early_stop;     /* validations without a better loss that end the run; 0, the default: off */
-    bool resume;        /* continue the run in `out` at its last checkpoint */
+    int64_t eval_every;   /* steps between validations; 0, the default: after each epoch and at the end */
+    int64_t save_every;   /* steps between checkpoints (0: only at the end); default 100 */
+    int keep;             /* checkpoints that stay; default and least 2 */
+    int early_stop;       /* validations without a better loss that end the run; 0, the default: off */
+    bool resume;          /* continue the run in `out` at its last checkpoint */
     /* Called by ln_trainer_new with the plan, before it takes the memory; a status other than LN_OK ends it.
      * NULL: not called. */
     ln_status (*on_ready)(void *user, const ln_trainer_info *plan, ln_error *err);
@@ -106,11 +106,13 @@ typedef struct ln_trainer_options {
 } ln_trainer_options;
 LN_DEFAULT(ln_trainer_options)
 
-/* Reads the data and writes the plan to *out. Errors: those of ln_trainer_new but LN_EMEMORY: out->fits. */
+/* Reads the data and writes the plan to *out. Errors: those of ln_trainer_new, except LN_EMEMORY, for which
+ * out->fits is false. */
 LN_API LN_MUST_CHECK ln_status ln_trainer_plan(ln_model *model, const ln_options *opt,
                                                const ln_trainer_options *how, ln_trainer_info *out,
                                                ln_error *err);
-/* Gives the first sample of how->data; mask 1: the token counts as a target. Overwrites *out. */
+/* Stores the first sample of how->data in *out, which is overwritten. Mask 1: the token counts as a
+ * target. */
 LN_API LN_MUST_CHECK ln_status ln_training_sample(ln_model *model, const ln_trainer_options *how,
                                                   ln_token_mask *out, ln_error *err);
 /* Reads and checks the data, loads the model and makes a run ready for its next step. Of `opt` (NULL: the
@@ -155,7 +157,7 @@ LN_API LN_MUST_CHECK ln_status ln_trainer_step(ln_trainer *trainer, ln_step_repo
  * not at all. */
 LN_API LN_MUST_CHECK ln_status ln_trainer_eval(ln_trainer *trainer, ln_valid_report *out, ln_error *err);
 LN_API LN_MUST_CHECK ln_status ln_trainer_save(ln_trainer *trainer, ln_error *err);
-/* Goes back, or on, to the last valid checkpoint in `out`; *step: its number, 0 where there is none. */
+/* Goes back, or on, to the last valid checkpoint in `out`; *step: its number, 0 if there is none. */
 LN_API LN_MUST_CHECK ln_status ln_trainer_resume(ln_trainer *trainer, int64_t *step, ln_error *err);
 /* Writes the adapter as it is now to `dir` in PEFT's layout, with the chat template. LN_EIO. */
 LN_API LN_MUST_CHECK ln_status ln_trainer_export(ln_trainer *trainer, const char *dir, ln_error *err);
@@ -197,16 +199,17 @@ LN_API LN_MUST_CHECK ln_status ln_trainer_run(ln_trainer *trainer, const ln_trai
  * (LN_EUSAGE, with the shapes). Values need not be used, and building may go on after a run. One thread at a
  * time uses a graph. */
 typedef struct ln_graph ln_graph;
-/* Makes an empty graph. `opt` NULL: the defaults; device and n_threads are read. The caller owns *out;
- * ln_graph_free. LN_EDEVICE: there is no such device. */
+/* Creates an empty graph. `opt` NULL: the defaults; only device and n_threads are used. The caller owns
+ * *out; ln_graph_free. LN_EDEVICE: there is no such device. */
 LN_API LN_MUST_CHECK ln_status ln_graph_new(ln_graph **out, const ln_options *opt, ln_error *err);
 LN_API void ln_graph_free(ln_graph **graph);
 
-/* Values with data: an input; a trainable, which ln_graph_adamw may change; class labels [rows, 1], int32. */
+/* Values with data: an input, a trainable, which ln_graph_adamw may change, and class labels [rows, 1],
+ * int32. */
 LN_API int32_t ln_graph_input(ln_graph *graph, int64_t rows, int64_t cols);
 LN_API int32_t ln_graph_trainable(ln_graph *graph, int64_t rows, int64_t cols);
 LN_API int32_t ln_graph_labels(ln_graph *graph, int64_t rows);
-/* Elementwise, of values of one shape: a + b, a - b, a * b, a * by, a * a, SiLU, GELU in its tanh form. */
+/* Elementwise, of values of one shape: a + b, a - b, a * b, a * by, a * a, SiLU, GELU by tanh. */
 LN_API int32_t ln_graph_add(ln_graph *graph, int32_t a, int32_t b);
 LN_API int32_t ln_graph_sub(ln_graph *graph, int32_t a, int32_t b);
 LN_API int32_t ln_graph_mul(ln_graph *graph, int32_t a, int32_t b);
@@ -219,9 +222,9 @@ LN_API int32_t ln_graph_matmul(ln_graph *graph, int32_t a, int32_t b);
 LN_API int32_t ln_graph_softmax(ln_graph *graph, int32_t a);
 LN_API int32_t ln_graph_sum(ln_graph *graph, int32_t a);
 LN_API int32_t ln_graph_mean(ln_graph *graph, int32_t a);
-/* Losses, [1, 1]: the mean over rows of log sum exp(logits) - logits[label]; the same weighted by an input
- * mask[rows, 1], divided by its sum (a run refuses a mask whose sum is 0 with LN_EINVALID); the mean of (a -
- * b)^2. */
+/* Losses, [1, 1]. cross_entropy: the mean over rows of log sum exp(logits) - logits[label].
+ * masked_cross_entropy: the same mean weighted by an input mask[rows, 1] and divided by its sum; running it
+ * is LN_EINVALID if the sum is 0. mse: the mean of (a - b)^2. */
 LN_API int32_t ln_graph_cross_entropy(ln_graph *graph, int32_t logits, int32_t labels);
 LN_API int32_t ln_graph_masked_cross_entropy(ln_graph *graph, int32_t logits, int32_t labels, int32_t mask);
 LN_API int32_t ln_graph_mse(ln_graph *graph, int32_t a, int32_t b);
@@ -233,10 +236,10 @@ LN_API LN_MUST_CHECK ln_status ln_graph_set_labels(ln_graph *graph, int32_t valu
                                                    ln_error *err);
 LN_API LN_MUST_CHECK ln_status ln_graph_get(ln_graph *graph, int32_t value, float *out, ln_error *err);
 
-/* Computes y into value (its rows * cols elements; NULL: not wanted), and for each of n values wrt[i] the
- * gradient of the scalar y into grads[i], of the shape of wrt[i]; zeros where y does not depend on it. n 0: y
- * alone, which may then have any shape. The first call for the same y and wrt prepares a program, which later
- * calls use. */
+/* Computes y into value (its rows * cols elements, NULL: not wanted). For each of n values wrt[i] it
+ * computes the gradient of the scalar y into grads[i], of the shape of wrt[i]; it is zero if y does not
+ * depend on wrt[i]. n 0: y alone, which may then have any shape. The first call for the same y and wrt
+ * prepares a program, which later calls use. */
 LN_API LN_MUST_CHECK ln_status ln_graph_value_and_grad(ln_graph *graph, int32_t y, const int32_t *wrt,
                                                        size_t n, float *value, float *const *grads,
                                                        ln_error *err);
