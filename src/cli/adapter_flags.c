@@ -64,7 +64,7 @@ void adapters_free(args *a) {
     ln_free(a->loras);
 }
 
-/* Room for the adapters that clients may load. */
+/* Sets how many adapters clients may load. */
 static ln_status hot_options(const args *a, ln_options *opt, ln_error *err) {
     if (!has(a, F_LORA_DIR)) {
         const char *unmet = has(a, F_MAX_LORAS)       ? "--max-loras"

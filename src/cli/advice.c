@@ -2,9 +2,9 @@
  * flags of the verb that runs.
  *
  * The library cannot know how a program names its options, so its messages name fields, as in "lower
- * ln_options.n_ctx". Before a message is printed, each field is replaced by the flag that sets it, or,
- * where the verb does not have that flag, by a phrase (fields.def). Such names do not occur in paths or in
- * keys of files by chance. */
+ * ln_options.n_ctx". Before a message is printed, each field is replaced by the flag that sets it, or, if
+ * the verb does not have that flag, by a phrase (fields.def). Such names do not occur in paths or in keys of
+ * files by chance. */
 #include "flags.h"
 
 #include <stdlib.h>

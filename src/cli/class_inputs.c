@@ -14,7 +14,7 @@ enum {
     FILE_MOST = 1 << 30,
     LABELS_FILE_MOST = 16 << 20,
     PARALLEL_MOST = 64, /* sequences at once by default */
-    USUAL_TOKENS = 128, /* of a prompt, where the inputs are not known yet */
+    USUAL_TOKENS = 128, /* of a prompt, if the inputs are not known yet */
     CHUNK = 512,
     PAGE = 64, /* the library's defaults: rows a step, positions of a KV page */
 };
@@ -58,8 +58,8 @@ static ln_status add_label(class_inputs *in, ln_status code, const char *text, s
                        in->n_labels + 1, shown);
     for (size_t i = 0; i < in->n_labels; i++)
         if (strlen(in->labels[i]) == bytes && memcmp(in->labels[i], text, bytes) == 0)
-            return ln_fail(err, code, "--labels: '%s' is there twice, as label %zu and label %zu", shown,
-                           i + 1, in->n_labels + 1);
+            return ln_fail(err, code, "--labels: '%s' occurs twice, as label %zu and label %zu", shown, i + 1,
+                           in->n_labels + 1);
     void *p = in->labels;
     LN_TRY(ln_grow(&p, &in->cap_labels, in->n_labels + 1, sizeof *in->labels, err));
     in->labels = p;
@@ -248,7 +248,7 @@ ln_status class_inputs_read(class_inputs *in, const args *a, ln_error *err) {
 
 /* ---- token ids ---- */
 
-/* Puts a text into a template, wherever that has {text}. */
+/* Inserts a text into a template at each {text}. */
 static void fill_template(const char *form, const char *text, size_t bytes, ln_str *out) {
     static const char place[] = "{text}";
     for (const char *hit; (hit = strstr(form, place)); form = hit + sizeof place - 1) {
@@ -357,7 +357,7 @@ static int64_t *sorted_lengths(const class_inputs *in, size_t *n) {
 }
 
 /* As many sequences as fill four steps with prompts of the mean length: a step takes its rows from all of
- * them, and those that finish leave room only with the next step. */
+ * them, and those that finish free their rows only with the next step. */
 static int sequences(const int64_t *lengths, size_t n, const class_inputs *in, int64_t chunk) {
     int64_t sum = 0, most = (int64_t)LN_MIN(n * LN_MAX(in->n_labels, 1), (size_t)PARALLEL_MOST);
     for (size_t i = 0; i < n; i++) sum += lengths[i];

@@ -35,14 +35,14 @@ typedef struct class_inputs {
 ln_status class_labels_read(class_inputs *in, const args *a, ln_error *err);
 /* Reads the inputs. A line that is no input gets its `error`. */
 ln_status class_inputs_read(class_inputs *in, const args *a, ln_error *err);
-/* Puts the texts into --prompt and the chat template and encodes them, and the labels. LN_EUSAGE and
+/* Inserts the texts into --prompt and the chat template and encodes them, and the labels. LN_EUSAGE and
  * LN_EUNSUPPORTED: the flags do not fit the model, whatever the input. */
 ln_status class_inputs_encode(class_inputs *in, const args *a, const ln_model *model, ln_error *err);
-/* Puts the texts into --prompt, for a backend that encodes them itself. */
+/* Inserts the texts into --prompt, for a backend that encodes them itself. */
 ln_status class_inputs_fill(class_inputs *in, const args *a, ln_error *err);
 void class_inputs_free(class_inputs *in);
-/* Sets sequences, context and KV pool of *opt, where no flag does, for these inputs; with n = 0 for inputs of
- * a usual length. */
+/* Sets sequences, context and KV pool of *opt, unless a flag does, for these inputs; with n = 0 for inputs
+ * of a usual length. */
 ln_status class_size(const class_inputs *in, const args *a, const ln_info *info, ln_options *opt,
                      ln_error *err);
 /* Reads and encodes what the arguments name, as classify does, and sets *opt; for linnet plan. */

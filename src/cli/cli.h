@@ -113,9 +113,9 @@ typedef struct input {
 } input;
 
 /* Reads the prompt from the source that the arguments name: -p, -f, -, --ids, the positional argument or
- * piped stdin; text piped in besides a prompt is appended to it. `trim` removes one newline at the
- * end of a file or of stdin. The caller frees *in with input_free. LN_EUSAGE: no prompt; LN_EINVALID:
- * invalid UTF-8 or ids; LN_EIO; LN_EMEMORY. */
+ * piped stdin; text piped in with a prompt is appended to it. `trim` removes one newline at the end of a
+ * file or of stdin. The caller frees *in with input_free. LN_EUSAGE: no prompt; LN_EINVALID: invalid UTF-8
+ * or ids; LN_EIO; LN_EMEMORY. */
 ln_status input_read(input *in, const args *a, bool trim, ln_error *err);
 bool input_given(const args *a); /* whether a flag or a positional argument specifies a prompt */
 bool takes_prompt(verb v);       /* whether the verb's MODEL may be followed by a text */
@@ -160,12 +160,12 @@ ln_status batch_size(const args *a, ln_model *model, ln_options *opt, ln_error *
 enum { BATCH_PARALLEL = 8 }; /* requests of batch and serve that run at once without --parallel */
 
 /* ---- adapter_flags.c ---- */
-/* Takes a value of --adapter, DIR[:SCALE]: the scale is a number after the last colon; of --lora,
+/* Adds a value of --adapter, DIR[:SCALE], whose scale is a number after the last colon, or of --lora,
  * NAME=DIR[:SCALE]. LN_EUSAGE, LN_EMEMORY. */
 ln_status adapter_add(args *a, const char *text, ln_error *err);
 ln_status lora_add(args *a, const char *text, ln_error *err);
 void adapters_free(args *a);
-/* Sets the options of an engine that has the adapters of --adapter and room for those of --lora. Errors of
+/* Sets the options of an engine that has the adapters of --adapter and space for those of --lora. Errors of
  * ln_adapter_show. */
 ln_status adapter_options(const args *a, ln_options *opt, ln_error *err);
 
@@ -189,8 +189,8 @@ int64_t tokens_most(const args *a, const ln_info *info);
 /* The number of positions to request from an engine (ln_options.n_expected): prompt + -n, or, without -n,
  * prompt + 2,048. */
 int64_t positions_needed(const args *a, int64_t n_prompt);
-/* Sets context and sequences of *opt for eval, where no flag does; says when --window is cut to the context.
- * LN_EUSAGE: --stride is more than the window. */
+/* Sets context and sequences of *opt for eval, unless a flag does; reports if --window is cut to the
+ * context. LN_EUSAGE: --stride is more than the window. */
 ln_status eval_size(const args *a, const ln_info *info, ln_options *opt, ln_error *err);
 verb planned_verb(const args *a); /* the verb itself; for plan, the verb that it plans for */
 bool plans_server(const args *a); /* plan --for serve, which is planned like batch */
@@ -250,8 +250,8 @@ ln_status out_text(const char *text, size_t bytes, ln_error *err);
 void text_clean(ln_str *out, const char *text, size_t bytes);
 bool out_closed(void);
 bool out_is_tty(void);
-/* A progress callback that shows one line on stderr while an operation takes longer than half a second,
- * and removes it at the end. It does nothing where stderr is not a terminal. */
+/* A progress callback that shows one line on stderr while an operation takes longer than half a second, and
+ * removes it at the end. It does nothing if stderr is not a terminal. */
 ln_progress progress_line(void);
 ln_progress progress_log(void);       /* notes how far a model is loaded, at most every few seconds */
 void progress_show(const char *text); /* shows a progress line at once; for terminals only */
@@ -269,8 +269,8 @@ void add_wrapped(ln_str *s, const char *text, size_t bytes, int at, int indent, 
 /* Appends an example, a command line, indented by two blanks. A line that is too long continues after a
  * backslash, as a shell reads it; never within quotes. */
 void add_example(ln_str *s, const char *text, size_t bytes, int columns);
-/* Appends paragraphs. Lines that begin with two blanks are examples. All lines stay unchanged where columns
- * is 0. */
+/* Appends paragraphs. Lines that begin with two blanks are examples. All lines stay unchanged if columns is
+ * 0. */
 void add_prose(ln_str *s, const char *text, int columns);
 
 /* Streaming line breaking for a terminal: the text arrives in pieces. */
@@ -319,7 +319,7 @@ void put_tile_reads(ln_str *s, const ln_machine *m); /* nothing on machines with
 void add_ceilings(ln_str *s, const ln_machine *m);
 void add_gpu_ceilings(ln_str *s, const ln_machine *m);
 void put_metrics(ln_str *s, const ln_metrics *m);
-const char *miss_text(const ln_metrics *m); /* cache_miss_reason; "" where there is none */
+const char *miss_text(const ln_metrics *m); /* cache_miss_reason; "" if there is none */
 void stats_print(const ln_metrics *m);
 /* A human-readable size such as "1.23 GB". Returns buf. */
 const char *bytes_text(char buf[32], uint64_t bytes);

@@ -1,6 +1,6 @@
 /* --backend NAME: a verb that runs on a backend of the library's registry instead of the native engine.
  *
- * --backend native is the verb without the flag. Flags that only the native engine honours are refused by
+ * --backend native is the verb without the flag. Flags that only the native engine honours are rejected by
  * name before anything is loaded. */
 #include "cli.h"
 

@@ -1,9 +1,9 @@
 /* linnet completion: generates completion scripts for bash and zsh from the tables.
  *
- * A script contains every verb's flags as words, so that completing a word starts no process. A flag's
- * value is completed according to the VALUE column of flags.def: the words of a CHOICE, a FILE, a DIR. The
- * first positional argument of a verb that takes a model is completed as a directory or `tiny`, and the next
- * one as a file where the verb reads one. */
+ * A script contains every verb's flags as words, so that completing a word starts no process. A flag's value
+ * is completed according to the VALUE column of flags.def: the words of a CHOICE, a FILE, a DIR. The first
+ * positional argument of a verb that takes a model is completed as a directory or `tiny`, and the next one
+ * as a file if the verb reads one. */
 #include "flags.h"
 
 #include <string.h>

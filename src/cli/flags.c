@@ -1,9 +1,9 @@
 /* The argument parser, driven by the table of flags.
  *
- * Parsing is strict: a number must be the whole argument, abbreviations are refused, and a value that
- * looks like a flag must be joined by '='. If a flag is given twice the last value counts, so that a user
- * can override a script's defaults; flags that accumulate (--stop, --logit-bias, --keep) are the
- * exception. All errors are reported before any file is opened. */
+ * Parsing is strict: a number must be the whole argument, abbreviations are rejected, and a value that looks
+ * like a flag must be joined by '='. If a flag is given twice the last value counts, so that a user can
+ * override a script's defaults; flags that accumulate (--stop, --logit-bias, --keep) are the exception. All
+ * errors are reported before any file is opened. */
 #include "flags.h"
 #include "../base/c_locale.h"
 
@@ -295,7 +295,7 @@ static ln_status unknown_flag(verb v, const char *word, flag f, ln_error *err) {
 
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-/* Whether the text after a flag's name and a blank is a value of the flag: one word, a number where the flag
+/* Whether the text after a flag's name and a blank is a value of the flag: one word, a number if the flag
  * takes one. */
 static bool is_value_of(flag f, const char *text) {
     text += strspn(text, " \t\n");
@@ -304,8 +304,8 @@ static bool is_value_of(flag f, const char *text) {
     return k != SWITCH && *text && !strpbrk(text, " \t\n") && (!number || strspn(text, "0123456789+-."));
 }
 
-/* Whether an argument looks like a flag and not like a text or a value: one or two dashes and a letter, in
- * a word without blanks. Where blanks follow, only an existing flag with its value does ("--top-k 5" as one
+/* Whether an argument looks like a flag and not like a text or a value: one or two dashes and a letter, in a
+ * word without blanks. If blanks follow, only an existing flag with its value does ("--top-k 5" as one
  * argument). Therefore "- buy milk", "---", "-5" and "--verbose please" are texts, and "-" is stdin. */
 static bool looks_like_flag(const char *text) {
     if (text[0] != '-' || text[1] == '\0') return false;
@@ -396,7 +396,7 @@ static ln_status take_words(args *a, const char *const *words, size_t n, ln_erro
 static bool reads_many(const args *a) { return planned_verb(a) == VERB_CLASSIFY; }
 static bool is_source(flag f) { return f == F_PROMPT || f == F_FILE; }
 
-/* Refuses texts where train is planned. */
+/* Rejects texts if train is planned. */
 static ln_status check_train_plan(const args *a, ln_error *err) {
     static const flag texts[] = {F_PROMPT, F_FILE, F_IDS, F_SYSTEM, F_RAW, F_CHAT};
     const bool trains = planned_verb(a) == VERB_TRAIN;
@@ -410,8 +410,8 @@ static ln_status check_train_plan(const args *a, ln_error *err) {
     return LN_OK;
 }
 
-/* Refuses a flag of plan that the planned verb does not take: it would plan memory that the verb never takes,
- * or have no effect. A verb other than train takes what run does, and --parallel. */
+/* Rejects a flag of plan that the planned verb does not take: it would plan memory that the verb never
+ * takes, or have no effect. A verb other than train takes what run does, and --parallel. */
 static ln_status check_planned_flags(const args *a, ln_error *err) {
     const verb v = planned_verb(a);
     for (int f = 0; f < F_COUNT; f++) {
@@ -429,7 +429,7 @@ static ln_status check_planned_flags(const args *a, ln_error *err) {
     return LN_OK;
 }
 
-/* Refuses what plan does not take for the planned verb. */
+/* Rejects what plan does not accept for the planned verb. */
 static ln_status check_plan(const args *a, ln_error *err) {
     static const flag texts[] = {F_PROMPT, F_FILE, F_IDS, F_SYSTEM};
     LN_TRY(check_train_plan(a, err));
@@ -442,7 +442,7 @@ static ln_status check_plan(const args *a, ln_error *err) {
     return LN_OK;
 }
 
-/* Refuses flags that mean nothing without another one. */
+/* Rejects flags that mean nothing without another one. */
 static ln_status check_classes(const args *a, ln_error *err) {
     static const struct {
         flag flag;
@@ -462,12 +462,12 @@ static ln_status check_classes(const args *a, ln_error *err) {
                            flag_rows[draws[i]].name);
     if (has(a, F_PROMPT) && !strstr(a->flag[F_PROMPT].text, "{text}"))
         return ln_fail(err, LN_EUSAGE,
-                       "--prompt: expected a template with {text} where the input goes, found '%s'",
+                       "--prompt: expected a template with {text} in place of the input, found '%s'",
                        a->flag[F_PROMPT].text);
     return LN_OK;
 }
 
-/* Refuses pairs of flags that contradict each other. */
+/* Rejects pairs of flags that contradict each other. */
 static ln_status check_pairs(const args *a, ln_error *err) {
     static const flag pairs[][2] = {{F_IDS, F_PROMPT},          {F_IDS, F_FILE},
                                     {F_IDS, F_SYSTEM},          {F_IDS, F_CHAT},
@@ -521,7 +521,7 @@ static ln_status check_backend_name(const char *name, ln_error *err) {
                    ln_excerpt(shown, name, strnlen(name, 200)));
 }
 
-/* Refuses an unknown backend, and flags that it does not honour. */
+/* Rejects an unknown backend, and flags that it does not honour. */
 static ln_status check_backend(const args *a, ln_error *err) {
     static const flag native[] = {F_NUMERICS,  F_DEVICE,  F_THREADS, F_MEMORY,       F_PARALLEL,
                                   F_KV_MEMORY, F_MLOCK,   F_LOAD_KV, F_SAVE_KV,      F_SKIP_UNKNOWN,

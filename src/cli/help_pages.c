@@ -133,7 +133,7 @@ static const man_entry files[] = {
     {"~/.local/state/linnet/history",
      "what was typed in a chat, for this user alone; --no-history leaves it alone", 1u << VERB_CHAT},
     {"PREFIX/share/bash-completion/completions/linnet, PREFIX/share/zsh/site-functions/_linnet",
-     "where make install puts the scripts", 1u << VERB_COMPLETION},
+     "the directories to which make install copies the scripts", 1u << VERB_COMPLETION},
     {"/proc/meminfo, /sys/fs/cgroup", "what the memory and the cores are limited by",
      ALL & ~(1u << VERB_COMPLETION)}};
 
@@ -142,10 +142,11 @@ static const man_entry variables[] = {
      "the cache of models; without them HF_HOME/hub, then XDG_CACHE_HOME/huggingface/hub, then "
      "~/.cache/huggingface/hub",
      ALL & ~NO_MODEL},
-    {"HF_HOME, XDG_CACHE_HOME, HOME", "where that cache lies when it is not named itself", ALL & ~NO_MODEL},
-    {"XDG_STATE_HOME", "where the history of a chat lies, instead of ~/.local/state", 1u << VERB_CHAT},
+    {"HF_HOME, XDG_CACHE_HOME, HOME", "the folder of that cache, if the cache is not named itself",
+     ALL & ~NO_MODEL},
+    {"XDG_STATE_HOME", "the folder of the history of a chat, instead of ~/.local/state", 1u << VERB_CHAT},
     {"NO_COLOR, TERM", "no colours when NO_COLOR is set or TERM is dumb; --color goes before them", SPEAKS},
-    {"COLUMNS", "the width of help pages where the terminal does not tell its own", ALL},
+    {"COLUMNS", "the width of help pages, if the terminal does not tell its own", ALL},
     {"LINNET_LOG", "for debugging: 0, 1, 2 or 3: errors, warnings, information, details", ALL},
     {"LINNET_CPU", "for debugging: the kernels to use, one of those that linnet doctor names", ALL}};
 

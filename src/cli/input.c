@@ -1,9 +1,9 @@
-/* Reading the prompt from one of -p, -f, --ids, the positional text, - or piped stdin. Text that is piped
- * in besides a prompt is appended to it after an empty line.
+/* Reading the prompt from one of -p, -f, --ids, the positional text, - or piped stdin. Text that is piped in
+ * with a prompt is appended to it after an empty line.
  *
  * Texts are byte strings with a length and are checked once, here, to be UTF-8; U+0000 is an ordinary
  * character, and a byte order mark at the beginning of a file is removed. Ids are decimal; a list with any
- * other content is refused with the position of the error. Ids from a file or a pipe may also be JSON, an
+ * other content is rejected with the position of the error. Ids from a file or a pipe may also be JSON, an
  * array or an object with "ids", so that the output of `tokenize` can be piped into `run --ids -`. */
 #include "cli.h"
 
@@ -204,8 +204,8 @@ static void drop_newline(char *text, size_t *bytes) {
     *bytes = n;
 }
 
-/* Whether stdin is a text that was piped or redirected in besides a prompt: a pipe or a regular file, open
- * for reading, and not the file from which the prompt itself was read. */
+/* Whether stdin is a text that was piped or redirected in with a prompt: a pipe or a regular file, open for
+ * reading, and not the file from which the prompt itself was read. */
 static bool is_piped(const char *source) {
     struct stat in, other;
     int flags = fcntl(STDIN_FILENO, F_GETFL);

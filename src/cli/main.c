@@ -64,7 +64,7 @@ static ln_status show_help(verb v, bool man, ln_error *err) {
     return out_str(&s, err);
 }
 
-/* A text as a word for a shell: in double quotes, or in single ones where a shell would read more in it. */
+/* A text as a word for a shell: in double quotes, or in single ones if a shell would interpret it. */
 static const char *shell_word(char buf[400], const char *text) {
     size_t n = 0;
     if (!strpbrk(text, "\"$`\\!")) return (void)snprintf(buf, 400, "\"%s\"", text), buf;
@@ -131,7 +131,7 @@ static ln_status text_as_model(const args *a, ln_status st, ln_error *err) {
 }
 
 /* Improves the message for `linnet run "Tell me a story"`: the error is a missing prompt or model, but the
- * helpful answer is how the argument was interpreted. Where both the prompt and the model are missing, the
+ * helpful answer is how the argument was interpreted. If both the prompt and the model are missing, the
  * model is reported first. */
 static ln_status explain_model(const args *a, ln_status st, ln_error *err) {
     char near[LN_PATH_TEXT], shown[LN_PATH_TEXT];

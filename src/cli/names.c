@@ -102,7 +102,7 @@ bool path_nearest(char *out, size_t cap, const char *typed) {
 /* ---- other tools' names ---- */
 
 static const struct {
-    flag f; /* F_COUNT: refused with advice */
+    flag f; /* F_COUNT: rejected with advice */
     const char *names, *advice;
 } others[] = {
 #define SAME(id, spellings)   {F_##id, spellings, NULL},

@@ -20,8 +20,8 @@ int64_t tokens_most(const args *a, const ln_info *info) {
     return talks ? INT64_MAX : RAW_TOKENS;
 }
 
-/* Where the minimum context has space for prompt + 2,048 anyway, fewer positions are requested, because
- * the KV pages for them are written before the first token. */
+/* If the minimum context has space for prompt + 2,048 anyway, fewer positions are requested, because the KV
+ * pages for them are written before the first token. */
 int64_t positions_needed(const args *a, int64_t n_prompt) {
     if (has(a, F_N) && a->flag[F_N].i >= 0) return n_prompt + a->flag[F_N].i;
     if (has(a, F_N)) return n_prompt + ROOM;
@@ -148,7 +148,7 @@ ln_status grammar_of(const args *a, ln_str *grammar, ln_sampling *how, ln_error 
 
 void start_note(const args *a, const ln_info *info, const ln_sampling *s) {
     if (has(a, F_CHAT) && !info->has_template)
-        note("--chat: the model ships no chat template; its family's fixed chat form is used");
+        note("--chat: the model ships no chat template; its family's built-in template is used");
     if (s->has_think_budget && !info->has_reasoning)
         note("--think-budget: this model marks no reasoning, so there is nothing to count");
     if ((has(a, F_THINK) || has(a, F_NO_THINK)) && info->has_template && !info->has_think_switch)

@@ -1,9 +1,9 @@
-/* Streaming output of generated text: the answer to stdout, and reasoning where it cannot be confused with
- * the answer.
+/* Streaming output of generated text: the answer to stdout, and reasoning to a place that cannot be confused
+ * with it.
  *
- * Where stdout is a terminal with colours, reasoning is shown muted. Otherwise stdout receives the answer
- * only, because a pipe, a file or a terminal without colours cannot distinguish the two. There -v writes
- * the reasoning to stderr; --json stores it under its own key. */
+ * If stdout is a terminal with colours, reasoning is shown muted. Otherwise stdout receives the answer only,
+ * because a pipe, a file or a terminal without colours cannot distinguish the two. There -v writes the
+ * reasoning to stderr; --json stores it under its own key. */
 #include "cli.h"
 
 #include <stdio.h>

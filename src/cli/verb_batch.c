@@ -1,4 +1,4 @@
-/* linnet batch: answers a file of requests in the form of OpenAI's batch files. The answers go to a file;
+/* linnet batch: answers a file of requests in the format of OpenAI's batch files. The answers go to a file;
  * stdout has the count of them. */
 #include "cli.h"
 
@@ -121,7 +121,7 @@ ln_status batch_size(const args *a, ln_model *model, ln_options *opt, ln_error *
     return st;
 }
 
-/* Says what was sized by the requests: to people, and with -v. */
+/* Prints what was sized by the requests: to people, and with -v. */
 static void say_size(const args *a, const ln_options *opt) {
     if (!isatty(STDERR_FILENO) && !has(a, F_VERBOSE)) return;
     note("requests of up to %lld positions, %d at once; the pool of keys and values has %lld positions",

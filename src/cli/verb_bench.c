@@ -65,7 +65,7 @@ static double ceiling_of(const ln_bench_row *r, const ln_machine *m) {
 
 static double share_of(const ln_bench_row *r, const ln_machine *m) { return r->tok_s / ceiling_of(r, m); }
 
-/* Size of the largest cache of the first processor in bytes; 8 MiB where the kernel does not report it. */
+/* Size of the largest cache of the first processor in bytes; 8 MiB if the kernel does not report it. */
 static double cache_bytes(void) {
     double most = 0;
     for (int i = 0; i < 10; i++) {
@@ -91,7 +91,7 @@ static bool is_cached(const ln_bench_row *r) {
 /* Whether the run was on a GPU: the level of its kernels is none of the CPU's. */
 static bool on_gpu(const ln_bench_report *b, const ln_machine *m) { return strstr(m->isas, b->isa) == NULL; }
 
-/* Whether the roofline was measured: not where --memory leaves too little for that. */
+/* Whether the roofline was measured: not if --memory leaves too little for that. */
 static bool measured(const ln_machine *m) { return m->read_gb_s > 0; }
 /* Whether the roofline of a row is known. */
 static bool has_roofline(const ln_bench_row *r, const ln_machine *m) {
@@ -247,7 +247,7 @@ static ln_bench_options what_of(const args *a, int streams[MOST_LIST]) {
                               .n_reps = (int)a->flag[F_REPS].i};
 }
 
-/* Measures the roofline. Where --memory leaves too little for it, one line says so and *m has none, unless
+/* Measures the roofline. If --memory leaves too little for it, one line says so and *m has none, unless
  * `needed`, which makes that an error. */
 static ln_status measure_roofline(ln_machine *m, uint64_t memory_bytes, int n_threads, bool needed,
                                   ln_error *err) {
@@ -293,7 +293,7 @@ ln_status cmd_bench(const args *a, ln_error *err) {
     if (m.measure_bytes == 0) LN_GO(ln_doctor(true, 0, &m, err)); /* the error says what is missing */
     if (ceiling) {
         if (opt.memory_bytes > 0 && opt.memory_bytes < MEASURE_LEAST)
-            LN_GO(measure_roofline(&m, opt.memory_bytes, 1, true, err)); /* refused, with both numbers */
+            LN_GO(measure_roofline(&m, opt.memory_bytes, 1, true, err)); /* an error with both numbers */
         LN_GO(read_ceiling(&known, ceiling, opt.n_threads > 0 ? opt.n_threads : m.n_cores, err));
     }
     LN_GO(ln_model_open(&model, a->model, &opt, err));

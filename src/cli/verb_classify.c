@@ -227,7 +227,7 @@ static ln_prompt prompt_for(const args *a, const class_input *one) {
     return p;
 }
 
-/* Classifies on the engine or, where that is NULL, on the model of a backend. */
+/* Classifies on the engine or, if that is NULL, on the model of a backend. */
 static ln_status classify(job *j, ln_engine *engine, ln_backend_model *other, ln_metrics *m, ln_error *err) {
     ln_status st = LN_OK;
     size_t n = 0;
@@ -290,7 +290,7 @@ static void job_free(job *j) {
     ln_free(j);
 }
 
-/* Opens the model, and encodes the inputs where it does that. */
+/* Opens the model, and encodes the inputs if the model does that. */
 static ln_status open_model(job *j, ln_model **model, ln_engine **engine, ln_backend_model **other,
                             ln_options *opt, ln_info *info, ln_error *err) {
     const args *a = j->a;

@@ -66,7 +66,7 @@ static void line(ln_str *s, const char *what, uint64_t bytes) {
 /* Rounds a context down to KV pages of 64 positions, for display. */
 static int64_t rounded(int64_t ctx) { return ctx >= 64 ? ctx - ctx % 64 : ctx; }
 
-/* What the context is to hold: the prompt, and the tokens of -n where it is given. */
+/* What the context is to hold: the prompt, and the tokens of -n if it is given. */
 typedef struct wanted {
     int64_t prompt, n;
 } wanted;
@@ -79,10 +79,10 @@ static wanted need_of(const args *a, int64_t n_prompt) {
 /* The last token that is generated takes no position. */
 static bool holds(int64_t ctx, wanted need) { return ctx >= need.prompt + LN_MAX(need.n - 1, 0); }
 
-/* The largest context as it is advised: in whole pages where these hold what is needed. */
+/* The largest context as it is advised: in whole pages if these hold what is needed. */
 static int64_t advised(int64_t ctx, wanted need) { return holds(rounded(ctx), need) ? rounded(ctx) : ctx; }
 
-/* Says that a context does not hold what is needed; nothing where it does. */
+/* Prints that a context does not hold what is needed, or nothing if it does. */
 static void add_shortage(ln_str *s, int64_t ctx, wanted need) {
     if (holds(ctx, need)) return;
     ln_str_addf(s, ", but holds less than the prompt of %lld token%s", (long long)need.prompt,
@@ -90,8 +90,8 @@ static void add_shortage(ln_str *s, int64_t ctx, wanted need) {
     if (need.n > 0) ln_str_addf(s, " and -n %lld", (long long)need.n);
 }
 
-/* Appends the first of several changes with which the run would fit and its context hold what is needed; each
- * is actually planned. Where there is none, the first with which a smaller context would fit. */
+/* Appends the first of several changes with which the run would fit and its context hold what is needed;
+ * each is actually planned. If there is none, the first with which a smaller context would fit. */
 static void add_what_would_fit(ln_str *s, const args *a, const ln_options *opt, const ln_plan *p,
                                wanted need) {
     const struct {
@@ -156,7 +156,8 @@ static ln_status print_text(const args *a, const ln_options *opt, const ln_plan 
                 numerics_name(p->numerics));
     if (p->n_ctx < need.prompt)
         ln_str_addf(&s,
-                    "prompt       %lld tokens: more than this context holds, so that the run is refused\n",
+                    "prompt       %lld tokens: more than this context holds, so that the run ends with an "
+                    "error\n",
                     (long long)need.prompt);
     if (p->n_parallel > 1)
         ln_str_addf(&s, "parallel     %d sequences, of which %lld can fill the context at once\n",
@@ -202,8 +203,8 @@ static ln_status plan_batch(const args *a, ln_options *opt, ln_error *err) {
     return st;
 }
 
-/* Sets the options that the verb derives from its input. *n_prompt: tokens of the one prompt, 0 where there
- * are many or none. */
+/* Sets the options that the verb derives from its input. *n_prompt: tokens of the one prompt, 0 if there are
+ * many or none. */
 static ln_status size_options(const args *a, ln_options *opt, int64_t *n_prompt, ln_error *err) {
     *n_prompt = 0;
     if (planned_verb(a) == VERB_CLASSIFY) return class_plan(a, opt, err);

@@ -58,7 +58,7 @@ static ln_status print_ids(const ln_result *r, ln_error *err) {
     return out_str(&s, err);
 }
 
-/* Generates on the engine or, where that is NULL, on the model of a backend. `ids_only`: the answer has no
+/* Generates on the engine or, if that is NULL, on the model of a backend. `ids_only`: the answer has no
  * text. */
 static ln_status generate(const args *a, ln_engine *engine, ln_backend_model *other, const ln_prompt *p,
                           ln_sampling *how, int64_t most, bool ids_only, ln_error *err) {

@@ -62,7 +62,7 @@ static ln_status show_text(const ln_info *m, ln_error *err) {
     ln_str_addf(&s, "context     %lld", (long long)m->n_ctx_max);
     if (m->window) ln_str_addf(&s, ", windows of %lld", (long long)m->window);
     ln_str_addf(&s, "\ntemplate    %s", m->has_template ? "yes: an instruct model" : "none: continues text");
-    if (m->tool_format[0]) ln_str_addf(&s, ", calls tools in the form of %s", m->tool_format);
+    if (m->tool_format[0]) ln_str_addf(&s, ", calls tools in the format of %s", m->tool_format);
     ln_str_adds(&s, "\n");
     if (m->tokenizer_differs[0])
         ln_str_addf(&s, "tokenizer   tokenizer.json, whose %s transformers' class %s replaces\n",

@@ -63,7 +63,7 @@ static void commands_change_the_conversation(void **state) {
     until("not saved");
     until_prompt();
     type("/clear\r");
-    until("but for the system text");
+    until("system text kept");
     until_prompt();
     (void)snprintf(line, sizeof line, "/load %s\r", at(1, "kept.json"));
     type(line);
@@ -206,7 +206,7 @@ static void the_end_of_the_context(void **state) {
     type(text.data);
     type("\r");
     until("the context holds 64");
-    until("/undo and /clear make room");
+    until("/undo and /clear free space");
     until_prompt();
     sent(HI); /* the earlier message is still there, the question is dropped */
     type("Tell me a short story.\r");
@@ -233,7 +233,7 @@ static void history_is_for_its_owner(void **state) {
     SIT("xterm", S(TINY), S("--no-history"));
     until_prompt();
     type("/clear\r");
-    until("forgotten");
+    until("conversation cleared");
     until_prompt();
     leave();
     assert_false(ln_exists(at(0, "state/linnet/history")));
@@ -382,7 +382,7 @@ static void mistakes_in_a_pipe_end_it(void **state) {
     expect(RUN_IN("/save /dev/null\n", S("chat"), S(TINY)), 5, "exists already");
     expect(RUN_IN(HI "\n", S("chat"), S(SMALL)), 4, "ships no chat template");
     assert_int_equal(RUN_IN(HI "\n", S("chat"), S(SMALL), S("--chat"), S("-n"), S("2"), S("-v"))->code, 0);
-    assert_non_null(strstr(last->err, "fixed chat form"));
+    assert_non_null(strstr(last->err, "built-in template"));
     assert_non_null(strstr(last->err, "at most 2 tokens"));
     expect(RUN(S("chat"), S(TINY), S("--stats"), S("--no-stats")), 2, "contradict");
     expect(RUN(S("chat"), S(TINY), S("--json")), 2, "--json");

@@ -37,7 +37,7 @@ ln_status talk_system(talk *t, const char *text, size_t bytes, ln_error *err);
 /* Removes what follows the last user message, and that message too if `question_too`. False when there is
  * none. */
 bool talk_undo(talk *t, bool question_too);
-/* Writes {"messages":[{"role","content"}]} to a file, atomically. An existing file is refused unless
+/* Writes {"messages":[{"role","content"}]} to a file, atomically. Does not overwrite an existing file unless
  * `force`. */
 ln_status talk_save(const talk *t, const char *path, bool force, ln_error *err);
 /* Reads such a file, or a bare array of messages. *t is unchanged on failure. LN_EINVALID: another
@@ -59,7 +59,7 @@ typedef enum heard {
 } heard;
 static inline heard heard_error(ln_status st) { return st == LN_OK ? HEARD_TEXT : HEARD_ERROR; }
 
-/* Opens stdin, with line editing where it is a terminal that supports it. `keep`: with a history file. The
+/* Opens stdin, with line editing if it is a terminal that supports it. `keep`: with a history file. The
  * caller owns *out. */
 ln_status reader_open(reader **out, bool keep, ln_error *err);
 void reader_close(reader **r);
@@ -136,7 +136,7 @@ typedef struct chat {
     double seconds;
 } chat;
 
-/* Prints a line to stderr, muted where colours are used. */
+/* Prints a line to stderr, muted if colours are used. */
 void say(const chat *c, const char *fmt, ...) LN_PRINTF(2, 3);
 /* Generates the answer to the conversation, whose last turn must be the user's, and appends it. When
  * nothing was generated, the user's turn is removed instead. */

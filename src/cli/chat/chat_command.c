@@ -196,7 +196,7 @@ static ln_status do_stats(chat *c, const char *rest, ln_error *err) {
 static ln_status do_clear(chat *c, const char *rest, ln_error *err) {
     (void)rest, (void)err;
     talk_cut(&c->talk, talk_is(&c->talk, 0, "system") ? 1 : 0);
-    say(c, c->talk.n ? "forgotten, but for the system text" : "forgotten");
+    say(c, c->talk.n ? "conversation cleared; system text kept" : "conversation cleared");
     return LN_OK;
 }
 
@@ -300,7 +300,7 @@ static const struct {
     {"/?", NULL, NULL, do_help},
 };
 
-/* Says a text whose lines after the first are indented, broken between words at the terminal's width. */
+/* Prints a text whose lines after the first are indented, broken between words at the terminal's width. */
 static void say_wrapped(const chat *c, const char *first, const char *text) {
     ln_str s = {0};
     const int indent = (int)strlen(first), columns = terminal_columns(STDERR_FILENO);

@@ -1,6 +1,6 @@
 /* The history file: $XDG_STATE_HOME/linnet/history, one entry per line, newest last.
  *
- * It contains what a user typed, so that nobody else may read it: the directory has mode 0700, the file
+ * It contains what a user typed, so that only this user may read it: the directory has mode 0700, the file
  * 0600. An entry is appended by a single write, so that concurrent chats lose nothing; a newline within an
  * entry is written as \n, a backslash as \\. */
 #include "chat.h"

@@ -217,7 +217,7 @@ static int cluster(const wchar_t *s, size_t n) {
     do i--;
     while (i > 0 && (wcwidth(s[i]) == 0 || (s[i] >= 0x1f3fb && s[i] <= 0x1f3ff) || s[i - 1] == 0x200d));
     for (size_t k = i + 1; k > 0 && s[k - 1] >= 0x1f1e6 && s[k - 1] <= 0x1f1ff; k--) flags++;
-    if (flags > 0 && flags % 2 == 0) i--; /* two regional indicators form a flag */
+    if (flags > 0 && flags % 2 == 0) i--; /* two regional indicators make a flag */
     return (int)(n - i);
 }
 
@@ -277,7 +277,7 @@ static void close_editing(reader *r) {
     r->el = NULL, r->history = NULL, r->screen = r->nowhere = NULL, r->utf8 = (locale_t)0;
 }
 
-/* Enables line editing where the terminal can move its cursor up and a UTF-8 locale exists. */
+/* Enables line editing if the terminal can move its cursor up and a UTF-8 locale exists. */
 static void open_editing(reader *r) {
     const char *term = getenv("TERM");
     char *up = NULL;
@@ -292,7 +292,7 @@ static void open_editing(reader *r) {
     r->nowhere = fopen("/dev/null", "w"); /* discards libedit's warning about unknown terminals */
     r->history = history_init();
     if (r->screen && r->nowhere && r->history) {
-        (void)setvbuf(r->screen, NULL, _IOFBF, 1 << 14); /* draws a line with a single write */
+        (void)setvbuf(r->screen, NULL, _IOFBF, 1 << 14); /* shows a line with a single write */
         r->el = el_init("linnet", stdin, r->screen, r->nowhere);
     }
     if (!r->el || el_get(r->el, EL_GETTC, "up", &up, NULL) != 0 || !up || !up[0]) {

@@ -103,7 +103,7 @@ static bool is_blank(const ln_str *s) {
 /* Reads the lines of a block or of a continued line; *line is its first one. */
 static heard read_lines(message *m, reader *r, ln_str *line, bool *several, ln_error *err) {
     bool block = line->len >= 3 && memcmp(line->data, quotes, 3) == 0;
-    size_t from = block ? 3 : 0; /* where the text of this line begins */
+    size_t from = block ? 3 : 0; /* start of the text of this line */
     for (;;) {
         bool end = block ? ends_block(line, from) : !continues(line),
              mark = block == end; /* whether to remove the closing quotes or the backslash */
@@ -125,7 +125,7 @@ static heard read_lines(message *m, reader *r, ln_str *line, bool *several, ln_e
 heard message_read(message *m, reader *r, bool commands, ln_error *err) {
     ln_str line = {0};
     heard h;
-    const bool as_is = !commands && !reader_is_person(r); /* lines of a pipe that somebody else writes */
+    const bool as_is = !commands && !reader_is_person(r); /* lines of a pipe that another program writes */
     for (;;) {
         bool several = false;
         m->text.len = 0;

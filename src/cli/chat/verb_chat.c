@@ -117,7 +117,7 @@ ln_status chat_answer(chat *c, ln_error *err) {
         if (forgive(c, st, err) == LN_OK) {
             st = LN_OK;
             say(c, "[no answer, so the question is not kept%s]",
-                c->talk.n > 1 ? "; /undo and /clear make room" : "");
+                c->talk.n > 1 ? "; /undo and /clear free space" : "");
         }
     }
     ln_result_free(&r);
@@ -218,8 +218,8 @@ ln_status cmd_chat(const args *a, ln_error *err) {
     (void)ln_path_text(name, model);
     if (!c.info.has_template && !has(a, F_CHAT))
         LN_GO(ln_fail(err, LN_EUNSUPPORTED,
-                      "%s ships no chat template: it continues text (linnet run); --chat talks to it in its "
-                      "family's form all the same",
+                      "%s ships no chat template: it continues text (linnet run); --chat talks to it with "
+                      "its family's built-in template",
                       name));
     LN_GO(begin(&c, err));
     start_note(a, &c.info, &c.how);
