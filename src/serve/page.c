@@ -15,16 +15,22 @@
 #endif
 #define PART(name) ".incbin \"" LN_PAGE_DIR "/" name "\"\n"
 
+/* clang-format off */
 __asm__(".section .rodata\n"
         ".global ln_page_begin\n"
         ".hidden ln_page_begin\n"
         ".global ln_page_end\n"
         ".hidden ln_page_end\n"
-        "ln_page_begin:\n" PART("page.html") PART("page.css") PART("page_body.html") PART("dom.js")
-            PART("code.js") PART("markdown.js") PART("store.js") PART("client.js") PART("message.js")
-                PART("chat.js") PART("panels.js") PART("main.js") PART("page_end.html") "ln_page_end:\n"
-                                                                                        ".byte 0\n"
-                                                                                        ".previous\n");
+        "ln_page_begin:\n"
+        PART("page.html") PART("page.css") PART("page_body.html")
+        PART("dom.js") PART("code.js") PART("symbols.js") PART("formula.js") PART("markdown.js")
+        PART("store.js") PART("client.js") PART("files.js") PART("tools.js") PART("message.js")
+        PART("chat.js") PART("panels.js") PART("presets.js") PART("main.js")
+        PART("page_end.html")
+        "ln_page_end:\n"
+        ".byte 0\n"
+        ".previous\n");
+/* clang-format on */
 
 extern const char ln_page_begin[], ln_page_end[];
 

@@ -210,6 +210,174 @@ def markdown(b):
     check("a text that grows becomes what it becomes at once", same)
 
 
+FORMULAS = [ # a source, and the elements that it becomes: their names, and texts
+    ("a^2", "msup(mi:a mn:2)"), ("x_i^{10}", "msubsup(mi:x mi:i mrow(mn:10))"), ("x^10", "msup(mi:x mn:1) mn:0"), ("f'(x)", "msup(mi:f mo:′) mo:( mi:x mo:))"[:-1]),
+    ("\\frac{1}{2}", "mfrac(mrow(mn:1) mrow(mn:2))"), ("\\frac12", "mfrac(mn:1 mn:2)"), ("\\sqrt[3]{x}", "mroot(mrow(mi:x) mn:3)"), ("3.14 - 1", "mn:3.14 mo:− mn:1"),
+    ("\\sum_{i=1}^n i", "munderover(mo:∑ mrow(mi:i mo:= mn:1) mi:n) mi:i"), ("\\int_0^1 x\\,dx", "msubsup(mo:∫ mn:0 mn:1) mi:x mspace mi:d mi:x"),
+    ("\\left( x \\right]", "mrow(mo:( mi:x mo:])"), ("\\left. x \\right|", "mrow(mi:x mo:|)"), ("\\{1\\}", "mo:{ mn:1 mo:}"), ("\\mathbb{R}", "mrow(mi:ℝ)"),
+    ("\\text{for all } x", "mtext:for all\u00a0 mi:x"), ("\\mathrm{rank}", "mi:rank"), ("\\alpha \\le \\Omega", "mi:α mo:≤ mi:Ω"), ("\\hat{x}", "mover(mrow(mi:x) mo:^)"),
+    ("\\begin{pmatrix} a & b \\\\ c & d \\end{pmatrix}", "mrow(mo:( mtable(mtr(mtd(mi:a) mtd(mi:b)) mtr(mtd(mi:c) mtd(mi:d))) mo:))"),
+    ("\\begin{cases} 1 & x \\\\ 2 & y \\end{cases}", "mrow(mo:{ mtable(mtr(mtd(mn:1) mtd(mi:x)) mtr(mtd(mn:2) mtd(mi:y))))"),
+    ("a \\\\ b", "mtable(mtr(mtd(mi:a)) mtr(mtd(mi:b)))"), ("\\foo x", "mtext:\\foo mi:x"), ("\\constructor", "mtext:\\constructor"), ("\\left\\toString x", "mrow(mo:\\toString mi:x)"),
+    ("{ a", "mrow(mi:a)"), ("a }b", "mi:a mi:b"), ("", ""), ("\\lim_{n \\to \\infty}", "munder(mo:lim mrow(mi:n mo:→ mi:∞))"), ("p \\not= q", "mi:p mo:=\u0338 mi:q"),
+    ("\\binom{n}{k}", "mrow(mo:( mfrac(mrow(mi:n) mrow(mi:k)) mo:))"), ("50\\%", "mn:50 mi:%"),
+]
+
+
+def formulas(b):
+    """Formulas become MathML; money does not; what is not known stays as it is written; nothing is slow."""
+    b.run("""window.tree = (n) => n.nodeType === 3 ? n.textContent : n.childElementCount || n.childNodes.length === 0 ?
+        n.localName + (n.childElementCount ? '(' + [...n.childNodes].map(tree).join(' ') + ')' : '') : n.localName + ':' + n.textContent""")
+    for source, wanted in FORMULAS:
+        found = b.run(f"[...renderFormula({json.dumps(source)}, false).childNodes].map(tree).join(' ')")
+        check(f"{source!r} becomes {found}, not {wanted}", found == wanted)
+    rows = [("Inline \\( a^2 \\) and $b_{ij} _c_$.", 2, "Inline  and ."), ("\\[ x \\]", 1, ""), ("$$\na\n- b\n$$\ntext", 1, "text"), ("$5 and $10, or $ 4", 0, None),
+            ("a $x$b `$y$` $z", 1, "a b $y$ $z"), ("\\$x$ y", 0, "$x$ y"), ("$$open", 0, "$$open"), ("- $a$\n- $$b$$", 2, ""), ("| $a$ |\n|---|\n| $b$ |", 2, ""),
+            ("text\n$$x$$\nmore", 1, "textmore"), ("\\(\\)", 0, "()"), ("**$a$ b**", 1, " b")]
+    for text, n, left in rows:
+        found = b.run(f"(() => {{ const box = el('div'); renderMarkdown(box, {json.dumps(text)}); const all = box.querySelectorAll('math'); const n = all.length;"
+                      " for (const m of all) m.remove(); return [n, box.textContent]; })()")
+        check(f"{text!r} has {found}, not {n}, {left!r}", found[0] == n and (left is None or found[1].strip() == left.strip()))
+    text = "a $x^2$ b\n\n$$\n\\frac{1}{2}\n$$\n\nend \\[ y \\] $1"
+    same = b.run(f"""(() => {{ const whole = el('div'), grown = el('div'), text = {json.dumps(text)}; renderMarkdown(whole, text);
+        for (let n = 0; n <= text.length; n++) renderMarkdown(grown, text.slice(0, n)); return whole.innerHTML === grown.innerHTML; }})()""")
+    check("a formula that grows becomes what it becomes at once", same)
+    slow = {"dollars": "$" * 60000, "pairs": "$a$ " * 20000, "open": "\\( " * 30000, "blocks": "$$\n" * 20000, "groups": "$" + "{" * 3000 + "}" * 3000 + "$",
+            "fractions": "$" + "\\frac{" * 2000 + "$", "scripts": "$" + "x^" * 4000 + "$", "long": "$" + "x+" * 30000 + "$", "tables": "$" + "\\begin{matrix}" * 500 + "$",
+            "left": "$" + "\\left(" * 3000 + "$", "substacks": "$" + "\\substack{" * 400 + "}" * 400 + "$"}
+    for name, t in slow.items():
+        took = b.run(f"(() => {{ const box = el('div'), at = performance.now(); renderMarkdown(box, {json.dumps(t)}); return performance.now() - at; }})()")
+        check(f"{name} take {took:.0f} ms", took < 1500)
+
+
+def files(b):
+    """Text files go with a message, a long pasted text becomes one, what is no text is refused."""
+    b.run("startNew()")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in (("notes.txt", "The cat is blue."), ("picture.png", b"\x89PNG\0\xff\xfe")):
+            with open(os.path.join(folder, name), "wb") as f:
+                f.write(content if isinstance(content, bytes) else content.encode())
+        b.choose_file("#attach-file", os.path.join(folder, "notes.txt"))
+        b.wait("document.querySelectorAll('#attached .file').length === 1")
+        b.choose_file("#attach-file", os.path.join(folder, "picture.png"))
+        b.wait("[...document.querySelectorAll('.toast')].some(t => t.innerText.includes('picture.png was not attached'))")
+    check("a message of files alone can be sent", b.run("!byId('send').disabled"))
+    paste = """(() => {{ const data = new DataTransfer(); data.setData('text/plain', {text}); byId('prompt').dispatchEvent(new ClipboardEvent('paste', {{ clipboardData: data, bubbles: true,
+        cancelable: true }})); }})()"""
+    b.run(paste.format(text="'x y '.repeat(2000)"))
+    check("a long pasted text is a file", b.run("attached.length === 2 && attached[1].name === 'pasted.txt' && byId('prompt').value === ''"))
+    b.run("[...document.querySelectorAll('.toast .plain')].pop().click()")
+    check("and a text again", b.run("attached.length === 1 && byId('prompt').value.length === 8000"))
+    b.run("byId('prompt').value = 'What is blue?'")
+    set_field(b, "max_tokens", "5")
+    b.run("byId('send').click()")
+    answered(b, 2)
+    check("what is sent", b.run("messagesOf(open, pathOf(open))[0].content") == '<file name="notes.txt">\nThe cat is blue.\n</file>\n\nWhat is blue?')
+    check("what is shown", b.run("document.querySelector('.user .file-box').innerText").startswith("notes.txt") and text_of(b, 0) == "What is blue?")
+    check("the box is empty", b.run("attached.length === 0 && byId('attached').hidden"))
+
+
+def continuing(b):
+    """A cut answer goes on in its place, as if it had not been cut."""
+    set_field(b, "max_tokens", "12")
+    b.run("startNew()")
+    b.type("Tell me a short story.")
+    b.press("Enter")
+    answered(b, 2)
+    first = text_of(b, 1)
+    set_field(b, "max_tokens", "40")
+    b.run("[...document.querySelectorAll('.end button')].find(k => k.innerText === 'Continue').click()")
+    b.wait(f"live === null && pathOf(open)[1].content.length > {len(first) + 40}", "a continued answer")
+    whole = text_of(b, 1)
+    check("it goes on", whole.startswith(first) and b.run("pathOf(open).length") == 2 and b.run("pathOf(open)[1].stats.tokens") == 52)
+    b.run("startNew()")
+    set_field(b, "max_tokens", "52")
+    b.type("Tell me a short story.")
+    b.press("Enter")
+    answered(b, 2)
+    check(f"the same as at once: {whole!r}", text_of(b, 1) == whole)
+
+
+def branching(b):
+    """A conversation of its own from a message on; the first one stays as it was."""
+    n = b.run("conversations.size")
+    text = text_of(b, 1)
+    b.run("document.querySelectorAll('article')[1].querySelector('[aria-label=\"Branch into a new conversation\"]').click()")
+    b.wait(f"conversations.size === {n + 1} && open.title.endsWith('(branch)')")
+    check("the messages up to it", text_of(b, 1) == text and b.run("pathOf(open).length") == 2)
+    set_field(b, "max_tokens", "5")
+    b.type("And then?")
+    b.press("Enter")
+    answered(b, 4)
+    check("the first conversation", b.run("[...conversations.values()].filter(c => c.title === 'Tell me a short story.').every(c => !Object.values(c.nodes).some(n => n.content === 'And then?'))"))
+
+
+def set_value(b, name, value):
+    b.run(f"(() => {{ const f = byId('{name}'); f.value = {json.dumps(value)}; f.dispatchEvent(new Event('input', {{ bubbles: true }})); }})()")
+
+
+def formats(b):
+    """JSON of a schema; a schema that is none is not sent."""
+    b.run("startNew()")
+    set_field(b, "max_tokens", "60")
+    set_value(b, "answer-format", "json_schema")
+    set_value(b, "schema", "{")
+    b.type("A cat.")
+    b.press("Enter")
+    check("a broken schema is not sent", b.run("byId('settings').open && pathOf(open).length === 0 && document.activeElement.id === 'schema'"))
+    check("what is wrong", b.run("byId('schema-problem').innerText.length > 5 && byId('schema').getAttribute('aria-invalid') === 'true'"))
+    set_value(b, "schema", '{"type": "object", "properties": {"name": {"enum": ["cat", "dog"]}}, "required": ["name"]}')
+    b.run("byId('settings').close(); byId('send').click()")
+    answered(b, 2)
+    check("the answer has the schema", json.loads(text_of(b, 1))["name"] in ("cat", "dog"))
+    check("the composer says so", b.run("byId('active').innerText") == "schema")
+
+
+def tool_calls(b):
+    """Definitions of tools are sent; calls are shown; the user gives their results; an export has them."""
+    set_value(b, "answer-format", "")
+    set_value(b, "tools", '[{"name": "weather", "parameters": {"type": "object", "properties": {"city": {"enum": ["Paris"]}}, "required": ["city"]}}, 3]')
+    check("a tool without a name", "tool 2 has no" in b.run("byId('tools-problem').textContent").lower() or "Tool 2" in b.run("byId('tools-problem').textContent"))
+    set_value(b, "tools", '[{"name": "weather", "parameters": {"type": "object", "properties": {"city": {"enum": ["Paris"]}}, "required": ["city"]}}]')
+    check("the composer says so", b.run("byId('active').innerText") == "1 tool")
+    b.run("window.streamed = streamAnswer; streamAnswer = (path, body, ...rest) => streamed(path, { ...body, parallel_tool_calls: false, tool_choice: body.messages.length === 1 ? 'required' : 'none' }, ...rest)")
+    b.run("startNew()")
+    set_field(b, "max_tokens", "")
+    b.type("The weather?")
+    b.press("Enter")
+    answered(b, 2)
+    check("the call", b.run("document.querySelector('.call .call-name').innerText") == "weather" and '"Paris"' in b.run("document.querySelector('.call pre').innerText"))
+    set_field(b, "max_tokens", "8")
+    b.run("document.querySelector('.results textarea').value = 'Sunny, 22 degrees.'; document.querySelector('.results button').click()")
+    answered(b, 4)
+    sent = b.run("messagesOf(open, pathOf(open))")
+    check("call and result are sent", sent[1]["tool_calls"][0]["function"]["name"] == "weather" and sent[2]["role"] == "tool" and
+          sent[2]["tool_call_id"] == sent[1]["tool_calls"][0]["id"] and sent[2]["content"] == "Sunny, 22 degrees.")
+    check("the result is shown", b.run("document.querySelector('.message.tool').ariaLabel") == "Result of weather" and b.run("document.querySelectorAll('.results').length") == 0)
+    text = b.run("markdownOf(open)")
+    check("the export as Markdown", all(t in text for t in ("# The weather?", "## You", "Call of `weather`", "```json", "## Result of weather", "Sunny, 22 degrees.")))
+    load(b, b.run("exportText([open])"), 4)
+    check("an import has calls", b.run("pathOf(open)[1].calls[0].name === 'weather' && pathOf(open)[2].call === pathOf(open)[1].calls[0].id"))
+    b.run("streamAnswer = streamed")
+    set_value(b, "tools", "")
+
+
+def preset_steps(b):
+    """Settings under a name; a preset brings them back."""
+    set_field(b, "temperature", "0.5")
+    set_value(b, "system", "Be short.")
+    b.run("byId('settings').showModal(); byId('save-preset').click()")
+    b.run("byId('preset-name').value = 'Brief'; byId('keep-preset').click()")
+    b.run("byId('reset-settings').click()")
+    check("reset", b.run("byId('f-temperature').value === '' && byId('system').value === ''"))
+    b.run("(() => { const s = byId('preset'); s.value = 'Brief'; s.dispatchEvent(new Event('change', { bubbles: true })); })()")
+    check("the preset", b.run("byId('f-temperature').value === '0.5' && byId('system').value === 'Be short.' && readSetting('sampling').temperature === '0.5'"))
+    b.run("byId('delete-preset').click()")
+    check("deleted", b.run("presets().length") == 0)
+    b.run("byId('reset-settings').click(); byId('settings').close(); byId('prompt').focus()")
+    set_field(b, "temperature", "0")
+
+
 def long_conversation(b):
     """500 messages are imported; past the context the page says so and offers what to drop, and then goes on."""
     messages = [{"role": "user" if k % 2 == 0 else "assistant", "content": f"Tell me about cat number {k}." if k % 2 == 0 else
@@ -316,7 +484,7 @@ def main():
         b.size(1400, 900)
         b.dark(False)
         start(b, url)
-        steps = [first_message, stopping, regenerating, editing, reloading, hostile, large, markdown, long_conversation, exporting, phone]
+        steps = [first_message, stopping, regenerating, editing, reloading, hostile, large, markdown, formulas, files, continuing, branching, formats, tool_calls, preset_steps, long_conversation, exporting, phone]
         for step in steps:
             at = time.monotonic()
             step(b)

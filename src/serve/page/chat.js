@@ -56,7 +56,7 @@ function showBusy() {
   const busy = live !== null && live.c === open;
   byId("stop").hidden = !busy;
   byId("send").hidden = busy;
-  byId("send").disabled = live !== null || byId("prompt").value.trim() === "";
+  byId("send").disabled = live !== null || (byId("prompt").value.trim() === "" && attached.length === 0);
 }
 
 /* How full the context is after the last message. What no answer has told, the server counts; a conversation that
@@ -86,6 +86,10 @@ function requestBody(messages) {
   const body = { model: model().id || undefined, messages, ...samplingOf() };
   const thinking = byId("thinking").value;
   if (thinking) body.chat_template_kwargs = { enable_thinking: thinking === "on" };
+  const tools = toolsOf();
+  if (tools.length) body.tools = tools;
+  const format = responseFormat();
+  if (format) body.response_format = format;
   return body;
 }
 
@@ -104,20 +108,21 @@ function paint() {
 function onEvent(node, e, times) {
   const now = performance.now();
   node.wait = undefined;
-  if (e.text || e.reasoning) {
+  if (e.call) addCallPiece(node, e.call);
+  if (e.text || e.reasoning || e.call) {
     if (!times.first) times.first = now;
     times.pieces++;
     if (e.reasoning) node.reasoning = (node.reasoning || "") + e.reasoning;
     if (e.text && node.reasoning && !node.content) node.stats.thought = (now - times.first) / 1000;
     if (e.text) node.content += e.text;
-    node.stats.tokens = times.pieces;
+    node.stats.tokens = times.before + times.pieces;
     node.stats.first = (times.first - times.began) / 1000;
     if (now - times.first > 300) node.stats.rate = (times.pieces - 1) / ((now - times.first) / 1000);
   }
   if (e.finish) node.finish = e.finish;
   if (e.usage) {
     const { usage, timings } = e, size = model().max_model_len;
-    node.stats.tokens = usage.completion_tokens;
+    node.stats.tokens = times.before + usage.completion_tokens;
     node.stats.used = usage.total_tokens;
     node.stats.reused = usage.prompt_tokens_details?.cached_tokens;
     if (timings.predicted_per_second && usage.completion_tokens > 1) node.stats.rate = timings.predicted_per_second;
@@ -129,19 +134,39 @@ function onEvent(node, e, times) {
 /* Makes an answer below the node `parent`. */
 async function answer(c, parent) {
   c.leaf = parent.id;
-  const messages = messagesOf(c, pathOf(c));
+  const body = requestBody(messagesOf(c, pathOf(c)));
   const node = addNode(c, parent.id, "assistant", "");
   node.model = model().id;
   node.stats = {};
+  await stream(c, node, 0, () => ["/v1/chat/completions", body]);
+}
+
+/* Continues an answer that was cut, in its place. Its tools and format hold from its beginning and are not asked for again. */
+async function continueAnswer(c, node) {
+  const before = requestBody(messagesOf(c, pathOf(c, node.parent)));
+  c.leaf = node.id;
+  await stream(c, node, node.stats?.tokens || 0, async (signal) => {
+    const { messages, chat_template_kwargs, tools, model: name } = before;
+    const prompt = await idsToContinue({ model: name, messages, chat_template_kwargs, tools }, node.reasoning, node.content, signal);
+    const limit = samplingOf().max_tokens, left = Math.max(1, model().max_model_len - prompt.length);
+    return ["/v1/completions", { model: name, prompt, ...samplingOf(), max_tokens: limit ? Math.min(limit, left) : left }];
+  });
+}
+
+/* Streams what the request of `make` gives into a node; before: tokens that it has. */
+async function stream(c, node, before, make) {
+  node.stats ??= {};
+  node.error = undefined;
   node.finish = "lost"; /* until it is something else: what a page that is closed in between leaves */
-  const abort = new AbortController(), times = { began: performance.now(), first: 0, pieces: 0 };
+  const abort = new AbortController(), times = { began: performance.now(), first: 0, pieces: 0, before };
   live = { c, node, view: null, abort, frame: 0, saved: Date.now() };
   if (open === c) showConversation();
   scrollToEnd();
   announce("The model answers");
   await saveConversation(c);
   try {
-    await streamAnswer(requestBody(messages), abort.signal, (e) => onEvent(node, e, times),
+    const [path, body] = await make(abort.signal);
+    await streamAnswer(path, body, abort.signal, (e) => onEvent(node, e, times),
       (why) => ((node.wait = why), live.frame || (live.frame = requestAnimationFrame(paint))));
     announce(`The answer is complete: ${node.content.slice(0, 500)}`);
   } catch (e) {
@@ -170,7 +195,7 @@ async function finishAnswer(c, node) {
   node.wait = undefined;
   delete node.code;
   if (node.finish === "lost") node.finish = undefined;
-  const nothing = !node.content && !node.reasoning;
+  const nothing = !node.content && !node.reasoning && !node.calls;
   if (nothing && (code === "context_length_exceeded" || code === "invalid_api_key" || node.finish === "stopped")) {
     delete c.nodes[node.id];
     c.leaf = node.parent;
@@ -187,10 +212,18 @@ async function finishAnswer(c, node) {
 }
 
 function send(text) {
-  if (live || !text.trim()) return;
+  if (live || !(text.trim() || attached.length)) return;
+  if (!showProblems()) {
+    byId("settings").showModal();
+    byId(settingsProblems().tools ? "tools" : "schema").focus();
+    return;
+  }
   const first = pathOf(open).length === 0;
   const node = addNode(open, open.leaf, "user", text.trim());
-  if (first && !open.named) open.title = titleFrom(text);
+  if (attached.length) node.files = attached;
+  if (first && !open.named) open.title = titleFrom(text.trim() || attached[0].name);
+  attached = [];
+  showAttached();
   byId("prompt").value = "";
   fitPrompt();
   answer(open, node);
@@ -207,7 +240,9 @@ const actions = {
     const view = viewOf(node);
     view.edit((text) => {
       if (text !== null && text.trim() && !live && node.role === "user") {
-        answer(open, addNode(open, node.parent, "user", text.trim()));
+        const edited = addNode(open, node.parent, "user", text.trim());
+        edited.files = node.files;
+        answer(open, edited);
         return;
       }
       if (text !== null && node.role === "assistant") {
@@ -224,6 +259,30 @@ const actions = {
     const parent = open.nodes[node.parent];
     if (node.error && !node.content) delete open.nodes[node.id];
     answer(open, parent);
+  },
+  goOn(node) {
+    if (!live) continueAnswer(open, node);
+  },
+  /* A conversation of its own with everything up to this message. */
+  branch(node) {
+    if (live) return;
+    const c = newConversation(open.system), path = structuredClone(pathOf(open, node.id));
+    for (const n of path) c.nodes[n.id] = n;
+    Object.assign(c, { leaf: node.id, named: true, title: `${open.title} (branch)` });
+    saveConversation(c);
+    openConversation(c);
+    byId("prompt").focus();
+    announce("A new conversation goes on from here");
+  },
+  /* Results of an answer's calls, one each, and the answer after them. */
+  giveResults(node, results) {
+    if (live) return;
+    let at = node;
+    results.forEach((text, k) => {
+      at = addNode(open, at.id, "tool", text);
+      Object.assign(at, { call: node.calls[k].id, name: node.calls[k].name });
+    });
+    answer(open, at);
   },
   remove(node) {
     if (live) return;
@@ -298,7 +357,7 @@ async function offerRoom() {
     choices.append(button(`Leave out the oldest ${plural(found.n, "message")} (${count(found.left)} tokens stay)`, go(path.slice(0, found.n)), true));
     if (path.length > 1) choices.append(button("Leave out all but the last message", go(path.slice(0, retry ? -1 : -2)), false));
   }
-  choices.append(button("Not now", () => byId("notice").replaceChildren(), false));
+  choices.append(button("Not now", () => (byId("notice").replaceChildren(), byId("prompt").focus()), false));
   box.append(choices);
   choices.firstChild.focus();
 }

@@ -46,10 +46,10 @@ const pause = (ms, signal) =>
   });
 
 /* Starts a stream; a server that is busy is asked again as it says, and `onWait` is told. */
-async function startStream(body, signal, onWait) {
+async function startStream(path, body, signal, onWait) {
   for (let tries = 1; ; tries++) {
     try {
-      return await ask("/v1/chat/completions", body, signal);
+      return await ask(path, body, signal);
     } catch (e) {
       const busy = e.status === 429 || (e.status === 503 && e.code !== "shutting_down");
       if (!busy || tries === 30) throw e;
@@ -59,9 +59,9 @@ async function startStream(body, signal, onWait) {
   }
 }
 
-/* Streams an answer. `on` gets { text }, { reasoning }, at the end { finish }, { usage, timings }. */
-async function streamAnswer(body, signal, on, onWait) {
-  const response = await startStream({ ...body, stream: true, stream_options: { include_usage: true } }, signal, onWait);
+/* Streams an answer of a path. `on` gets { text }, { reasoning }, { call }, at the end { finish }, { usage, timings }. */
+async function streamAnswer(path, body, signal, on, onWait) {
+  const response = await startStream(path, { ...body, stream: true, stream_options: { include_usage: true } }, signal, onWait);
   let done = false;
   for await (const data of eventsOf(response)) {
     if (data === "[DONE]") {
@@ -72,16 +72,42 @@ async function streamAnswer(body, signal, on, onWait) {
     if (event.error) throw new ServerError(response.status, event);
     const delta = choice?.delta || {};
     if (delta.reasoning_content || delta.reasoning) on({ reasoning: delta.reasoning_content || delta.reasoning });
-    if (delta.content) on({ text: delta.content });
+    if (delta.content || choice?.text) on({ text: delta.content || choice.text });
+    for (const call of delta.tool_calls || []) on({ call });
     if (choice?.finish_reason) on({ finish: choice.finish_reason });
     if (event.usage) on({ usage: event.usage, timings: event.timings || {} });
   }
   if (!done) throw new Error("the connection ended before the answer did");
 }
 
+/* A message in the form of the path that counts tokens, which has calls and results as parts of contents. */
+function forCounting(m) {
+  if (m.role === "tool") return { role: "user", content: [{ type: "tool_result", tool_use_id: m.tool_call_id, content: m.content }] };
+  if (!m.tool_calls) return { role: m.role, content: m.content };
+  const uses = m.tool_calls.map((k) => ({ type: "tool_use", id: k.id, name: k.function.name, input: objectOf(k.function.arguments) }));
+  return { role: m.role, content: [...(m.content ? [{ type: "text", text: m.content }] : []), ...uses] };
+}
+function objectOf(text) {
+  try {
+    const v = JSON.parse(text);
+    return v && typeof v === "object" && !Array.isArray(v) ? v : {};
+  } catch {
+    return {};
+  }
+}
+
 /* Tokens of a conversation, counted by the model's own template and tokenizer. */
 async function countTokens(model, messages) {
   const system = messages[0]?.role === "system" ? messages[0].content : undefined;
-  const rest = system === undefined ? messages : messages.slice(1);
+  const rest = (system === undefined ? messages : messages.slice(1)).map(forCounting);
   return (await askJson("/v1/messages/count_tokens", { model, system, messages: rest })).input_tokens;
+}
+
+/* The token ids that continue an answer: those of the conversation before it as the model reads it, and of its text so far. Reasoning
+   that the template has opened is closed first, and where answers have headers one of them is begun. */
+async function idsToContinue(body, reasoning, content, signal) {
+  let { prompt } = await askJson("/apply-template", body, signal);
+  if (/<think>\s*$/.test(prompt)) prompt += `${reasoning || ""}\n</think>\n\n`;
+  else if (/<\|start\|>assistant$/.test(prompt)) prompt += "<|channel|>final<|message|>";
+  return (await askJson("/tokenize", { content: prompt + content, add_special: false }, signal)).tokens;
 }

@@ -41,6 +41,10 @@ const ICONS = {
   sun: "M12 8.5a3.5 3.5 0 1 1 0 7 3.5 3.5 0 0 1 0-7M12 3v2M12 19v2M3 12h2M19 12h2M5.6 5.6l1.4 1.4M17 17l1.4 1.4M18.4 5.6L17 7M7 17l-1.4 1.4",
   moon: "M19.5 14.2A8 8 0 1 1 9.8 4.5a6.5 6.5 0 0 0 9.7 9.7z",
   half: "M12 4a8 8 0 1 1 0 16zM12 4a8 8 0 0 0 0 16",
+  clip: "M19 11.5l-7.5 7.5a4.5 4.5 0 0 1-6.4-6.4l8-8a3 3 0 0 1 4.3 4.3l-8 8a1.5 1.5 0 0 1-2.2-2.1l7-7",
+  page: "M7 4h7l4 4v12H7zM13.5 4v4.5H18",
+  branch: "M7 4v16M7 9c0 3 3 4 6 4s4 1.500 4 4v3M14.500 17.500L17 20l2.500-2.500M4.500 6.500L7 4l2.500 2.500",
+  tool: "M14.500 6a4 4 0 0 0-5 5L4 16.500 7.500 20l5.500-5.500a4 4 0 0 0 5-5l-2.500 2.500-3-3z",
   hide: "M4 12s3-6 8-6 8 6 8 6-3 6-8 6-8-6-8-6M5 19L19 5",
   show: "M4 12s3-6 8-6 8 6 8 6-3 6-8 6-8-6-8-6M12 9.5a2.5 2.5 0 1 1 0 5 2.5 2.5 0 0 1 0-5",
 };
@@ -106,8 +110,8 @@ async function copyText(text, button) {
   setTimeout(() => button.replaceChild(was, button.firstChild), 1200);
 }
 
-function download(name, text) {
-  const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+function download(name, text, type) {
+  const url = URL.createObjectURL(new Blob([text], { type }));
   const link = el("a", { href: url, download: name });
   document.body.append(link);
   link.click();

@@ -8,7 +8,7 @@ function fitPrompt() {
 }
 
 function openButtons() {
-  const icons = { "close-sidebar": "close", "open-sidebar": "menu", export: "save", "open-settings": "tune", "close-settings": "close", send: "send", stop: "stop", jump: "down" };
+  const icons = { "close-sidebar": "close", "open-sidebar": "menu", export: "save", "open-settings": "tune", "close-settings": "close", send: "send", stop: "stop", jump: "down", attach: "clip" };
   for (const [id, name] of Object.entries(icons)) {
     byId(id).append(icon(name));
     byId(id).title = byId(id).getAttribute("aria-label");
@@ -19,7 +19,7 @@ function openButtons() {
   document.querySelector(".bird").append(bird());
   const clicks = {
     "new-chat": () => (startNew(), closeSidebar()), "open-sidebar": toggleSidebar, "close-sidebar": closeSidebar, shade: closeSidebar,
-    export: exportOpen, "export-all": exportAll, import: () => byId("import-file").click(), jump: scrollToEnd,
+    "export-json": exportOpen, "export-markdown": exportMarkdown, attach: () => byId("attach-file").click(), "export-all": exportAll, import: () => byId("import-file").click(), jump: scrollToEnd,
     "open-settings": () => byId("settings").showModal(), stop: () => live?.abort.abort(),
     "change-key": () => (byId("settings").close(), askForKey(false).then(loadModels)),
   };
@@ -28,6 +28,13 @@ function openButtons() {
     await importFiles(e.target.files);
     e.target.value = "";
   });
+  byId("attach-file").addEventListener("change", async (e) => {
+    await attachFiles(e.target.files);
+    e.target.value = "";
+    byId("prompt").focus();
+  });
+  for (const entry of byId("export-menu").querySelectorAll("button")) entry.addEventListener("click", () => byId("export-menu").hidePopover());
+  byId("active").addEventListener("click", () => (byId("settings").showModal(), byId(byId("tools").value.trim() ? "tools" : "answer-format").focus()));
   byId("search").addEventListener("input", showList);
   byId("model").addEventListener("change", () => (writeSetting("model", byId("model").value), showContext()));
   byId("scroll").addEventListener("scroll", () => (byId("jump").hidden = isAtEnd()), { passive: true });
@@ -36,6 +43,7 @@ function openButtons() {
 function openKeys() {
   byId("composer").addEventListener("submit", (e) => (e.preventDefault(), send(byId("prompt").value)));
   byId("prompt").addEventListener("input", fitPrompt);
+  byId("prompt").addEventListener("paste", takePasted);
   byId("prompt").addEventListener("keydown", (e) => {
     const touch = matchMedia("(pointer: coarse)").matches;
     if (e.key === "Enter" && !e.shiftKey && !e.isComposing && !touch) {
@@ -55,7 +63,7 @@ function openKeys() {
     if (e.key.toLowerCase() === "o" && e.ctrlKey && e.shiftKey) e.preventDefault(), startNew();
   });
   document.addEventListener("dragover", (e) => e.preventDefault());
-  document.addEventListener("drop", (e) => (e.preventDefault(), importFiles(e.dataTransfer.files)));
+  document.addEventListener("drop", (e) => (e.preventDefault(), takeDropped([...e.dataTransfer.files])));
 }
 
 function showModels() {
@@ -99,6 +107,7 @@ async function main() {
   showTheme();
   openButtons();
   openFields();
+  openPresets();
   openKeys();
   document.body.classList.toggle("sidebar-hidden", readSetting("sidebar-hidden", false));
   const kept = await openStore();

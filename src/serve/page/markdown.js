@@ -1,5 +1,5 @@
 /* Markdown of answers as DOM nodes. The subset of CommonMark and GitHub's tables that models write: headings,
-   lists, quotes, code, tables, rules, emphasis, links. HTML is text here like everything else; pictures become
+   lists, quotes, code, tables, rules, emphasis, links, and formulas (formula.js). HTML is text here like everything else; pictures become
    links, because the page loads nothing from elsewhere; links are http, https and mailto only.
 
    Time is linear in the length of the text and the depth of what is nested is bounded, whatever the text is. */
@@ -17,6 +17,7 @@ const RULE = /^ {0,3}([-*_])(?: *\1){2,} *$/;
 const indentOf = (line) => line.length - line.trimStart().length;
 const isHeading = (line) => /^ {0,3}#{1,6}(?: |$)/.test(line);
 const startsBlock = (line) => FENCE.test(line) || isHeading(line) || RULE.test(line) || /^ {0,3}>/.test(line);
+const endsParagraph = (lines, j) => startsBlock(lines[j]) || isTable(lines, j) || takeFormula(lines, j) !== null;
 
 /* The cells of a table's row; a bar behind a backslash, or in a code span, is a character. */
 function cellsOf(line) {
@@ -103,7 +104,7 @@ function takeTable(lines, i) {
 
 function takeParagraph(lines, i) {
   let j = i + 1;
-  for (; j < lines.length && lines[j].trim() !== "" && !startsBlock(lines[j]) && !isTable(lines, j); j++) {
+  for (; j < lines.length && lines[j].trim() !== "" && !endsParagraph(lines, j); j++) {
     const m = MARKER.exec(lines[j]);
     if (m && m[0].length < lines[j].length && !/^[2-9]|^1\d/.test(m[2])) break;
   }
@@ -126,6 +127,8 @@ function takeBlock(lines, i, depth) {
   if (depth < MOST_DEPTH && /^ {0,3}>/.test(line)) return takeQuote(lines, i, depth);
   if (depth < MOST_DEPTH && MARKER.test(line)) return takeList(lines, i, depth);
   if (isTable(lines, i)) return takeTable(lines, i);
+  const formula = takeFormula(lines, i);
+  if (formula) return formula;
   if (/^ {4}/.test(line)) {
     let j = i;
     while (j < lines.length && /^ {4}/.test(lines[j])) j++;
@@ -339,7 +342,8 @@ function takeBareLink(tokens, text, i) {
 
 /* Takes what is special at text[i]: the place behind it, or 0 where it is a character like others. */
 function takeSpecial(tokens, text, i, match, absent, depth) {
-  const c = text[i];
+  const c = text[i], formula = c === "$" || c === "\\" ? formulaAt(text, i, absent) : null;
+  if (formula) return tokens.push({ node: renderFormula(formula.source, formula.display), depth: 0 }), formula.end;
   if (c === "\\" && text[i + 1] === "\n") return tokens.push({ node: el("br"), depth: 0 }), i + 2;
   if (c === "\\" && PUNCTUATION.test(text[i + 1] || " ")) return (tokens.plain += text[i + 1]), i + 2;
   if (c === "`") return takeCodeSpan(tokens, text, i, absent);
@@ -397,6 +401,7 @@ function renderBlock(block) {
     case "code": return renderCode(block.text, block.language);
     case "heading": return el("h" + Math.min(block.level + 2, 6), { dir: "auto" }, inline(block.text, 0));
     case "rule": return el("hr");
+    case "formula": return el("p", { class: "display" }, renderFormula(block.text, true));
     case "quote": return el("blockquote", null, block.blocks.map(renderBlock));
     case "list": return renderList(block);
     case "table": return renderTable(block);

@@ -35,8 +35,9 @@ function renderActions(c, node, actions) {
   const copy = iconButton("copy", "Copy", () => copyText(node.content, copy));
   const answer = node.role === "assistant";
   return el("div", { class: "actions" }, renderVersions(c, node, actions), copy,
-    iconButton("edit", answer ? "Edit this answer" : "Edit", () => actions.edit(node)),
+    node.role === "tool" ? null : iconButton("edit", answer ? "Edit this answer" : "Edit", () => actions.edit(node)),
     answer ? iconButton("again", "Answer again", () => actions.again(node)) : null,
+    iconButton("branch", "Branch into a new conversation", () => actions.branch(node)),
     iconButton(node.out ? "show" : "hide", node.out ? "Put back into the context" : "Leave out of the context", () => actions.toggleOut(node)),
     iconButton("trash", "Delete from here on", () => actions.remove(node)),
     node.stats && answer ? el("span", { class: "stats" }, statsText(node.stats)) : null);
@@ -53,7 +54,8 @@ function renderEnd(node, actions) {
   if (node.error)
     return el("p", { class: "end error" }, node.error, " ", el("button", { type: "button", class: "plain", onclick: () => actions.again(node) }, "Try again"));
   if (!ENDS[node.finish]) return null;
-  const more = node.finish === "context" ? el("button", { type: "button", class: "plain", onclick: () => actions.makeRoom() }, "Make room…") : null;
+  const button = (text, fn) => el("button", { type: "button", class: "plain", onclick: fn }, text);
+  const more = node.finish === "context" ? button("Make room…", () => actions.makeRoom()) : node.content && !node.calls ? button("Continue", () => actions.goOn(node)) : null;
   return el("p", { class: "end" }, ENDS[node.finish], " ", more);
 }
 
@@ -74,24 +76,32 @@ function renderEditor(node, done) {
 
 /* A message. Its `update(live)` shows what the node has now; live: more is to come. */
 function renderMessage(c, node, actions) {
-  const answer = node.role === "assistant";
+  const answer = node.role === "assistant", label = answer ? "Answer" : node.role === "tool" ? `Result of ${node.name}` : "You";
   const text = el("div", { class: "text", dir: "auto" }), foot = el("div", { class: "foot" });
-  const root = el("article", { class: `message ${node.role}${node.out ? " out" : ""}`, "aria-label": answer ? "Answer" : "You", tabIndex: -1 });
-  let reasoning = null;
+  const root = el("article", { class: `message ${node.role}${node.out ? " out" : ""}`, "aria-label": label, tabIndex: -1 });
+  let reasoning = null, calls = null;
   root.node = node;
   root.update = (live) => {
     if (node.reasoning && !reasoning) root.insertBefore((reasoning = renderReasoning(node, live)), text);
     reasoning?.update(live);
     if (answer) renderMarkdown(text, node.content);
     else text.textContent = node.content;
+    text.hidden = node.content === "" && (node.calls || node.files) !== undefined;
+    if (node.calls) {
+      const now = renderCalls(c, node, actions, live);
+      if (calls) calls.replaceWith(now);
+      else text.after(now);
+      calls = now;
+    }
     root.classList.toggle("live", live);
-    root.classList.toggle("waiting", live && !node.content && !node.reasoning);
+    root.classList.toggle("waiting", live && !node.content && !node.reasoning && !node.calls);
     root.setAttribute("aria-busy", live);
     if (live) foot.replaceChildren(el("span", { class: "stats" }, node.wait || (node.stats ? statsText(node.stats) : "")));
     else foot.replaceChildren(...[renderEnd(node, actions), renderActions(c, node, actions)].filter(Boolean));
   };
   root.edit = (done) => root.replaceChildren(renderEditor(node, done));
-  root.append(...[node.out ? el("p", { class: "tag" }, "left out of the context") : null, text, foot].filter(Boolean));
+  root.append(...[node.out ? el("p", { class: "tag" }, "left out of the context") : null,
+    node.role === "tool" ? el("p", { class: "tag" }, label) : null, renderFiles(node), text, foot].filter(Boolean));
   root.update(false);
   return root;
 }

@@ -78,26 +78,6 @@ const toggleSidebar = () => {
   writeSetting("sidebar-hidden", hidden);
 };
 
-/* ---- files ---- */
-
-const fileName = (c) => (c.title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 60) || "conversation") + ".json";
-const exportOpen = () => download(fileName(open), exportText([open]));
-const exportAll = () => download(`linnet-${new Date().toISOString().slice(0, 10)}.json`, exportText([...conversations.values()]));
-
-async function importFiles(files) {
-  for (const file of files) {
-    try {
-      const found = parseImport(await file.text());
-      for (const c of found) await saveConversation(c);
-      if (found.length) openConversation(found[0]);
-      toast(`${plural(found.length, "conversation")} imported from ${file.name}`);
-    } catch (e) {
-      toast(`${file.name} was not imported: ${e.message}`);
-    }
-  }
-  showList();
-}
-
 /* ---- settings ---- */
 
 /* Name in the request, label, kind, limits. */
@@ -121,9 +101,10 @@ function samplingOf() {
 }
 
 function saveSettings() {
-  const values = { thinking: byId("thinking").value, stop: byId("f-stop").value };
+  const values = { thinking: byId("thinking").value, stop: byId("f-stop").value, format: byId("answer-format").value, schema: byId("schema").value, tools: byId("tools").value };
   for (const [name] of FIELDS) values[name] = byId("f-" + name).value;
   writeSetting("sampling", values);
+  showProblems();
 }
 
 function openFields() {
@@ -134,6 +115,10 @@ function openFields() {
   }
   byId("fields").append(el("label", { for: "f-stop" }, "Stop texts, one a line"), el("textarea", { id: "f-stop", rows: 1, value: values.stop ?? "", spellcheck: false }));
   byId("thinking").value = values.thinking ?? "";
+  byId("answer-format").value = values.format ?? "";
+  byId("schema").value = values.schema ?? "";
+  byId("tools").value = values.tools ?? "";
+  showProblems();
   byId("settings").addEventListener("input", saveSettings);
   byId("system").addEventListener("input", () => {
     open.system = byId("system").value;
@@ -141,11 +126,8 @@ function openFields() {
     if (open.leaf) saveConversation(open);
   });
   byId("reset-settings").addEventListener("click", () => {
-    for (const input of byId("fields").querySelectorAll("input, textarea")) input.value = "";
-    byId("thinking").value = "";
-    byId("system").value = "";
-    byId("system").dispatchEvent(new Event("input", { bubbles: true }));
-    saveSettings();
+    applyValues({});
+    showPresets("");
   });
   byId("delete-all").addEventListener("click", async () => {
     const all = [...conversations.values()];

@@ -4,7 +4,8 @@
    What is shown is the path from the root to `leaf`.
 
      conversation { id, title, created, updated, system, nodes: { id: node }, leaf, named }
-     node { id, parent, role, content, reasoning, model, created, stats, finish, error, out }
+     node { id, parent, role, content, reasoning, model, created, stats, finish, error, out, files, calls, call, name }
+     files: texts that go with a message of the user; calls: of an answer; call, name: what a message of role tool answers
      out: the message is shown but not sent (it was left out to make room) */
 
 const DATABASE = "linnet", STORE = "conversations";
@@ -109,7 +110,11 @@ function removeBranch(c, node) {
 /* The messages of a request. Reasoning is not sent back: templates leave it out, and it would fill the context. */
 function messagesOf(c, path) {
   const messages = c.system.trim() ? [{ role: "system", content: c.system }] : [];
-  for (const n of path) if (!n.out && !n.error && (n.content || n.role === "user")) messages.push({ role: n.role, content: n.content });
+  for (const n of path) {
+    if (n.out || n.error || !(n.content || n.calls || n.role !== "assistant")) continue;
+    if (n.role === "tool") messages.push({ role: "tool", tool_call_id: n.call, content: n.content });
+    else messages.push({ role: n.role, content: contentOf(n), tool_calls: n.calls ? wireCalls(n.calls) : undefined });
+  }
   return messages;
 }
 
@@ -131,10 +136,13 @@ function fromMessages(messages, title) {
   let parent = null, at = Date.now() - messages.length;
   for (const m of messages) {
     const parts = Array.isArray(m?.content) ? m.content.map((p) => p?.text).filter((t) => typeof t === "string").join("\n") : m?.content;
-    if (typeof parts !== "string") throw new Error("a message has no text in `content`");
+    const calls = m?.role === "assistant" ? readCalls(m.tool_calls) : undefined;
+    if (typeof parts !== "string" && !calls) throw new Error("a message has no text in `content`");
     if (m.role === "system" || m.role === "developer") c.system = parts;
-    else if (m.role === "user" || m.role === "assistant") {
-      const node = addNode(c, parent, m.role, parts);
+    else if (m.role === "user" || m.role === "assistant" || m.role === "tool") {
+      const node = addNode(c, parent, m.role, parts ?? "");
+      if (calls) node.calls = calls;
+      if (m.role === "tool") node.call = String(m.tool_call_id ?? ""), (node.name = calledName(c, node));
       node.created = at++;
       if (typeof m.reasoning_content === "string") node.reasoning = m.reasoning_content;
       parent = node.id;
@@ -143,6 +151,12 @@ function fromMessages(messages, title) {
   const first = pathOf(c).find((n) => n.role === "user");
   c.title = typeof title === "string" && title ? title.slice(0, 200) : titleFrom(first ? first.content : "");
   return c;
+}
+
+/* The name of the tool whose result a message is. */
+function calledName(c, node) {
+  for (const n of pathOf(c, node.parent)) for (const k of n.calls || []) if (k.id === node.call) return k.name;
+  return "a tool";
 }
 
 /* A conversation of an exported file: only what is known and has the right type is taken. */
@@ -154,9 +168,11 @@ function fromExport(raw) {
   c.updated = number(raw.updated) ?? c.updated;
   c.named = raw.named === true;
   for (const [id, n] of Object.entries(raw.nodes || {})) {
-    if ((n?.role !== "user" && n?.role !== "assistant") || typeof n.content !== "string" || id === "__proto__") throw new Error("a message has no role or no text");
+    if (!["user", "assistant", "tool"].includes(n?.role) || typeof n.content !== "string" || id === "__proto__") throw new Error("a message has no role or no text");
     c.nodes[id] = { id, parent: text(n.parent) ?? null, role: n.role, content: n.content, reasoning: text(n.reasoning), model: text(n.model),
-      created: number(n.created) ?? c.created, finish: text(n.finish), out: n.out === true || undefined };
+      created: number(n.created) ?? c.created, finish: text(n.finish), out: n.out === true || undefined, calls: readCalls(n.calls), call: text(n.call), name: text(n.name) };
+    const files = (Array.isArray(n.files) ? n.files : []).filter((f) => typeof f?.name === "string" && typeof f.text === "string");
+    if (files.length) c.nodes[id].files = files.map((f) => ({ name: f.name, text: f.text }));
     const s = n.stats;
     if (s && typeof s === "object") {
       const stats = {};
