@@ -267,16 +267,11 @@ static void advance(conn *c) {
 
 /* Asks whether a client whose stream has ended is still there. In HTTP/1.0 there is nothing to ask with. */
 static void probe(conn *c) {
-    static const char interim[] = "HTTP/1.1 102 Processing\r\n\r\n", comment[] = ": \n\n";
-    ln_str s = {0};
+    static const char interim[] = "HTTP/1.1 102 Processing\r\n\r\n";
     c->probed = ln_now();
     watch(c, true);
-    if (!c->x->streaming && c->x->minor == 0) return;
-    if (!c->x->streaming) ln_str_adds(&s, interim);
-    else if (c->x->minor == 1) http_put_chunk(&s, comment, sizeof comment - 1);
-    else ln_str_adds(&s, comment);
-    if (!s.failed) conn_send(c, s.data, s.len);
-    ln_str_free(&s);
+    if (c->x->streaming) stream_keepalive(c->x);
+    else if (c->x->minor == 1) conn_send(c, interim, sizeof interim - 1);
 }
 
 /* ---- events ---- */

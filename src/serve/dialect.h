@@ -9,22 +9,39 @@
 typedef struct dialect {
     /* Translates the body to one of /v1/chat/completions, on the worker. Otherwise fills x->why. */
     ln_status (*translate)(exchange *x, const json_t *body, json_t *to);
-    /* Names of fields in x->why that have another name here: pairs, NULL at the end. */
+    /* Names of fields in x->why that have another name here: pairs, NULL at the end. [] is an index. */
     const char *const *names;
+    const char *stream_type; /* Content-Type of a stream; NULL: server-sent events */
     void (*put_answer)(ln_str *out, const exchange *x);
     void (*put_error)(ln_str *out, const exchange *x);
+    /* Appends what keeps a silent stream alive; NULL: a comment of server-sent events. */
+    void (*put_silence)(ln_str *out, const exchange *x);
     void (*begin)(exchange *x); /* of a stream, after its head */
     void (*event)(choice *c, const ln_event *ev);
     void (*finish)(choice *c);
     void (*end)(exchange *x, bool failed); /* sends the last events */
 } dialect;
 
-extern const dialect dialect_messages, dialect_responses;
+extern const dialect dialect_messages, dialect_responses, dialect_ollama, dialect_ollama_generate;
 ln_status messages_translate(exchange *x, const json_t *body, json_t *to);
 ln_status responses_translate(exchange *x, const json_t *body, json_t *to);
+ln_status ollama_chat_translate(exchange *x, const json_t *body, json_t *to);
+ln_status ollama_generate_translate(exchange *x, const json_t *body, json_t *to);
+
+/* Returns the name of the model that a body of ollama's asks for, without the tag :latest unless that is part
+ * of a name here. The caller releases it. NULL: none, or out of memory. */
+json_t *ollama_model(const exchange *x, const json_t *body);
+/* Appends the answer to a request without a text, which loads the model. */
+void ollama_put_loaded(ln_str *out, const exchange *x, const char *model);
+/* Appends the current time as ollama writes it. */
+void ollama_put_time(ln_str *out);
 
 /* Sends one event with its name, and frees the JSON text. */
 void stream_named(exchange *x, const char *name, ln_str *json);
+/* Sends a line of JSON, and frees it. */
+void stream_line(exchange *x, ln_str *json);
+/* Whether tokens with log-probabilities go with the text of this event: c->tokens from *from to *to. */
+bool stream_tokens(choice *c, size_t *from, size_t *to);
 
 /* Reads a value that is a text, or a list of parts whose `type` is one of `types` (NULL at the end) and whose
  * text is joined by newlines. Fills x->why with `field`. */

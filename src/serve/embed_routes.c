@@ -1,5 +1,5 @@
-/* /v1/embeddings in OpenAI's form. It runs on the worker for calls, which waits for the engine; a client that
- * leaves ends the call with the embedding that comes next. */
+/* Embeddings: OpenAI's /v1/embeddings, ollama's /api/embed and /api/embeddings. They run on the worker for
+ * calls, which waits for the engine. A client that leaves ends the call with the next embedding. */
 #include "../base/base64.h"
 #include "../base/c_locale.h"
 #include "../base/json_write.h"
@@ -12,9 +12,12 @@
 
 enum { MOST_EMBEDDED = 2048 }; /* inputs of a request, as OpenAI has it */
 
+typedef enum embed_api { OPENAI = 0, OLLAMA, OLLAMA_OLDER } embed_api;
+
 /* One call. The texts of its prompts are the body's. */
 typedef struct call {
     exchange *x;
+    embed_api api;
     ln_arena arena;
     ln_prompt *prompts; /* [n] */
     size_t n;
@@ -52,6 +55,10 @@ static ln_status read_ids(call *c, const json_t *v, const char *field, ln_prompt
 static ln_status read_input(call *c, const json_t *v, size_t i) {
     char field[32], found[80];
     ln_prompt *p = &c->prompts[i];
+    if (c->api != OPENAI && !json_is_string(v)) {
+        (void)snprintf(field, sizeof field, "input[%zu]", i);
+        return wire_refuse(&c->x->why, field, "expected a text, found %s", ln_json_text(v, found));
+    }
     (void)snprintf(field, sizeof field, "input[%zu]", i);
     if (json_is_array(v)) return read_ids(c, v, field, p);
     if (!json_is_string(v))
@@ -71,6 +78,8 @@ static ln_status read_inputs(call *c, const json_t *v) {
     int64_t id;
     const bool one = json_is_string(v) || (json_is_array(v) && body_integer(json_array_get(v, 0), &id));
     c->n = one ? 1 : json_array_size(v);
+    if (c->api == OLLAMA_OLDER && !json_is_string(v))
+        return wire_refuse(&c->x->why, "prompt", "expected a text, found %s", ln_json_text(v, found));
     if (c->n == 0 || c->n > MOST_EMBEDDED)
         return wire_refuse(&c->x->why, "input",
                            "expected a text, token ids, or a list of 1 to %d of these, found %s",
@@ -133,6 +142,22 @@ static ln_status check_model(call *c, const json_t *v) {
                            &c->x->why);
 }
 
+/* Reads a body of ollama's. Its older path takes one text and keeps the vector's length. */
+static ln_status read_ollama(call *c, const json_t *body) {
+    static const char *const known[] = {"model",      "name",       "input",    "prompt", "options",
+                                        "keep_alive", "dimensions", "truncate", NULL};
+    static const char *const none[] = {NULL};
+    json_t *model = ollama_model(c->x, body);
+    ln_status st = check_model(c, model);
+    json_decref(model);
+    LN_TRY(st);
+    LN_TRY(read_inputs(c, json_object_get(body, c->api == OLLAMA ? "input" : "prompt")));
+    LN_TRY(read_dimensions(c, json_object_get(body, "dimensions")));
+    if (c->api == OLLAMA_OLDER) c->o.normalize = LN_UNIT_LENGTH_NO;
+    dialect_others(body, none, known);
+    return LN_OK;
+}
+
 static ln_status read_body(call *c, const json_t *body) {
     static const char *const forms[] = {"float", "base64"}, *const ways[] = {
                                                                 "auto",        "last", "mean",
@@ -158,8 +183,10 @@ static ln_status read_body(call *c, const json_t *body) {
 
 static void put_values(call *c, const ln_embedding *e) {
     char text[32];
-    ln_str_addf(&c->data, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", e->index ? "," : "",
-                e->index);
+    if (c->api == OPENAI)
+        ln_str_addf(&c->data, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", e->index ? "," : "",
+                    e->index);
+    else if (e->index > 0) ln_str_adds(&c->data, ",");
     if (c->base64) { /* f32, little-endian, as the machines that this runs on have it */
         ln_str_adds(&c->data, "\"");
         ln_str_base64(&c->data, e->values, (size_t)e->n_values * sizeof *e->values);
@@ -170,7 +197,7 @@ static void put_values(call *c, const ln_embedding *e) {
         (void)ln_snprintf(text, sizeof text, "%s%.9g", i == 0 ? "[" : ",", (double)e->values[i]);
         ln_str_adds(&c->data, text);
     }
-    ln_str_adds(&c->data, "]}");
+    ln_str_adds(&c->data, c->api == OPENAI ? "]}" : "]");
 }
 
 static ln_status on_embedding(void *user, const ln_embedding *e, ln_error *err) {
@@ -184,7 +211,8 @@ static ln_status on_embedding(void *user, const ln_embedding *e, ln_error *err) 
     }
     (void)ln_fail(&x->why.error, e->status, "input %zu: %s", e->index, e->error);
     (void)wire_fail_request(&x->why, &x->q, e->status);
-    if (c->n == 1) (void)snprintf(x->why.param, sizeof x->why.param, "input");
+    if (c->n == 1)
+        (void)snprintf(x->why.param, sizeof x->why.param, c->api == OLLAMA_OLDER ? "prompt" : "input");
     else (void)snprintf(x->why.param, sizeof x->why.param, "input[%zu]", e->index);
     c->refused = true;
     return ln_fail(err, LN_ECANCELLED, "an input was refused");
@@ -201,10 +229,35 @@ static void name_field(wire_error *why) {
     memmove(text, name, strlen(name) + 1);
 }
 
+static void put_vectors(call *c, double seconds) {
+    static const char *const heads[] = {"{\"object\":\"list\",\"data\":[", "{\"embeddings\":[",
+                                        "{\"embedding\":"};
+    ln_str *out = &c->x->out;
+    ln_str_adds(out, heads[c->api]);
+    ln_str_add(out, c->data.data ? c->data.data : "", c->data.len);
+    out->failed |= c->data.failed;
+    if (c->api != OLLAMA_OLDER) {
+        ln_str_adds(out, "]");
+        put_text(out, "model", c->x->roster->names[c->model]);
+    }
+    if (c->api == OPENAI) {
+        put_object(out, "usage");
+        put_int(out, "prompt_tokens", c->tokens);
+        put_int(out, "total_tokens", c->tokens);
+        ln_str_adds(out, "}");
+    } else if (c->api == OLLAMA) {
+        put_int(out, "total_duration", (int64_t)(1e9 * seconds));
+        put_int(out, "load_duration", 0);
+        put_int(out, "prompt_eval_count", c->tokens);
+    }
+    ln_str_adds(out, "}");
+}
+
 static ln_status embed_all(call *c, const json_t *body) {
     exchange *x = c->x;
     ln_metrics m = {0};
-    LN_TRY(read_body(c, body));
+    LN_TRY(c->api == OPENAI ? read_body(c, body) : read_ollama(c, body));
+    const double began = ln_now();
     ln_error err = {0};
     const ln_status st = ln_embed(x->s->engine, c->prompts, c->n, &c->o, on_embedding, c, &m, &err);
     if (c->refused) return LN_EINVALID; /* x->why says which */
@@ -214,23 +267,15 @@ static ln_status embed_all(call *c, const json_t *body) {
         name_field(&x->why);
         return roster_check(x, c->model, st, &x->why);
     }
-    ln_str_adds(&x->out, "{\"object\":\"list\",\"data\":[");
-    ln_str_add(&x->out, c->data.data ? c->data.data : "", c->data.len);
-    ln_str_adds(&x->out, "]");
-    put_text(&x->out, "model", x->roster->names[c->model]);
-    put_object(&x->out, "usage");
-    put_int(&x->out, "prompt_tokens", c->tokens);
-    put_int(&x->out, "total_tokens", c->tokens);
-    ln_str_adds(&x->out, "}}");
-    x->out.failed |= c->data.failed;
+    put_vectors(c, ln_now() - began);
     x->prompt_tokens = m.prompt_tokens;
     x->cached_tokens = m.cached_tokens;
     return LN_OK;
 }
 
-static void embed(work *w) {
+static void run(work *w, embed_api api) {
     exchange *x = (exchange *)(void *)w;
-    call c = {.x = x, .o = ln_embed_options_default()};
+    call c = {.x = x, .api = api, .o = ln_embed_options_default()};
     json_t *body = NULL;
     ln_status st = exchange_read_object(x, &body);
     if (st == LN_OK) st = embed_all(&c, body);
@@ -240,4 +285,12 @@ static void embed(work *w) {
     ln_arena_free(&c.arena);
 }
 
+static void embed(work *w) { run(w, OPENAI); }
+static void embed_ollama(work *w) { run(w, OLLAMA); }
+static void embed_ollama_older(work *w) { run(w, OLLAMA_OLDER); }
+
 void handle_embeddings(exchange *x) { exchange_work(x, &x->s->calling, embed, exchange_answer); }
+void handle_ollama_embed(exchange *x) { exchange_work(x, &x->s->calling, embed_ollama, exchange_answer); }
+void handle_ollama_embeddings(exchange *x) {
+    exchange_work(x, &x->s->calling, embed_ollama_older, exchange_answer);
+}

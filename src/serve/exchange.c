@@ -235,6 +235,10 @@ void exchange_answer(work *w) {
         exchange_refuse(x, 503, "shutting_down", "the server is about to stop");
         return;
     }
+    exchange_answer_now(x);
+}
+
+void exchange_answer_now(exchange *x) {
     if (x->why.http == 0 && x->out.failed) (void)wire_fail(&x->why, LN_OOM(&x->why.error, "an answer"));
     texts_explain(x);
     if (x->why.http) exchange_reply_error(x);

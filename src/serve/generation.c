@@ -115,12 +115,15 @@ bool generation_read(exchange *x, wire_kind kind) {
     const ln_str *body = x->form ? &text : &x->body;
     x->has_request = true;
     if (!x->form || translate(x, &text) == LN_OK) { /* a translation names fields as the client does */
-        (void)wire_request_open(&x->q, &x->roster->target, kind, body->data ? body->data : "", body->len,
-                                &x->why);
+        if (x->raw) kind = WIRE_COMPLETION;
+        if (x->out.len == 0)
+            (void)wire_request_open(&x->q, &x->roster->target, kind, body->data ? body->data : "", body->len,
+                                    &x->why);
         if (x->form && x->why.http) rename_field(x);
     }
     ln_str_free(&text);
-    return x->why.http == 0;
+    (void)snprintf(x->q.note, sizeof x->q.note, "%s", x->note);
+    return x->why.http == 0 && x->out.len == 0;
 }
 
 static void prepare(work *w, wire_kind kind) {
@@ -141,6 +144,10 @@ static void prepared(work *w) {
     if (x->cut) {
         generation_cancel(x);
         exchange_refuse(x, 503, "shutting_down", "the server is about to stop");
+        return;
+    }
+    if (x->why.http == 0 && x->out.len > 0) { /* it was answered by the translation */
+        exchange_answer_now(x);
         return;
     }
     if (x->why.http == 0) {
@@ -189,6 +196,16 @@ void handle_messages(exchange *x) {
 
 void handle_responses(exchange *x) {
     x->form = &dialect_responses;
+    submit(x, prepare_chat);
+}
+
+void handle_ollama_chat(exchange *x) {
+    x->form = &dialect_ollama;
+    submit(x, prepare_chat);
+}
+
+void handle_ollama_generate(exchange *x) {
+    x->form = &dialect_ollama_generate;
     submit(x, prepare_chat);
 }
 

@@ -173,11 +173,12 @@ static bool copy_rest(exchange *x, http_span path) {
 /* Returns the dialect of a client whose request may be rejected before a handler has set it: by the path, or
  * by a header on a path that nothing answers. */
 static const dialect *dialect_of(const http_head *h, const route *r) {
-    static const char messages[] = "/v1/messages";
+    static const char messages[] = "/v1/messages", ollama[] = "/api/";
     const char *path = r ? r->path : h->path.at;
-    const size_t bytes = r ? strlen(r->path) : h->path.n, n = sizeof messages - 1;
+    const size_t bytes = r ? strlen(r->path) : h->path.n, n = sizeof messages - 1, k = sizeof ollama - 1;
     if (bytes >= n && memcmp(path, messages, n) == 0 && (bytes == n || path[n] == '/'))
         return &dialect_messages;
+    if (bytes > k && memcmp(path, ollama, k) == 0) return &dialect_ollama;
     return !r && http_count(h, "anthropic-version") > 0 ? &dialect_messages : NULL;
 }
 

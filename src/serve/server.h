@@ -188,6 +188,8 @@ struct exchange {
 
     /* other forms of the API (dialect.h); NULL: chat completions */
     const struct dialect *form;
+    bool raw;            /* the body is translated to one of /v1/completions */
+    char note[120];      /* what was asked for and cannot be had: a warning of the answer */
     int block, sequence; /* of a stream: the part of the answer that is sent, the next event's number */
     char block_kind;     /* 't'ext, 'r'easoning, 'c'all, 0: none is open */
     /* of /v1/responses: what a request said about tools and the form of the text; of a stream: items that
@@ -227,6 +229,8 @@ void exchange_refuse(exchange *x, int status, const char *code, const char *fmt,
 ln_status exchange_read_object(exchange *x, struct json_t **root);
 /* The end of a work that has put its answer into x->out, or an error into x->why. */
 void exchange_answer(work *w);
+/* Sends the answer in x->out, or the error in x->why. */
+void exchange_answer_now(exchange *x);
 /* Runs `run` on a worker and `done` afterwards; an exchange whose client has left meanwhile is released
  * instead of `done`. Refuses the request when the queue is full. */
 void exchange_work(exchange *x, crew *c, void (*run)(work *w), void (*done)(work *w));
@@ -356,6 +360,14 @@ void handle_embeddings(exchange *x); /* embed_routes.c */
 void handle_load_lora(exchange *x);  /* lora_routes.c */
 void handle_unload_lora(exchange *x);
 void handle_loras(exchange *x);
+void handle_ollama_chat(exchange *x);
+void handle_ollama_generate(exchange *x);
+void handle_ollama_embed(exchange *x);
+void handle_ollama_embeddings(exchange *x);
+void handle_tags(exchange *x); /* ollama_models.c */
+void handle_show(exchange *x);
+void handle_ps(exchange *x);
+void handle_api_version(exchange *x);
 void handle_scale_loras(exchange *x);
 /* Appends entry i of /v1/models. */
 void put_model(ln_str *out, const server *s, size_t i);

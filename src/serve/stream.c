@@ -48,17 +48,25 @@ void stream_named(exchange *x, const char *name, ln_str *json) {
     send_event(x, &s);
 }
 
+void stream_line(exchange *x, ln_str *json) {
+    ln_str_adds(json, "\n");
+    if (!json->failed) send(x, json->data, json->len);
+    else lack_memory(x);
+    ln_str_free(json);
+}
+
 bool stream_begin(exchange *x) {
     ln_str s = {0}, fields = {0};
     const bool keep = x->keep_alive && x->minor == 1;
     exchange_put_fields(x, &fields);
     ln_str_adds(&fields, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
-    http_put_head(&s, &(http_reply){.status = 200,
-                                    .type = event_stream,
-                                    .length = -1,
-                                    .keep_alive = keep,
-                                    .minor = x->minor,
-                                    .more = fields.failed ? "" : fields.data});
+    http_put_head(&s,
+                  &(http_reply){.status = 200,
+                                .type = x->form && x->form->stream_type ? x->form->stream_type : event_stream,
+                                .length = -1,
+                                .keep_alive = keep,
+                                .minor = x->minor,
+                                .more = fields.failed ? "" : fields.data});
     const bool good = !s.failed && !fields.failed;
     if (good) {
         x->streaming = true;
@@ -74,8 +82,11 @@ bool stream_begin(exchange *x) {
 }
 
 void stream_keepalive(exchange *x) {
-    static const char comment[] = ": keep-alive\n\n";
-    send(x, comment, sizeof comment - 1);
+    ln_str s = {0};
+    if (x->form && x->form->put_silence) x->form->put_silence(&s, x);
+    else ln_str_adds(&s, ": keep-alive\n\n");
+    if (!s.failed) send(x, s.data, s.len);
+    ln_str_free(&s);
 }
 
 static void send_delta(exchange *x, const wire_delta *d) {
@@ -131,6 +142,13 @@ static size_t certain_tokens(const choice *c) {
     return n;
 }
 
+bool stream_tokens(choice *c, size_t *from, size_t *to) {
+    *from = c->n_sent;
+    *to = c->x->q.n_logprobs < 0 ? *from : certain_tokens(c);
+    c->n_sent = LN_MAX(*to, *from);
+    return *to > *from;
+}
+
 /* Puts the tokens up to `to` into a chunk. */
 static void put_tokens(choice *c, wire_delta *d, const ln_result *r, size_t to) {
     if (c->x->q.n_logprobs < 0 || to <= c->n_sent) return;
@@ -173,14 +191,15 @@ bool choice_follow_call(choice *c, ln_event_kind kind) {
 
 void stream_event(choice *c, const ln_event *ev) {
     wire_delta d = {.index = c->index};
-    const bool begins = choice_follow_call(c, ev->kind);
-    if (c->x->form) c->x->form->event(c, ev);
-    if (c->x->form || is_whole(c->x)) return;
-    begin_choice(c);
-    if (ev->kind == LN_EVENT_TOKEN) {
-        if (c->x->q.n_logprobs >= 0 && add_token(c, ev) != LN_OK) ln_request_cancel(c->request);
+    const bool begins = choice_follow_call(c, ev->kind), token = ev->kind == LN_EVENT_TOKEN;
+    if (is_whole(c->x)) return;
+    if (token && c->x->q.n_logprobs >= 0 && add_token(c, ev) != LN_OK) ln_request_cancel(c->request);
+    if (c->x->form) {
+        c->x->form->event(c, ev);
         return;
     }
+    begin_choice(c);
+    if (token) return;
     if (!c->tokens.text && ev->kind == LN_EVENT_TEXT && c->x->q.n_logprobs >= 0) {
         c->tokens.text = ln_strndup(ev->text, ev->bytes); /* its first character decides where tokens begin */
         c->tokens.text_bytes = c->tokens.text ? ev->bytes : 0;

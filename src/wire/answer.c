@@ -171,6 +171,7 @@ void wire_put_warnings(ln_str *out, const wire_request *q, const ln_result *resu
         (void)snprintf(text, sizeof text, "tools that are no functions were left out: %s", q->skipped);
         put_warning(out, &first, "tool_skipped", 0, text);
     }
+    if (q->note[0]) put_warning(out, &first, "option_ignored", 0, q->note);
     for (size_t i = 0; i < n; i++) {
         const ln_result *r = &results[i];
         if (r->cut_tool_call) {

@@ -60,10 +60,9 @@ static void put_entry(ln_str *out, const wire_request *q, spelling *s, int32_t i
     ln_str_adds(out, "]");
 }
 
-static void put_chat(ln_str *out, const wire_request *q, const ln_result *r, size_t from, size_t to) {
+void wire_put_token_logprobs(ln_str *out, const wire_request *q, const ln_result *r, size_t from, size_t to) {
     spelling s = {0};
-    ln_str_adds(out, "{");
-    put_list(out, "content");
+    ln_str_adds(out, "[");
     for (size_t t = from; t < to; t++) {
         if (t > from) ln_str_adds(out, ",");
         put_entry(out, q, &s, r->ids[t], r->logprobs[t]);
@@ -76,9 +75,15 @@ static void put_chat(ln_str *out, const wire_request *q, const ln_result *r, siz
         ln_str_adds(out, "]}");
     }
     ln_str_adds(out, "]");
+    drop(out, &s);
+}
+
+static void put_chat(ln_str *out, const wire_request *q, const ln_result *r, size_t from, size_t to) {
+    ln_str_adds(out, "{");
+    put_key(out, "content");
+    wire_put_token_logprobs(out, q, r, from, to);
     put_text(out, "refusal", NULL);
     ln_str_adds(out, "}");
-    drop(out, &s);
 }
 
 /* ---- completions ---- */

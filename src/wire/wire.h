@@ -97,6 +97,7 @@ typedef struct wire_request {
     ln_str request, arguments; /* texts of the prompt of a conversation */
     ln_str form;               /* that sampling.grammar points to */
     char skipped[120];         /* types of tools that were left out */
+    char note[120];            /* set by the caller: what else the answer warns about */
 } wire_request;
 
 /* Reads a body. The target must outlive *out, which the caller closes, after an error too. LN_EINVALID: *why
@@ -141,6 +142,8 @@ void wire_put_head(ln_str *out, const wire_answer *a, const char *object);
 /* Appends the object of log-probabilities of a choice, for tokens [from, to) of its answer; null where none
  * are asked for. In a completion with `echo` and from = 0 the prompt's tokens come first. */
 void wire_put_logprobs(ln_str *out, const wire_request *q, const ln_result *r, size_t from, size_t to);
+/* Appends the list of tokens [from, to) with their log-probabilities, as a conversation has it. */
+void wire_put_token_logprobs(ln_str *out, const wire_request *q, const ln_result *r, size_t from, size_t to);
 /* The same for the parts of a stream, in their order: *at, zero at first, keeps where the next token begins
  * in the text, so that the tokens before `from` are not read again. */
 typedef struct wire_place {
