@@ -4,7 +4,7 @@
 #include <string.h>
 
 enum { GET = 0, POST = 1 };
-enum { PUBLIC = 1, EVENTS = 2, LINES = 4, COUNTS = 0, EXACT = 0 };
+enum { PUBLIC = 1, EVENTS = 2, LINES = 4, UNTYPED = 8, COUNTS = 0, EXACT = 0 };
 
 typedef struct row {
     const char *path;
@@ -116,7 +116,7 @@ static void put_row(ln_str *out, const row *r, const server *s) {
     if (r->body || prefix) put_error(out, "404", "there is no such model");
     if (changes) put_error(out, "409", "the name is taken, there is no room, or requests use the adapter");
     if (r->body) put_error(out, "413", "the body is too long");
-    if (r->body) put_error(out, "415", "the body is not application/json");
+    if (r->body && !(r->flags & UNTYPED)) put_error(out, "415", "the body is not application/json");
     if (r->body) put_error(out, "429", "too many requests of this key wait");
     put_error(out, "503", "the server loads, stops, or has too many requests");
     ln_str_adds(out, "}}}");

@@ -13,6 +13,7 @@ enum {
     PUBLIC = ROUTE_PUBLIC,
     COUNTS = ROUTE_COUNTS,
     EXACT = ROUTE_EXACT,
+    UNTYPED = ROUTE_UNTYPED,
     EVENTS = 0, /* the OpenAPI document's */
     LINES = 0
 };

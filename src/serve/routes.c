@@ -142,7 +142,11 @@ static bool check_content(exchange *x, const http_head *h) {
                         "bodies are not decompressed; leave Content-Encoding out");
         return false;
     }
-    if (json) return true;
+    /* ollama's clients send JSON with any type or none. Browsers do so without asking first, but they say
+     * where the request comes from. */
+    const bool program =
+        http_count(h, "origin") + http_count(h, "referer") + http_count(h, "sec-fetch-site") == 0;
+    if (json || (x->route->flags & ROUTE_UNTYPED && program)) return true;
     exchange_refuse(x, 415, "unsupported_media_type", "expected Content-Type: application/json, in UTF-8");
     return false;
 }

@@ -287,10 +287,11 @@ const http_head *conn_head(const conn *c);
 /* ---- routes (routes.c) ---- */
 
 enum {
-    ROUTE_PUBLIC = 1, /* without a key, and while the model loads */
-    ROUTE_COUNTS = 2, /* /count_tokens: nothing is generated */
-    ROUTE_EXACT = 4,  /* answered by exactly this path */
-    ROUTE_MEANT = 300 /* bytes of a path that is answered as another one */
+    ROUTE_PUBLIC = 1,  /* without a key, and while the model loads */
+    ROUTE_COUNTS = 2,  /* /count_tokens: nothing is generated */
+    ROUTE_EXACT = 4,   /* answered by exactly this path */
+    ROUTE_UNTYPED = 8, /* see check_content in routes.c */
+    ROUTE_MEANT = 300  /* bytes of a path that is answered as another one */
 };
 struct route {
     const char *path; /* one that ends in / is a prefix, except / itself */

@@ -62,15 +62,35 @@ static ln_status set_schema(body_reader *b, const char *field, const json_t *v) 
     return set_schema_of(b, field, v, false);
 }
 
-/* {"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "json_schema": {"schema": ...}}. */
+/* Logs the members that nothing reads: a schema under an unknown name would be ignored otherwise. */
+static void note_others(const json_t *format) {
+    static const char *const known[] = {"type", "json_schema", "schema",     "value",
+                                        "name", "strict",      "description"};
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)format, key, v) {
+        bool is = false;
+        for (size_t i = 0; i < LN_COUNT(known) && !is; i++) is = strcmp(known[i], key) == 0;
+        if (!is) body_unknown("response_format.", key);
+    }
+}
+
+/* {"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "json_schema": {"schema": ...}}. A
+ * schema may also be the member `schema`, as llama.cpp has it, or `value`, which TGI and Hugging Face's
+ * client send with the types json, json_object and regex. */
 ln_status body_response_format(body_reader *b, const char *name, const json_t *v) {
     const json_t *type = json_object_get(v, "type"), *named = json_object_get(v, "json_schema");
-    const json_t *direct = json_object_get(v, "schema"); /* llama.cpp's */
+    const json_t *direct = json_object_get(v, "schema"), *value = json_object_get(v, "value");
     const char *kind = json_string_value(type);
     char found[80];
     if (!json_is_object(v))
         return wire_refuse(b->why, name, "expected an object, found %s", ln_json_text(v, found));
     if (kind && strcmp(kind, "text") == 0) return LN_OK;
+    note_others(v);
+    const bool json = kind && strcmp(kind, "json") == 0 && value;
+    if (json || (kind && strcmp(kind, "json_object") == 0 && value))
+        return set_schema(b, "response_format.value", value);
+    if (kind && strcmp(kind, "regex") == 0 && value) return body_regex(b, "response_format.value", value);
     if (kind && strcmp(kind, "json_object") == 0)
         return direct ? set_schema(b, "response_format.schema", direct) : set_object(b, name);
     if (!kind || strcmp(kind, "json_schema") != 0)

@@ -294,6 +294,28 @@ static void errors(void **state) {
     drop_reply(&r);
 }
 
+/* Programs send any Content-Type or none; what a page's script sends unasked is rejected. */
+static void types_of_bodies(void **state) {
+    (void)state;
+    static const struct {
+        const char *path, *fields;
+        int status;
+    } rows[] = {
+        {"/api/chat", "", 200},
+        {"/api/chat", "Content-Type: application/x-www-form-urlencoded\r\n", 200},
+        {"/api/chat", "Content-Type: text/plain\r\nReferer: http://evil/\r\n", 415},
+        {"/api/chat", "Content-Type: text/plain\r\nSec-Fetch-Site: cross-site\r\n", 415},
+        {"/api/chat", "Content-Type: text/plain\r\nOrigin: http://evil\r\n", 403},
+        {"/api/chat", "Content-Encoding: gzip\r\n", 415},
+        {"/v1/chat/completions", "Content-Type: text/plain\r\n", 415},
+    };
+    for (size_t i = 0; i < LN_COUNT(rows); i++) {
+        reply r = call("POST", rows[i].path, rows[i].fields, "{" SAID "," SHORT "}");
+        if (r.status != rows[i].status) fail_msg("%s %s: %d", rows[i].path, rows[i].fields, r.status);
+        drop_reply(&r);
+    }
+}
+
 /* ---- models ---- */
 
 static void models(void **state) {
@@ -354,10 +376,10 @@ static int end_server(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chat),       cmocka_unit_test(generate), cmocka_unit_test(options_are_read),
-        cmocka_unit_test(lengths),    cmocka_unit_test(formats),  cmocka_unit_test(warnings),
-        cmocka_unit_test(loading),    cmocka_unit_test(errors),   cmocka_unit_test(models),
-        cmocka_unit_test(embeddings),
+        cmocka_unit_test(chat),       cmocka_unit_test(generate),        cmocka_unit_test(options_are_read),
+        cmocka_unit_test(lengths),    cmocka_unit_test(formats),         cmocka_unit_test(warnings),
+        cmocka_unit_test(loading),    cmocka_unit_test(errors),          cmocka_unit_test(models),
+        cmocka_unit_test(embeddings), cmocka_unit_test(types_of_bodies),
     };
     return cmocka_run_group_tests(tests, start_server, end_server);
 }

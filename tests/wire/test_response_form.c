@@ -29,6 +29,11 @@ static void names_of_a_form(void **state) {
         form_is(k, "\"response_format\":{\"type\":\"text\"}", NULL);
         form_is(k, "\"response_format\":null", NULL);
         form_is(k, "\"response_format\":{\"type\":\"json_object\"}", object);
+        form_is(k, "\"response_format\":{\"type\":\"json_object\",\"value\":{\"type\":\"integer\"}}",
+                "{\"schema\":{\"type\":\"integer\"}}");
+        form_is(k, "\"response_format\":{\"type\":\"json\",\"value\":{\"type\":\"integer\"}}",
+                "{\"schema\":{\"type\":\"integer\"}}");
+        form_is(k, "\"response_format\":{\"type\":\"regex\",\"value\":\"a+\"}", "{\"regex\":\"a+\"}");
         form_is(k, "\"response_format\":{\"type\":\"json_object\",\"schema\":{\"type\":\"integer\"}}",
                 integer);
         form_is(k,
