@@ -49,7 +49,7 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void *room(size_t n, size_t item) {
+static void *buffer(size_t n, size_t item) {
     void *p = calloc(n + 1, item);
     if (!p) fprintf(stderr, "engine_gates: out of memory\n"), exit(LN_EMEMORY);
     return p;
@@ -57,7 +57,7 @@ static void *room(size_t n, size_t item) {
 
 /* Pseudo-random ids; another text for each seed. */
 static int32_t *text_of(size_t n, uint64_t seed) {
-    int32_t *ids = room(n, sizeof *ids);
+    int32_t *ids = buffer(n, sizeof *ids);
     seed = seed * 7919 + 1;
     for (size_t i = 0; i < n; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;

@@ -5,7 +5,7 @@
  * A VALUE is a scalar as its JSON text, ["[", VALUE, ...] or ["{", NAME, VALUE, ...]. The properties of an
  * object are tried in any order, since a form has one.
  *
- * Prints a line of JSON for each line: {"error": MESSAGE, "compile_ms": F} where the form is refused, else
+ * Prints a line of JSON for each line: {"error": MESSAGE, "compile_ms": F} where the form is rejected, else
  * {"compile_ms": F, "bytes": N, "values": [...], "walks": [...]}: for each value true, or the text that fits
  * so far in the best order that was tried; and for each of N random walks a complete text of the form, or
  * null where none came to an end. A fault while a text is matched is a text as "FAULT: MESSAGE". */

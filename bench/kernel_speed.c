@@ -142,8 +142,8 @@ static void measure(const options *o, const declared *d, int64_t rows, uint8_t *
     const ln_program program = {.values = m.values, .value_size = sizeof *m.values};
     size_t scratch = u.kernel.scratch ? u.kernel.scratch(&program, &m.node, &m.bounds) : 64;
     scratch = (scratch + 63) / 64 * 64;
-    char *room = declared_block(&m, scratch * (size_t)o->threads);
-    for (int i = 0; i < o->threads; i++) u.scratch[i] = room + (size_t)i * scratch;
+    char *buffer = declared_block(&m, scratch * (size_t)o->threads);
+    for (int i = 0; i < o->threads; i++) u.scratch[i] = buffer + (size_t)i * scratch;
     float *units = how.per_row && d->op == LN_OP_LINEAR
                        ? declared_numbers(&m, ln_pack_blocks(d->size[0]) * LN_PACK_OUTPUT_SCALES, false)
                        : NULL;

@@ -18,14 +18,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { STREAMS_MOST = 64, ERROR_ROOM = 1024 };
+enum { STREAMS_MOST = 64, ERROR_BYTES = 1024 };
 /* Opens an engine for a model, for `steps` steps of `rows` rows of each of `streams` sequences of `depth`
  * tokens. Returns its handle, which lives until the program ends; NULL: error has the message. */
 typedef void *steps_open_fn(const char *model, int streams, int64_t depth, int64_t rows, int steps,
-                            char error[ERROR_ROOM]);
+                            char error[ERROR_BYTES]);
 /* Runs the steps and returns their time in seconds; negative: error has the message. *sum: the sum of the
  * logits of the last step. */
-typedef double steps_run_fn(void *handle, double *sum, char error[ERROR_ROOM]);
+typedef double steps_run_fn(void *handle, double *sum, char error[ERROR_BYTES]);
 
 #ifdef STEPS_BUILD
 steps_open_fn steps_open;
@@ -54,13 +54,13 @@ static ln_status open_work(work *w, const char *model, ln_error *err) {
     return w->ids && w->logits ? LN_OK : LN_OOM(err, "ids and logits");
 }
 void *steps_open(const char *model, int streams, int64_t depth, int64_t rows, int steps,
-                 char error[ERROR_ROOM]) {
+                 char error[ERROR_BYTES]) {
     ln_error err = {0};
     work *w = ln_zalloc(1, sizeof *w);
-    if (!w) return snprintf(error, ERROR_ROOM, "memory is short"), NULL;
+    if (!w) return snprintf(error, ERROR_BYTES, "memory is short"), NULL;
     *w = (work){.streams = streams, .depth = depth, .rows = rows, .steps = steps};
     if (open_work(w, model, &err))
-        return snprintf(error, ERROR_ROOM, "%s", err.message), NULL; /* the program ends */
+        return snprintf(error, ERROR_BYTES, "%s", err.message), NULL; /* the program ends */
     return w;
 }
 
@@ -83,10 +83,10 @@ static ln_status run_work(work *w, double *seconds, double *sum, ln_error *err) 
     }
     return LN_OK;
 }
-double steps_run(void *handle, double *sum, char error[ERROR_ROOM]) {
+double steps_run(void *handle, double *sum, char error[ERROR_BYTES]) {
     ln_error err = {0};
     double seconds;
-    if (run_work(handle, &seconds, sum, &err)) return snprintf(error, ERROR_ROOM, "%s", err.message), -1;
+    if (run_work(handle, &seconds, sum, &err)) return snprintf(error, ERROR_BYTES, "%s", err.message), -1;
     return seconds;
 }
 
@@ -133,7 +133,7 @@ int main(int argc, char **argv) {
                LN_EUSAGE;
     for (int i = 0; i < n; i++) {
         build *b = &builds[i];
-        char error[ERROR_ROOM];
+        char error[ERROR_BYTES];
         b->name = argv[7 + i];
         void *object = dlopen(b->name, RTLD_NOW | RTLD_LOCAL);
         if (!object) die(b->name, dlerror());
@@ -147,7 +147,7 @@ int main(int argc, char **argv) {
     for (int64_t r = -1; r < rounds; r++) /* the first round warms up */
         for (int k = 0; k < n; k++) {
             build *b = &builds[(r + 1 + (r & 1 ? k : n - k)) % n];
-            char error[ERROR_ROOM];
+            char error[ERROR_BYTES];
             const double s = b->run(b->handle, &b->sum, error);
             if (s < 0) die(b->name, error);
             if (r >= 0) b->seconds[r] = s;

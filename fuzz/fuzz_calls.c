@@ -26,7 +26,7 @@ static ln_status see_call(seen *w, const ln_calls *t, ln_error *err) {
     json_decref(root);
     must(strcmp(t->name.data, tools[0].name) == 0 || strcmp(t->name.data, tools[1].name) == 0);
     ln_str_addf(&w->calls, "%s%s\n", t->name.data, t->arguments.data);
-    return st == LN_EMEMORY ? st : LN_OK; /* the loader refuses keys that occur twice, the parser does not */
+    return st == LN_EMEMORY ? st : LN_OK; /* the loader rejects keys that occur twice, the parser does not */
 }
 
 static ln_status take(seen *w, ln_calls *t, bool final, ln_error *err) {

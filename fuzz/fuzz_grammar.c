@@ -70,7 +70,7 @@ static ln_status match(const ln_grammar *g, const ln_vocabulary *v, bool schema,
         json_t *json = NULL;
         ln_error why;
         st = ln_json_load(&json, "text", text, n, &why);
-        /* the reader refuses more: keys that come twice or have U+0000, deep nesting */
+        /* the reader rejects more: keys that come twice or have U+0000, deep nesting */
         must(st != LN_EINVALID || strstr(why.message, "key") || strstr(why.message, "nest") ||
              strstr(why.message, "deep") || strstr(why.message, "U+0000"));
         json_decref(json);

@@ -1,7 +1,7 @@
 /* Fuzzes both JSON parsers: the pull parser, token by token (the first byte of the input selects the
- * functions that are called), and the parser of whole documents into trees. The pull parser must accept every
- * document that the tree parser accepts. The tree parser may refuse more only for a duplicate key, a real out
- * of range, or a key with U+0000. A tree that is written out and parsed again must be equal. */
+ * functions that are called), and the parser of whole documents into trees. The pull parser must accept
+ * every document that the tree parser accepts. The tree parser may reject more only for a duplicate key, a
+ * real out of range, or a key with U+0000. A tree that is written out and parsed again must be equal. */
 #include "fuzz.h"
 
 #include "base/json.h"

@@ -74,7 +74,7 @@ static inline ln_run_options test_options(const ln_package *m, ln_device device,
     return r;
 }
 
-/* A sequence with room for n_most tokens, of which n_prompt are the prompt, that neither reuses nor leaves
+/* A sequence with space for n_most tokens, of which n_prompt are the prompt, that neither reuses nor leaves
  * anything. */
 static inline ln_seq *test_seq(ln_eng *e, int64_t n_prompt, int64_t n_most) {
     const ln_seq_options o = {.n_prompt = n_prompt, .n_most = n_most, .no_cache = true};

@@ -39,7 +39,7 @@ elseif(CMOCKA_FOUND)
   if(TARGET linnet_cmd)
     add_dependencies(test_cuda_driver linnet_cmd)
   endif()
-  # The reference device as a plug-in, and plug-ins that are to be refused (test_plugins, test_device_abi, test_devices).
+  # The reference device as a plug-in, and plug-ins that are to be rejected (test_plugins, test_device_abi, test_devices).
   function(ln_plugin name)
     add_library(plugin_${name} MODULE ${ARGN})
     set_target_properties(plugin_${name} PROPERTIES PREFIX lib OUTPUT_NAME linnet-${name} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})

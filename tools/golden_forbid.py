@@ -39,7 +39,7 @@ def row(r):
         keys["bad_words_ids"] = [[r.randrange(V) for _ in range(r.randrange(1, 4))]
                                  for _ in range(r.randrange(1, 5))]
         if all(w in ([e] for e in EOS) for w in keys["bad_words_ids"]):
-            keys["bad_words_ids"].append([0])  # the processor drops EOS ids and refuses an empty list
+            keys["bad_words_ids"].append([0])  # the processor drops EOS ids and rejects an empty list
     if r.random() < 0.5:
         keys["no_repeat_ngram_size"] = r.randrange(1, 4)
     if r.random() < 0.5:

@@ -36,7 +36,7 @@ FORMATS = ["{}", "{} {}", "{0} {1} {0}", "{0}{}", "{}{0}", "{a} {b!r}", "{{}} {}
 
 # recorded besides the sample: the alternate form of a float that str() writes with an exponent and without a point
 EDGES = ["{{ '{:%s}'.format(%s) }}" % (spec, value) for spec in ("#", "#12", "+z#010", "*^#12,", "#.1", "#.0", "#g", "#e") for value in ("1e16", "-1e-7", "1.5e300", "2.0", "'nan'|float")]
-# names with an underscore in a namespace: they can be set, and the sandbox refuses to read them
+# names with an underscore in a namespace: they can be set, and the sandbox rejects to read them
 HIDDEN = ["{{ ns._x }}", "{{ ns['_x'] }}", "{{ ns._x is defined }}", "{{ ns._x or 3 }}", "{{ ns|attr('_x') is defined }}", "{{ ns._x|default('d') }}", "{{ ns._x == 1 }}",
           "{{ ns._x + 1 }}", "{% for i in ns._x %}{{ i }}{% endfor %}", "{% set ns._x = 5 %}{{ ns._x ~ 'a' }}", "{{ ns.a }}", "{{ '{0._x}'.format(ns) }}"]
 EDGES += ["{% set ns = namespace(_x=1, a=2) %}" + x for x in HIDDEN]

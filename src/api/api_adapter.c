@@ -9,7 +9,7 @@
 /* Adds the facts of one adapter to those of the parts before it. */
 static void facts(const ln_adapter_file *a, double factor, ln_adapter_info *out) {
     const bool first = out->n_modules == 0;
-    _Static_assert(sizeof out->digest == LN_SHA256_HEX, "a digest has room");
+    _Static_assert(sizeof out->digest == LN_SHA256_HEX, "a digest fits");
     if (first) (void)snprintf(out->path, sizeof out->path, "%s", a->path);
     if (first) (void)snprintf(out->layout, sizeof out->layout, "%s", ln_adapter_layout_name(a->layout));
     out->n_modules += (int)a->n;

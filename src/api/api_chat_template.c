@@ -17,8 +17,8 @@ static bool is_file(const char *name) {
     return (n > 6 && strcmp(name + n - 6, ".jinja") == 0) || ln_is_stream(name);
 }
 
-/* Binds the model's tokenizer to the template where it decides the text of {{ bos_token }}, so that
- * renderings are the same as in ln_generate. */
+/* Binds the model's tokenizer to the template if it decides the text of {{ bos_token }}, so that renderings
+ * are the same as in ln_generate. */
 static ln_status bind(ln_model_template *t, const char *dir, ln_error *err) {
     char path[4200];
     ln_tok *tok;

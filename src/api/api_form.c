@@ -10,7 +10,7 @@ ln_status ln_grammar_check(const char *grammar, size_t bytes, ln_error *err) {
     ln_status st = LN_OK;
     ARG(grammar && bytes > 0, "the grammar is NULL or empty");
     LN_GO(ln_grammar_open(&g, grammar, bytes, err));
-    LN_GO(ln_matcher_open(&m, g, &none, err)); /* whether its beginning has room */
+    LN_GO(ln_matcher_open(&m, g, &none, err)); /* whether its beginning fits */
 out:
     ln_matcher_close(&m);
     ln_grammar_close(&g);

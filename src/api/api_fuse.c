@@ -16,7 +16,8 @@ typedef struct comparison {
     float *want; /* [ROWS, V] logits with the adapter */
 } comparison;
 
-/* Where the logits of a run go: each row is kept in `out`, or its largest difference from `than` in *most. */
+/* Receives the logits of a run: each row is kept in `out`, or its largest difference from `than` in
+ * *most. */
 typedef struct rows {
     float *out;
     const float *than;

@@ -5,14 +5,14 @@
 #include "../args/args.h"
 #include "../engine/engine.h"
 
-/* Takes a reference to an engine; ln_handle_done(engine) releases it. */
+/* Acquires a reference to an engine; ln_handle_done(engine) releases it. */
 ln_status ln_api_engine(const ln_engine *engine, ln_eng **out, ln_error *err);
 /* Replaces the handle of a prompt's adapter by its object (ln_adapter_ref), which must be one of this
  * engine. *used: the handle, for ln_handle_done when the call has made its requests; NULL: there is none.
  * LN_EUSAGE. */
 ln_status ln_api_use_adapter(const ln_eng *e, ln_prompt *p, const void **used, ln_error *err);
-/* The same for an array: `prompts` is the caller's array, or a copy where a prompt has an adapter. After an
- * error too, ln_api_done_adapters lets go of the handles and frees the copy. */
+/* The same for an array: `prompts` is the caller's array, or a copy if a prompt has an adapter. After an
+ * error too, ln_api_done_adapters releases the handles and frees the copy. */
 typedef struct ln_api_adapted {
     const ln_prompt *prompts; /* [number of prompts] */
     ln_prompt *copy;

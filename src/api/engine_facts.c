@@ -49,7 +49,7 @@ static ln_status model_identity(const ln_package *m, char digest[LN_SHA256_HEX],
     return LN_OK;
 }
 
-/* What an answer depends on besides the request and the model's files. */
+/* What an answer depends on in addition to the request and the model's files. */
 static ln_status add_conditions(ln_str *s, const ln_eng *e, ln_error *err) {
     ln_str_addf(s, "numerics %s, context %lld", e->run->opt.numerics == LN_FAST ? "fast" : "exact",
                 (long long)e->run->opt.n_ctx);

@@ -17,7 +17,7 @@ typedef struct ln_engine_facts {
     int n_parallel;
     ln_sampling sampling;         /* the model's defaults */
     char identity[LN_SHA256_HEX]; /* digest of everything of the model that an answer depends on */
-    ln_str conditions;            /* text: what else an answer depends on besides the request */
+    ln_str conditions;            /* text: what else, in addition to the request, an answer depends on */
     void *user;                   /* of the functions below */
 } ln_engine_facts;
 

@@ -48,7 +48,7 @@ ln_result *ln_api_result_at(ln_result *results, size_t i);
 void ln_api_give_result(ln_result *out, ln_result *all);
 /* Copies a caller's prompt. */
 ln_status ln_api_prompt(const ln_prompt *prompt, ln_prompt *out, ln_error *err);
-/* Gives the prompts of an array whose elements have the size that the first one states. Where that is this
+/* Stores the prompts of an array whose elements have the size that the first one states. If that is this
  * library's, *out is the caller's array and *copy NULL; else both are a copy, which ln_free frees. */
 ln_status ln_api_prompts(const ln_prompt *prompts, size_t n, const ln_prompt **out, ln_prompt **copy,
                          ln_error *err);

@@ -1,7 +1,7 @@
 /* Generational handles: the values behind the public pointers (docs/decisions/005).
  *
  * An ln_model *, ln_engine * or ln_request * is not an address but a handle: the index of a slot and the
- * slot's generation. A closed handle matches no slot's generation and is refused with LN_EUSAGE; no freed
+ * slot's generation. A closed handle matches no slot's generation and is rejected with LN_EUSAGE; no freed
  * memory is accessed.
  *
  * An object is reference-counted: by its open handle, by each running call, and by handles that depend on it
@@ -41,7 +41,7 @@ typedef struct ln_handle_object {
 /* Creates a handle and takes ownership of its object. LN_EMEMORY: all 16,384 slots are taken; the caller
  * keeps the object and the reference to base. */
 ln_status ln_handle_new(ln_handle_kind kind, const ln_handle_object *o, void **handle, ln_error *err);
-/* Takes a reference for a call; *object is borrowed until ln_handle_done. LN_EUSAGE: the handle is NULL,
+/* Acquires a reference for a call; *object is borrowed until ln_handle_done. LN_EUSAGE: the handle is NULL,
  * closed or of another kind. */
 ln_status ln_handle_use(ln_handle_kind kind, const void *handle, void **object, ln_error *err);
 /* Returns the handle of a part that belongs to a model: its tokenizer. It is the model's handle with another

@@ -1,11 +1,11 @@
-/* ln_result as callers of other versions have it. The library fills a whole one of its own and gives the
- * fields that the caller's struct has room for; what the others own is freed here, because the caller cannot.
+/* ln_result as callers of other versions have it. The library fills a whole one of its own and copies the
+ * fields that fit into the caller's struct; what the others own is freed here, because the caller cannot.
  */
 #include "args.h"
 
 #include <string.h>
 
-/* Where the pointers to memory that a result owns are. */
+/* The offsets of the pointers to memory that a result owns. */
 static const size_t owned[] = {
     offsetof(ln_result, prompt_ids),      offsetof(ln_result, ids),        offsetof(ln_result, text),
     offsetof(ln_result, reasoning),       offsetof(ln_result, logprobs),   offsetof(ln_result, top),

@@ -56,7 +56,7 @@ ln_status ln_api_prompts(const ln_prompt *prompts, size_t n, const ln_prompt **o
     *out = prompts;
     if (size != sizeof *prompts) {
         ln_prompt first;
-        LN_TRY(ln_api_prompt(prompts, &first, err)); /* refuses a size that is none */
+        LN_TRY(ln_api_prompt(prompts, &first, err)); /* rejects a size that is none */
         *out = *copy = ln_zalloc(n, sizeof **copy);
         if (!*copy) return LN_OOM(err, "the prompts");
     }

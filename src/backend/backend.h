@@ -4,7 +4,7 @@
  * Backends are added and never removed, so that a pointer to one stays valid and reading the table takes no
  * lock. The native backend (native.c) is an app of the library: it calls the functions of linnet.h.
  *
- * A loaded model turns a backend's reports (ln_backend_sink) into an ln_result, runs one call at a time where
+ * A loaded model turns a backend's reports (ln_backend_sink) into an ln_result, runs one call at a time if
  * the backend asks for that, and has the request to stop. Handles are api/'s. */
 #ifndef LN_BACKEND_H
 #define LN_BACKEND_H

@@ -25,7 +25,7 @@ static ln_status use_hosted(const ln_backend_model *model, ln_hosted **out, ln_e
 
 /* ---- the registry ---- */
 
-/* `options`: room for a copy of opt->options. */
+/* `options`: a buffer for a copy of opt->options. */
 static ln_status copy_options(ln_backend_options *to, ln_options *options, const ln_backend_options *opt,
                               ln_error *err) {
     *to = ln_backend_options_default();
@@ -264,7 +264,7 @@ ln_status ln_backend_metrics(ln_backend_model *model, ln_metrics *out, ln_error 
 
 /* ---- files of requests ---- */
 
-/* Adds a file of the model; one that is not there adds an empty text. */
+/* Adds a file of the model; a missing one adds an empty text. */
 static ln_status add_file(ln_sha256 *h, const char *dir, const char *name, ln_error *err) {
     char path[4200];
     char *data = NULL;

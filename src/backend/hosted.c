@@ -298,7 +298,7 @@ static ln_status crowd_make(crowd *k, ln_hosted *l, size_t n, ln_result *results
         k->c[i] = (collector){.l = l, .out = &results[i]};
         k->sinks[i] = sink_of(&k->c[i]);
         k->ends[i] = end_of();
-        k->ends[i].finish = LN_FINISH_CANCELLED; /* where the call ends before this prompt */
+        k->ends[i].finish = LN_FINISH_CANCELLED; /* if the call ends before this prompt */
     }
     return LN_OK;
 }

@@ -47,7 +47,7 @@ static void renew(const native *m, const ln_backend_sink *sink) {
 
 /* ---- generating ---- */
 
-/* Hands the result's ids and end on; its texts were handed on as events. */
+/* Forwards the result's ids and end; its texts were forwarded as events. */
 static ln_status report(const ln_result *r, const ln_backend_sink *sink, ln_backend_end *end, ln_error *err) {
     end->finish = r->finish;
     end->seed = r->seed;
@@ -69,7 +69,7 @@ static ln_status finish(ln_request *request, const ln_backend_sink *sink, ln_bac
     return st == LN_OK ? said : st;
 }
 
-/* Hands one event on. *said: what a callback returned first; nothing is handed on after that. */
+/* Forwards one event. *said: what a callback returned first; nothing is forwarded after that. */
 static void hand_on(const ln_event *ev, const ln_backend_sink *sink, ln_status *said, ln_error *why) {
     const bool text = ev->kind == LN_EVENT_TEXT || ev->kind == LN_EVENT_REASONING;
     if (!text || *said != LN_OK) return;

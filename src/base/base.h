@@ -103,10 +103,10 @@ void ln_str_double(ln_str *s, double v);
 const char *ln_excerpt(char buf[80], const char *data, size_t bytes);
 /* The same for a path, with at most 508 bytes. */
 #define LN_PATH_TEXT 512
-/* Returns advice that follows such a text, beginning with "; "; "" if there is none. */
+/* Returns advice that follows such a text and begins with a semicolon, or "". */
 const char *ln_errno_hint(int number);
-/* Makes a message in a buffer of `cap` bytes (8 to 1500) one printable line: line breaks become blanks, and
- * everything that ln_excerpt would escape is escaped. */
+/* Converts a message in a buffer of `cap` bytes (8 to 1500) to one printable line: line breaks become
+ * blanks, and everything that ln_excerpt would escape is escaped. */
 void ln_printable(char *text, size_t cap);
 /* Writes the system's text for an errno value to buf, and returns it. */
 enum { LN_ERRNO_TEXT = 128 };
@@ -124,8 +124,8 @@ const char *ln_bytes_text(char buf[32], uint64_t bytes);
 
 /* ---- UTF-8 ---- */
 
-/* Decodes the code point at s. Returns its length 1..4, or 0 if the bytes there are not valid UTF-8 (overlong
- * form, surrogate, beyond U+10FFFF, truncated) or bytes is 0. */
+/* Decodes the code point at s. Returns its length 1..4, or 0 if the bytes there are not valid UTF-8
+ * (overlong encoding, surrogate, beyond U+10FFFF, truncated) or bytes is 0. */
 int ln_utf8_get(const char *s, size_t bytes, uint32_t *cp);
 /* Encodes a valid code point; returns the number of bytes, 1..4. */
 int ln_utf8_put(char out[4], uint32_t cp);

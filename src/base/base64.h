@@ -1,4 +1,4 @@
-/* Base64 (RFC 4648, with padding), the form in which JSON carries bytes. */
+/* Base64 (RFC 4648, with padding), as JSON carries bytes. */
 #ifndef LN_BASE64_H
 #define LN_BASE64_H
 

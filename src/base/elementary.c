@@ -6,7 +6,7 @@
  * reduced argument. Errors, measured against the C library by tests/base/test_elementary.c: exp, log, sin and
  * cos 1 ulp, tanh 3 ulp.
  *
- * The generator is counter-based: it has no state, so a draw is the same for every caller and in any
+ * The generator is counter-based: it has no state, so a sample is the same for every caller and in any
  * order. */
 #include "elementary.h"
 #include "base.h"
@@ -195,7 +195,7 @@ WITH_FMA size_t ln_gumbel_argmax(const float *logits, const int32_t *ids, size_t
         double l = (double)logits[ids[i]];
         if (l == -inf) continue;
         double u = ln_uniform_of(ln_random_bits(seed, position, (uint32_t)ids[i]));
-        /* -log u >= 1 - u, so noise exceeds x only where 1 - u < exp(-x); a margin of 1e-9 covers exp's
+        /* -log u >= 1 - u, so noise exceeds x only if 1 - u < exp(-x); a margin of 1e-9 covers exp's
          * rounding */
         if (top > -inf && l + 45 > top && l < top && 1 - u > ln_exp64_core(l - top) * (1 + 1e-9)) continue;
         double x = l - log64(-log64(u));

@@ -47,8 +47,8 @@ int64_t ln_argmax(const float *x, int64_t n);
 
 /* Philox-4x32-10 (Salmon et al., SC 2011): 128 random bits, a pure function of counter and key. */
 void ln_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
-/* Gumbel noise -log(-log(u)) for one token of one draw, u in (0, 1) from Philox with key `seed` and counter
- * (position, id). */
+/* Gumbel noise -log(-log(u)) for one token of one sample, u in (0, 1) from Philox with key `seed` and
+ * counter (position, id). */
 double ln_gumbel(uint64_t seed, uint64_t position, uint32_t id);
 /* The index i in [0, n) for which logits[ids[i]] + ln_gumbel(seed, position, ids[i]) is largest, that with
  * the lowest id on ties. n > 0; no logit is NaN. Samples from softmax(logits[ids]) (Gumbel-max trick). */

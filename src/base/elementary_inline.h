@@ -2,8 +2,8 @@
  * header, so that the CPU and an NVIDIA GPU compute the same bits. base/elementary.h, which includes it,
  * states the contract; the double functions are the cores of those of elementary.c.
  *
- * Every operation is rounded once by IEEE 754: products and sums are fused only where fma is written (gcc:
- * -ffp-contract=off, nvcc: -fmad=false). */
+ * Every operation is rounded once by IEEE 754: products and sums are fused only if fma is written
+ * (-ffp-contract=off of gcc, -fmad=false of nvcc). */
 #ifndef LN_ELEMENTARY_INLINE_H
 #define LN_ELEMENTARY_INLINE_H
 
@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* LN_BOTH: a function of the host and of the GPU. LN_CORE: one that is inlined into every caller besides,
+/* LN_BOTH: a function of the host and of the GPU. LN_CORE: one that is also inlined into every caller,
  * because elementary.c compiles the callers for several instruction sets. nvcc unrolls the loops below, so
  * that no array is in memory. */
 #ifdef __CUDACC__
@@ -89,7 +89,7 @@ LN_BOTH float ln_expf(float x) {
     return x != x ? x : p;
 }
 LN_BOTH float ln_siluf(float x) { return x / (1.0f + ln_expf(-x)); }
-/* GELU, tanh approximation (Hendrycks and Gimpel 2016; "gelu_pytorch_tanh"): x/2 (1 + tanh u), computed as x
+/* GELU, tanh approximation (Hendrycks and Gimpel 2016, "gelu_pytorch_tanh"): x/2 (1 + tanh u), computed as x
  * / (1 + exp(-2u)), which has no cancellation; 2u = x (2 sqrt(2/pi) + 2 sqrt(2/pi) 0.044715 x^2). */
 static const float ln_gelu_once = 1.5957691216057308f, ln_gelu_cube = 0.0713548162726f;
 LN_BOTH float ln_gelu_tanhf(float x) {

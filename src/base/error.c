@@ -1,4 +1,4 @@
-/* Errors: a message is written once, where the failure occurs.
+/* Errors: a message is written once, by the function that fails.
  *
  * The only change that callers make to a message is a prefix, for example the file that was being read.
  * Messages are cut at 1,023 bytes, never inside a UTF-8 character, and contain no line breaks, so that every

@@ -1,12 +1,12 @@
 /* Files: memory-mapped for reading, read as a whole up to a limit, written atomically.
  *
  * A path is opened once, and every check and read uses the descriptor, so that the file that was checked is
- * the file that is read. Opening a FIFO or a device does not block (O_NONBLOCK), and S_ISREG refuses it
+ * the file that is read. Opening a FIFO or a device does not block (O_NONBLOCK), and S_ISREG rejects it
  * before anything is read. The exception is ln_read_input, which reads a file that the user names.
  *
  * Output is written to a temporary file in the target's directory. Commit syncs it and renames it to the
  * target, so that after a crash or on a full disk readers see the old file or the new one, never a part.
- * Without `force` the rename itself refuses an existing target, because the check at opening could race with
+ * Without `force` the rename itself rejects an existing target, because the check at opening could race with
  * another writer. */
 #include "file.h"
 
@@ -333,7 +333,7 @@ bool ln_is_stream(const char *path) {
 
 enum { OUT_BUFFER = 1 << 16 };
 
-/* Sets o->path to the file to be replaced: `path` itself, or the target of a symbolic link. Refuses an
+/* Sets o->path to the file to be replaced: `path` itself, or the target of a symbolic link. Rejects an
  * existing target without `force`. */
 static ln_status out_target(ln_out *o, const char *path, bool force, ln_error *err) {
     struct stat st;
@@ -461,7 +461,8 @@ static int give_name(const ln_out *o) {
     return unlink(o->tmp);
 }
 
-/* Makes the rename durable. A file system that cannot sync directories is not an error. */
+/* Syncs the directory, so that the rename is durable. A file system that cannot sync directories is not an
+ * error. */
 static void sync_directory(const char *path) {
     const char *slash = strrchr(path, '/');
     char *dir = slash ? ln_strndup(path, LN_MAX((size_t)(slash - path), (size_t)1)) : ln_strndup(".", 1);

@@ -1,9 +1,9 @@
 /* Files: memory-mapped for reading, read as a whole up to a limit, written atomically.
  *
- * Opening never blocks and never opens a device: O_NONBLOCK | O_CLOEXEC, then S_ISREG is checked. Every error
- * message names the path (escaped) and the reason. ENOENT, EACCES, EIO and the like are LN_EIO; a path that
- * is not a regular file is LN_EINVALID; ENOMEM is LN_EMEMORY. Only ln_read_input, which never opens the files
- * of a model, reads pipes and devices. */
+ * Opening never blocks and never opens a device: O_NONBLOCK | O_CLOEXEC, then S_ISREG is checked. Every
+ * error message names the path (escaped) and the reason. ENOENT, EACCES, EIO and the like are LN_EIO, a path
+ * that is not a regular file is LN_EINVALID, ENOMEM is LN_EMEMORY. Only ln_read_input, which never opens the
+ * files of a model, reads pipes and devices. */
 #ifndef LN_FILE_H
 #define LN_FILE_H
 

@@ -2,7 +2,7 @@
  * and a loader that builds a jansson tree for everything else.
  *
  * The pull parser makes one pass over a buffer, does not recurse, copies only strings that contain an escape,
- * and reports byte offsets in its errors. It refuses everything that RFC 8259 forbids, invalid UTF-8, and
+ * and reports byte offsets in its errors. It rejects everything that RFC 8259 forbids, invalid UTF-8, and
  * nesting beyond its limit; it skips a byte order mark before the document. It does not detect duplicate
  * keys: the caller knows which keys matter and has to. */
 #ifndef LN_JSON_H
@@ -73,9 +73,9 @@ bool ln_json_is(const ln_json *j, const char *text); /* whether the key or strin
 const char *ln_json_found(const ln_json *j, char buf[80]);
 ln_status ln_json_fail(ln_json *j, ln_error *err, const char *fmt, ...) LN_PRINTF(3, 4);
 
-/* Loads a whole document as a jansson tree; the top-level value may have any type. Refused with LN_EINVALID:
- * nesting beyond 64 levels, duplicate keys, reals out of range, U+0000 in keys (strings may contain it).
- * Integers beyond 64 bits are read as reals. The caller releases *out with json_decref. */
+/* Loads a whole document as a jansson tree; the top-level value may have any type. Rejected with
+ * LN_EINVALID: nesting beyond 64 levels, duplicate keys, reals out of range, U+0000 in keys (strings may
+ * contain it). Integers beyond 64 bits are read as reals. The caller releases *out with json_decref. */
 ln_status ln_json_load(json_t **out, const char *name, const char *data, size_t bytes, ln_error *err);
 /* The most that a document may hold; a field that is 0 sets no limit. An empty array takes two bytes of text
  * and more than a hundred of memory, so that the length of a text does not bound the tree. */

@@ -1,10 +1,10 @@
 /* Loads whole JSON documents as jansson trees.
  *
  * The pull parser reads the text and builds the tree; jansson's own parser is not used. It recurses to a
- * depth of 2,048, refuses integers beyond 64 bits (some tools write `model_max_length` 1e30 in full), parses
+ * depth of 2,048, rejects integers beyond 64 bits (some tools write `model_max_length` 1e30 in full), parses
  * numbers by the locale, and writes beyond its buffer when memory runs out (found by fuzz_config_oom and
- * fuzz_tokenizer_oom). Duplicate keys, keys that contain U+0000 and reals out of range are refused here, with
- * key and byte offset. jansson allocates through ln_alloc. */
+ * fuzz_tokenizer_oom). Duplicate keys, keys that contain U+0000 and reals out of range are rejected here,
+ * with key and byte offset. jansson allocates through ln_alloc. */
 #include "json.h"
 #include "file.h"
 #include "c_locale.h"

@@ -6,7 +6,7 @@
  * MB of indentation and short strings. The end of a string is found first; its UTF-8 is validated only if it
  * contains a byte that is not ASCII.
  *
- * Refused in addition to RFC 8259: lone surrogates in escapes (they have no UTF-8 encoding) and nesting
+ * Rejected in addition to RFC 8259: lone surrogates in escapes (they have no UTF-8 encoding) and nesting
  * beyond max_depth. A number may have any length, as in RFC 8259; its reader decides which range it accepts.
  * A byte order mark at the start is skipped; the message for a UTF-16 document names the encoding. Byte
  * offsets in messages start at 0. */
@@ -118,7 +118,7 @@ static size_t pass_plain(const ln_json *j, size_t at) {
     return from + ln_utf8_valid(data + from, at - from);
 }
 
-/* The value of four hexadecimal digits at `at`; -1 if they are not there. */
+/* Returns the value of four hexadecimal digits at `at`; -1 if there are fewer. */
 static int32_t hex4(const ln_json *j, size_t at) {
     int32_t v = 0;
     if (j->bytes - at < 4) return -1;

@@ -20,8 +20,8 @@ void put_ids(ln_str *s, const char *key, const int32_t *ids, size_t n);
 /* Appends a value as compact JSON; its nesting is that of a document which ln_json_load took. */
 void ln_str_json_value(ln_str *s, const json_t *v);
 /* Appends the arguments of a function call, which the API sends as a text of JSON, as the object that chat
- * templates expect. Returns false and appends nothing where the text is no JSON object; templates then get
- * the text. Requests and training data share this function, so that a model is trained on the text that it is
+ * templates expect. Returns false and appends nothing if the text is no JSON object; templates then get the
+ * text. Requests and training data share this function, so that a model is trained on the text that it is
  * later given. */
 bool ln_str_call_arguments(ln_str *s, const char *text, size_t bytes);
 

@@ -50,7 +50,7 @@ ln_status ln_lines_next(ln_lines *l, char **line, size_t *bytes, uint64_t *offse
     size_t seen = 0;
     for (;;) {
         size_t held = l->n - l->at;
-        char *from = held > 0 ? l->buf + l->at : NULL, /* no buffer is allocated yet where nothing is held */
+        char *from = held > 0 ? l->buf + l->at : NULL, /* no buffer is allocated yet if nothing is held */
             *end = held > seen ? memchr(from + seen, '\n', held - seen) : NULL;
         if (end || l->ended) {
             *whole = end != NULL;

@@ -18,7 +18,7 @@ typedef struct ln_lines {
 /* `fd`, which stays the caller's, is read from its beginning; a pipe or a device from where it is. */
 void ln_lines_open(ln_lines *l, int fd, const char *path, size_t most);
 void ln_lines_close(ln_lines *l);
-/* Gives the next line, without its newline; *line is NULL at the end of the file. *whole: a newline ends it.
+/* Reads the next line, without its newline; *line is NULL at the end of the file. *whole: a newline ends it.
  * The text has a NUL after it and is valid until the next call. LN_EINVALID: a line is too long. LN_EIO,
  * LN_EMEMORY. */
 ln_status ln_lines_next(ln_lines *l, char **line, size_t *bytes, uint64_t *offset, bool *whole,

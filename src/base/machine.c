@@ -222,7 +222,7 @@ static uint64_t left_of(int resource, const char *key) {
     return l.rlim_cur - LN_MIN((uint64_t)l.rlim_cur, kib("/proc/self/status", key));
 }
 
-/* Takes off the pages of mapped files that are resident in this process. */
+/* Releases the pages of mapped files that are resident in this process. */
 static uint64_t without_mapped(uint64_t left) {
     return left - LN_MIN(left, kib("/proc/self/status", "RssFile:"));
 }
@@ -252,7 +252,7 @@ uint64_t ln_memory_total(void) {
     return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
 }
 
-/* The maximum of ln_memory_resident since a reset that the kernel refused; 0: the kernel keeps the peak. */
+/* The maximum of ln_memory_resident since a reset that the kernel rejected; 0: the kernel keeps the peak. */
 static _Atomic uint64_t own_peak;
 
 uint64_t ln_memory_resident(void) {
@@ -272,7 +272,7 @@ uint64_t ln_memory_peak(void) {
 bool ln_peak_is_kernels(void) { return atomic_load(&own_peak) == 0; }
 
 /* Asks the kernel to make VmRSS the new VmHWM, and looks whether it did: 1 MiB allows for what other threads
- * took meanwhile. */
+ * took during the call. */
 static bool kernel_reset(void) {
     const int fd = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
     if (fd < 0) return false;

@@ -5,7 +5,7 @@
  * (jansson is given these functions). The count is one relaxed atomic: exact whenever no allocation is in
  * progress.
  *
- * A thread that works on a text has an account (text_memory.h), which may refuse an allocation.
+ * A thread that works on a text has an account (text_memory.h), which may reject an allocation.
  *
  * ln_mem_fail_at arms a countdown: the n-th allocation from then on returns NULL, once or persistently. It
  * costs one relaxed load when it is off. Because of it no other file may call malloc. */
@@ -34,7 +34,7 @@ static bool must_fail(void) {
     return left == 0 || atomic_load(&persistent_failure);
 }
 
-/* Whether the account of this thread, if it has one, refuses `bytes` more. */
+/* Whether the account of this thread, if it has one, rejects `bytes` more. */
 static bool is_refused(size_t bytes) {
     ln_account *a = ln_account_here;
     return a && !ln_account_ask(a, bytes);

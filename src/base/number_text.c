@@ -205,8 +205,8 @@ static int cmp_midpoint(const decimal *d, uint64_t u) {
 static const uint64_t LARGEST = 0x7fefffffffffffffULL; /* the bit pattern of the largest finite double */
 
 /* Narrows the range of the result to a few doubles around the product of the first 19 digits and a power of
- * ten. False, with lo and hi unchanged, when the result is not in there: then it is near the ends of the
- * range of doubles, where the product underflows or overflows. */
+ * ten. False, with lo and hi unchanged, when the result is not in there: then the product underflows or
+ * overflows, near the ends of the range of doubles. */
 static bool near_estimate(const decimal *d, uint64_t *lo, uint64_t *hi) {
     enum { AROUND = 64 }; /* the product is off by about 20 roundings and the dropped digits */
     double v = 0, power = 10;

@@ -5,9 +5,9 @@
  * written. Both directories are exchanged in one rename, so that a reader always finds either the old or the
  * new one; the old one is removed last.
  *
- * The temporary directory is PATH.PID-SERIAL.tmp. Its process holds a lock (flock) on it; one that nobody
- * holds is what a killed process has left, and the next process that writes to PATH removes it. Where a file
- * system has no such locks, nothing is removed. */
+ * The temporary directory is PATH.PID-SERIAL.tmp. Its process holds a lock (flock) on it; one that no
+ * process locks is what a killed process has left, and the next process that writes to PATH removes it. If a
+ * file system has no such locks, nothing is removed. */
 #include "dir_names.h"
 #include "file.h"
 
@@ -72,8 +72,8 @@ static void remove_tree(const char *path) {
 
 /* ---- what killed processes leave ---- */
 
-/* The rest of a temporary name after "BASE.", NULL where it is none: two numbers and ".tmp", in a name that
- * was set aside (exchange) ".tmp.old". */
+/* The rest of a temporary name after "BASE.", NULL if it is none: two numbers and ".tmp", in a name that was
+ * set aside (exchange) ".tmp.old". */
 static const char *after_numbers(const char *s) {
     const size_t pid = strspn(s, "0123456789");
     const size_t serial = pid && s[pid] == '-' ? strspn(s + pid + 1, "0123456789") : 0;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Ensures capacity for `more` bytes and the terminating NUL. */
-static bool room(ln_str *s, size_t more) {
+static bool reserve(ln_str *s, size_t more) {
     if (s->failed) return false;
     size_t need;
     if (!ln_add_size(s->len, more, &need) || !ln_add_size(need, 1, &need)) {
@@ -26,7 +26,7 @@ static bool room(ln_str *s, size_t more) {
 }
 
 void ln_str_add(ln_str *s, const char *data, size_t bytes) {
-    if (!room(s, bytes)) return;
+    if (!reserve(s, bytes)) return;
     if (bytes) memcpy(s->data + s->len, data, bytes);
     s->len += bytes;
     s->data[s->len] = '\0';
@@ -41,7 +41,7 @@ void ln_str_addf(ln_str *s, const char *fmt, ...) {
     int n = ln_vsnprintf(NULL, 0, fmt, args);
     va_end(args);
     if (n < 0) s->failed = true;
-    if (n >= 0 && room(s, (size_t)n)) {
+    if (n >= 0 && reserve(s, (size_t)n)) {
         (void)ln_vsnprintf(s->data + s->len, (size_t)n + 1, fmt, again);
         s->len += (size_t)n;
     }

@@ -75,9 +75,9 @@ static void give(ln_budget *b, uint64_t bytes) {
     process_give(bytes);
 }
 
-/* Why bytes were refused. */
+/* Why bytes were rejected. */
 typedef struct refusal {
-    uint64_t limit, used; /* of the budget that refused them */
+    uint64_t limit, used; /* of the budget that rejected them */
     const char *limited_by;
 } refusal;
 

@@ -2,11 +2,11 @@
  *
  * An account is what one piece of work on a text holds. While a thread is inside an account, every allocation
  * of base.h on that thread is counted in it, and is asked for before memory is taken. An account reserves its
- * bytes in steps from a budget. A budget that has too few left refuses them; the allocation then fails as it
+ * bytes in steps from a budget. A budget that has too few left rejects them; the allocation then fails as it
  * does without memory, and ln_account_error turns the LN_EMEMORY of the caller into a message with both
  * numbers.
  *
- * Budgets form a tree, whose root is the process. The root holds what open engines have planned for texts
+ * Budgets are a tree, whose root is the process. The root holds what open engines have planned for texts
  * (ln_texts_plan) and, beyond that, what the limit of the process leaves.
  *
  * Memory that is freed outside its account stays counted until the account is closed. Memory that outlives
@@ -30,20 +30,21 @@ typedef struct ln_account {
     uint64_t bytes;    /* held now, with the allocator's overhead */
     uint64_t reserved; /* of the budget */
     uint64_t peak;     /* largest `bytes` so far */
-    /* The first refusal: what the account would have held (0: no refusal), what the budget that refused has,
-     * and what other accounts held of it. */
+    /* The first refusal: what the account would have held (0: no refusal), what the budget that rejected
+     * has, and what other accounts held of it. */
     uint64_t asked, limit, others;
     const char *limited_by;
 } ln_account;
 
-/* Makes `a` the account of the calling thread (NULL: none) and returns the previous one, which the caller
+/* Sets the account of the calling thread to `a` (NULL: none) and returns the previous one, which the caller
  * restores by ln_account_leave. */
 ln_account *ln_account_enter(ln_account *a);
 /* Returns what the account has reserved and does not hold, and makes `outer` the account of the thread. */
 void ln_account_leave(ln_account *outer);
 /* Whether the account could hold so many bytes more; notes the refusal if not. Takes nothing. */
 bool ln_account_fits(ln_account *a, uint64_t bytes);
-/* Counts bytes that the account holds although it did not allocate them. False: refused, and not counted. */
+/* Counts bytes that the account holds although it did not allocate them. False: rejected, and not
+ * counted. */
 bool ln_account_add(ln_account *a, uint64_t bytes);
 /* Counts `bytes` fewer: they are counted elsewhere from now on, or were freed outside the account. */
 void ln_account_subtract(ln_account *a, uint64_t bytes);
@@ -51,7 +52,7 @@ void ln_account_subtract(ln_account *a, uint64_t bytes);
 void ln_account_move(ln_account *from, ln_account *to, uint64_t bytes);
 /* Returns everything to the budget. The account may be used again. */
 void ln_account_close(ln_account *a);
-/* Whether a smaller text, rather than a later try, is what helps: the refused bytes exceed the budget. */
+/* Whether a smaller text, rather than a later try, is what helps: the rejected bytes exceed the budget. */
 bool ln_account_never_fits(const ln_account *a);
 /* Replaces the message of an LN_EMEMORY that the account's budget has caused. Returns st. */
 ln_status ln_account_error(const ln_account *a, ln_status st, ln_error *err);
@@ -82,7 +83,7 @@ void ln_texts_to_come(uint64_t (*fn)(void));
 /* ---- for memory.c ---- */
 
 extern _Thread_local ln_account *ln_account_here;
-/* Asks for an allocation of so many bytes. False: it is refused. */
+/* Asks for an allocation of so many bytes. False: it is rejected. */
 bool ln_account_ask(ln_account *a, uint64_t bytes);
 /* Counts a block of this usable size that was allocated, or freed. */
 void ln_account_took(ln_account *a, uint64_t usable);

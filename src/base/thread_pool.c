@@ -9,8 +9,9 @@
  *
  * The jobs of a pool run one after the other. A job that finds the pool taken stands in a line and sleeps on
  * a futex word of its own; the job that ends hands the pool to the first in line, and none overtakes it.
- * Background jobs have a line of their own. They return when a step waits and are begun anew after it, each
- * thread where it stopped in its partition: so the partitions do not depend on who else uses the pool.
+ * Background jobs have a line of their own. They return when a step waits and continue after it, each thread
+ * at the place in its partition at which it stopped. So the partitions do not depend on who else uses the
+ * pool.
  *
  * The barrier counts arrivals. The last thread to arrive resets the count and advances the phase on which the
  * others wait, so that threads need no sense flag of their own. The environment of kernels (float_env.h) is
@@ -221,8 +222,8 @@ static waiter *take_first(line *l) {
     return w;
 }
 
-/* Takes the pool for a job of the calling thread, or waits in a line until it is handed over. It sleeps at
- * once: the running job needs the processors. */
+/* Acquires the pool for a job of the calling thread, or waits in a line until it is handed over. It sleeps
+ * at once: the running job needs the processors. */
 static void take(ln_pool *p, bool background) {
     waiter me = {0};
     (void)pthread_mutex_lock(&p->lock);
@@ -432,7 +433,7 @@ void ln_pool_run(ln_pool *p, int n, ln_job_fn *fn, void *user) {
     job.n = outer;
 }
 
-/* A background job: where each of its n partitions goes on. */
+/* A background job: the place at which each of its n partitions continues. */
 typedef struct units {
     ln_pool *pool;
     ln_units_fn *fn;

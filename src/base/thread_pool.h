@@ -26,8 +26,8 @@ ln_status ln_pool_open(ln_pool **out, ln_error *err);
 /* Ends the pool's threads and frees it; no job of the pool may be running or be started. NULL: does nothing.
  * In a child of fork it frees a pool that the parent opened, whose threads the child does not have. */
 void ln_pool_close(ln_pool **pool);
-/* Ensures that n threads exist, the caller included. Called before memory is planned. LN_EUSAGE unless 1 <= n
- * <= LN_POOL_MAX; LN_EMEMORY if the system refuses a thread. */
+/* Ensures that n threads exist, the caller included. Called before memory is planned. LN_EUSAGE unless 1 <=
+ * n <= LN_POOL_MAX; LN_EMEMORY if the system cannot create a thread. */
 ln_status ln_pool_reserve(ln_pool *pool, int n, ln_error *err);
 /* Runs fn on n threads and returns when all have returned. n must have been reserved. Inside a job, of this
  * or of another pool, it calls fn on the calling thread only, with n_threads = 1. */
@@ -37,8 +37,9 @@ typedef void ln_units_fn(void *user, int thread, int64_t lo, int64_t hi);
 /* Runs fn for all of n_units units on up to n threads, each of which processes its partition (ln_partition
  * with a grain of 1) in order, and returns when all have been processed. For long work next to which steps
  * must not stall, such as packing weights: all threads together process at most `slice` units, or one each
- * where that is more, and then let the jobs of ln_pool_run go first that wait, up to LN_POOL_STEPS_FIRST of
- * them. Such a job waits for one slice at most. Inside a job it calls fn on the calling thread only, once. */
+ * if that is more, and then let the jobs of ln_pool_run go first that wait, up to LN_POOL_STEPS_FIRST of
+ * them. Such a job waits for one slice at most. Inside a job it calls fn on the calling thread only,
+ * once. */
 enum { LN_POOL_STEPS_FIRST = 4, LN_POOL_SLICE_BYTES = 8 << 20 /* of a file or of memory: a usual slice */ };
 void ln_pool_run_units(ln_pool *pool, int n, int64_t n_units, int64_t slice, ln_units_fn *fn, void *user);
 /* What a pool has counted since it was opened. */
@@ -52,9 +53,9 @@ void ln_pool_get_stats(ln_pool *pool, ln_pool_stats *out);
 /* Waits until all threads of the job that the calling thread runs have arrived. `thread`: number of the
  * calling thread in that job. */
 void ln_pool_barrier(int thread);
-/* The same, but a thread that spins here calls meanwhile(user) as long as it returns true. A call should take
- * microseconds and do optional work such as prefetching; it is not called if the job has more threads than
- * processors. */
+/* The same, but a thread that spins here calls `meanwhile`(user) as long as it returns true. A call should
+ * take microseconds and do optional work such as prefetching; it is not called if the job has more threads
+ * than processors. */
 typedef bool ln_idle_fn(void *user);
 void ln_pool_barrier_idle(int thread, ln_idle_fn *meanwhile, void *user);
 /* The part of n units that thread `thread` of n_threads processes: [*lo, *hi). The bounds are multiples of

@@ -1,8 +1,8 @@
 /* UTF-8: decoding, encoding, validation.
  *
- * Strict as in RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF, no truncated sequences. A
- * length of 0 means that no valid code point is there; the caller decides whether that is an error or a byte
- * to escape. Validation processes ASCII eight bytes at a time. */
+ * Strict as in RFC 3629: no overlong encodings, no surrogates, nothing above U+10FFFF, no truncated
+ * sequences. A length of 0 means that no valid code point was found; the caller decides whether that is an
+ * error or a byte to escape. Validation processes ASCII eight bytes at a time. */
 #include "base.h"
 
 #include <string.h>
@@ -80,8 +80,8 @@ size_t ln_utf8_valid(const char *s, size_t bytes) {
 
 /* The encoding that the NUL bytes of a text without a byte order mark show; NULL: none. In UTF-16 most
  * characters of most texts are below U+0100, so that one byte of each pair is NUL; in UTF-32 at least one
- * byte of four is, and two where the character is below U+10000. Text in UTF-8 may contain U+0000 as well,
- * but not as every second byte. */
+ * byte of four is, and two if the character is below U+10000. Text in UTF-8 may contain U+0000 as well, but
+ * not as every second byte. */
 static const char *encoding_by_nuls(const char *data, size_t bytes) {
     enum { SAMPLE = 4096 };
     size_t n = LN_MIN(bytes, (size_t)SAMPLE) / 4, nul[4] = {0};

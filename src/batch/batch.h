@@ -82,14 +82,14 @@ typedef struct batch_binding {
     const char *conditions; /* text */
 } batch_binding;
 
-/* Opens or continues the answers to `in` and marks those that are there as done. Errors: see ln_batch. The
+/* Opens or continues the answers to `in` and marks the existing ones as done. Errors: see ln_batch. The
  * caller closes *out, after an error too; that keeps both files. */
 ln_status batch_output_open(batch_output *out, const char *path, batch_input *in, const batch_binding *to,
                             bool force, ln_error *err);
 /* Adds one line, which ends with a newline. LN_EIO: it could not be written whole; the file ends as before.
  */
 ln_status batch_output_add(batch_output *out, const char *line, size_t bytes, ln_error *err);
-/* Makes the answers durable and removes the state: all is done. */
+/* Syncs the answers and removes the state: all is done. */
 ln_status batch_output_finish(batch_output *out, ln_error *err);
 void batch_output_close(batch_output *out);
 
@@ -103,8 +103,8 @@ bool batch_line_kind(const batch_line *line, wire_kind *kind, wire_error *why);
 ln_status batch_run(ln_engine *engine, int n_parallel, const wire_target *target, const char *model,
                     const char *in, const char *out, const ln_batch_options *opt, ln_batch_report *report,
                     ln_error *err);
-/* The same where `by` gives the whole result of one choice, and choices are answered one after another.
- * It can neither give log-probabilities nor repeat a prompt as text: bodies that ask for that are refused. */
+/* The same if `by` gives the whole result of one choice, and choices are answered one after another. It can
+ * neither give log-probabilities nor repeat a prompt as text: bodies that ask for that are rejected. */
 typedef ln_status batch_answer_fn(void *user, const ln_prompt *prompt, const ln_sampling *how, ln_result *out,
                                   ln_error *err);
 ln_status batch_run_with(batch_answer_fn *by, void *user, const wire_target *target, const char *model,

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Adds what an answer depends on besides the request, the model and the engine. */
+/* Adds what an answer depends on in addition to the request, the model and the engine. */
 static ln_status add_conditions(ln_str *s, const ln_batch_options *opt, ln_error *err) {
     for (size_t i = 0; i < opt->n_adapters; i++) {
         ln_adapter_info m = {.size = sizeof m};

@@ -130,7 +130,7 @@ static void put(uint32_t *table, size_t n_table, uint64_t h, size_t i) {
 }
 
 /* Doubles the table when it is half full. */
-static ln_status make_room(batch_input *in, ln_error *err) {
+static ln_status reserve(batch_input *in, ln_error *err) {
     if (in->n_table / 2 > in->n) return LN_OK;
     size_t n = LN_MAX(in->n_table * 2, (size_t)1024);
     uint32_t *table = ln_zalloc(n, sizeof *table);
@@ -159,7 +159,7 @@ static ln_status add(batch_input *in, uint64_t offset, const char *id, size_t by
     st = ln_grow(&p, &in->cap_hash, in->n + 1, sizeof *in->hash, err);
     in->hash = p;
     LN_TRY(st);
-    LN_TRY(make_room(in, err));
+    LN_TRY(reserve(in, err));
     in->offset[in->n] = offset;
     in->hash[in->n] = hash_of(id, bytes);
     in->offset[in->n + 1] = in->bytes; /* until the next line is known */

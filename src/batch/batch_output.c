@@ -1,10 +1,10 @@
 /* The file of answers and its state.
  *
  * The state appears, complete and synced, before the first answer, and goes after the last was synced, so
- * that a file of answers without one is finished or somebody else's. An answer is one write of a whole line
- * at the end of the complete lines: a process that is killed leaves complete lines and at most one torn one,
- * which the next one drops. Answers are synced once a second, for the sake of a machine that stops: a killed
- * process loses nothing that it has written. */
+ * that a file of answers without one is finished or belongs to another program. An answer is one write of a
+ * whole line at the end of the complete lines: a process that is killed leaves complete lines and at most
+ * one incomplete one, which the next one drops. Answers are synced once a second, for the sake of a machine
+ * that stops: a killed process loses nothing that it has written. */
 #include "../base/file.h"
 #include "batch.h"
 #include "../base/json_write.h"
@@ -19,7 +19,7 @@
 enum { STATE_MOST = 1 << 20 };
 static const double SYNC_SECONDS = 1;
 static const char temporary[] = ".tmp";
-static const char again[] = "ln_batch_options.force begins anew";
+static const char again[] = "ln_batch_options.force starts again";
 
 static ln_status fail_errno(ln_error *err, const char *path, const char *what) {
     char why[LN_ERRNO_TEXT], shown[LN_PATH_TEXT];
@@ -64,7 +64,7 @@ static ln_status write_state(const batch_output *o, const batch_binding *to, ln_
     return st;
 }
 
-/* Refuses to add answers to a file that was begun with other requests, another model or other conditions. */
+/* Rejects to add answers to a file that was begun with other requests, another model or other conditions. */
 static ln_status check_state(const batch_output *o, const char *in, const batch_binding *to, ln_error *err) {
     char shown[LN_PATH_TEXT], input[LN_PATH_TEXT];
     json_t *root = NULL;
@@ -89,7 +89,7 @@ static ln_status check_state(const batch_output *o, const char *in, const batch_
     return st;
 }
 
-/* ---- the answers that are there ---- */
+/* ---- existing answers ---- */
 
 static ln_status mark_done(batch_output *o, batch_input *in, const ln_lines *l, const char *text,
                            size_t bytes, ln_error *err) {
@@ -114,7 +114,7 @@ static ln_status mark_done(batch_output *o, batch_input *in, const ln_lines *l, 
     return st;
 }
 
-/* Reads the answers that are there and drops a torn line behind them. */
+/* Reads the existing answers and drops an incomplete last line. */
 static ln_status read_answers(batch_output *o, batch_input *in, ln_error *err) {
     ln_lines l;
     ln_status st = LN_OK;
@@ -215,7 +215,7 @@ ln_status batch_output_add(batch_output *o, const char *line, size_t bytes, ln_e
         if (n < 0) {
             ln_status st = fail_errno(err, o->path, "write");
             if (ftruncate(o->fd, (off_t)o->end) != 0)
-                return st; /* a torn line: dropped when it is continued */
+                return st; /* an incomplete line: dropped when the file is continued */
             return st;
         }
         done += (size_t)n;

@@ -2,10 +2,11 @@
  * sequence which ends is replaced in the next step; writes the answer to a line as soon as all its choices
  * have finished.
  *
- * Rows are the lines that are being answered. A row opens its choices one by one as there is room, so that a
- * line with many choices takes no more requests than many lines with one. An error that concerns one line
- * becomes its answer. A row that lacks memory waits until another request has ended; one that lacks it alone
- * is left for a later run. Any other error ends the run, and the lines that are not answered stay to do. */
+ * Rows are the lines that are being answered. A row opens its choices one by one as requests become free, so
+ * that a line with many choices takes no more requests than many lines with one. An error that concerns one
+ * line becomes its answer. A row that lacks memory waits until another request has ended; one that lacks it
+ * alone is left for a later run. Any other error ends the run, and the lines that are not answered stay to
+ * do. */
 #include "batch.h"
 #include "../base/json_write.h"
 
@@ -102,7 +103,7 @@ static ln_status read_body(batch *b, batch_row *r, const batch_line *line, ln_er
     return LN_OK;
 }
 
-static ln_status make_room(batch_row *r, ln_error *err) {
+static ln_status reserve(batch_row *r, ln_error *err) {
     r->n = r->why.http ? 0 : wire_n_choices(&r->q);
     r->requests = ln_zalloc(r->n + 1, sizeof *r->requests);
     r->results = ln_zalloc(r->n + 1, sizeof *r->results);
@@ -122,7 +123,7 @@ static ln_status read_row(batch *b, batch_row *r, ln_error *err) {
     r->custom_id = line.custom_id;
     line.custom_id = (ln_str){0};
     LN_GO(read_body(b, r, &line, err));
-    LN_GO(make_room(r, err));
+    LN_GO(reserve(r, err));
 out:
     batch_line_free(&line);
     ln_free(text);
@@ -172,7 +173,7 @@ static void put_response(ln_str *s, const batch_row *r) {
     put_key(s, "body");
 }
 
-/* An error is the body of the response, as the API has it, and `error` beside it tells the two kinds of
+/* An error is the body of the response, as the API has it, and `error` next to it tells the two kinds of
  * answer apart without a look at the body. */
 static void put_line(ln_str *s, const batch_row *r) {
     put_response(s, r);
@@ -249,7 +250,7 @@ static ln_status answer_choice(batch *b, batch_row *r, size_t k, const ln_prompt
     return LN_OK;
 }
 
-/* A row lacks memory: it begins anew when a request has ended or, where no other is open, in a later run. */
+/* A row lacks memory: it starts again when a request has ended or, if no other is open, in a later run. */
 static void lacks_memory(batch *b, batch_row *r) {
     for (size_t k = 0; k < r->n_opened; k++) {
         b->n_open -= r->requests[k] != NULL;
@@ -297,7 +298,7 @@ static ln_status open_more(batch *b, ln_error *err) {
             LN_TRY(open_choice(b, r, err));
             continue;
         }
-        LN_TRY(answer_complete(b, err)); /* lines that are refused take no request */
+        LN_TRY(answer_complete(b, err)); /* lines that are rejected take no request */
         while (b->next_line < b->in.n && b->in.done[b->next_line]) b->next_line++;
         if (b->next_line == b->in.n) break;
         LN_TRY(begin_row(b, err));

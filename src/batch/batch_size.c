@@ -1,6 +1,6 @@
 /* What an engine needs for a file of requests: all of it is read, rendered and tokenised before the engine
  * is opened, so that the context, the pool of keys and values and the memory for texts are those of the
- * requests, and a file that was written for other models is refused before anything is loaded. */
+ * requests, and a file that was written for other models is rejected before anything is loaded. */
 #include "../args/args.h"
 #include "../base/text_memory.h"
 #include "batch.h"

@@ -33,8 +33,8 @@ void ln_child_kill(ln_child *c, const ln_error *why);
 /* Sends a line, which ends with a newline, within `seconds`. LN_EIO. */
 ln_status ln_child_send(ln_child *c, const char *line, size_t bytes, double seconds, ln_error *err);
 /* Receives a line, without its newline and with a NUL after it; borrowed until the next call. *line is NULL
- * where `seconds` pass without one. LN_EIO: the process has ended, in the middle of a message or not, or sent
- * a line of more than LN_CHILD_LINE bytes; the message has its exit and the end of its standard error. */
+ * if `seconds` pass without one. LN_EIO: the process has ended, in the middle of a message or not, or sent a
+ * line of more than LN_CHILD_LINE bytes; the message has its exit and the end of its standard error. */
 ln_status ln_child_receive(ln_child *c, double seconds, char **line, size_t *bytes, ln_error *err);
 int ln_child_pid(const ln_child *c); /* for tests */
 

@@ -16,7 +16,7 @@ struct ln_child {
     bool started, ended; /* started: the program runs, or exec_error says why not */
     int exec_error;
     pid_t pid;
-    int status;      /* of waitpid, where `ended`; -1: unknown, because somebody else waited for it */
+    int status;      /* of waitpid, if `ended`; -1: unknown, because another thread waited for it */
     char tail[2048]; /* the last bytes of standard error */
     size_t n_tail;
     /* for the keeper, until `started` */

@@ -56,8 +56,8 @@ static char *find_end(const ln_child *c) {
     return c->n > c->at ? memchr(c->buf + c->at, '\n', c->n - c->at) : NULL;
 }
 
-/* Makes room for more bytes: moves what was not given to the beginning of the buffer, and grows it. */
-static ln_status make_room(ln_child *c, ln_error *err) {
+/* Frees space for more bytes: moves what was not given to the beginning of the buffer, and grows it. */
+static ln_status reserve(ln_child *c, ln_error *err) {
     if (c->at > 0) memmove(c->buf, c->buf + c->at, c->n - c->at);
     c->n -= c->at;
     c->at = 0;
@@ -75,7 +75,7 @@ ln_status ln_child_receive(ln_child *c, double seconds, char **line, size_t *byt
     *line = NULL;
     LN_TRY(is_broken(c, err));
     while (!(stop = find_end(c))) {
-        LN_TRY(make_room(c, err));
+        LN_TRY(reserve(c, err));
         const ssize_t n = recv(c->fd, c->buf + c->n, c->cap - c->n, 0);
         if (n > 0) c->n += (size_t)n;
         else if (n == 0 || (errno != EAGAIN && errno != EINTR)) return ended(c, c->n > 0, err);

@@ -1,7 +1,7 @@
 /* The life of a child process: start, standard error, end. The keeper thread does all three.
  *
  * Between fork and exec only async-signal-safe functions run. Descriptors are close-on-exec; those of the
- * program around the library that are not are closed by close_range where the kernel has it. */
+ * program around the library that are not are closed by close_range if the kernel has it. */
 #include "child_internal.h"
 
 #include "../base/file.h"
@@ -75,7 +75,7 @@ ln_status ln_child_find_python(const char *python, char *path, size_t cap, ln_er
 
 /* ---- start ---- */
 
-/* Runs in the new process; returns only where exec fails. */
+/* Runs in the new process; returns only if exec fails. */
 static void become(const ln_child *c, pid_t parent, int report_fd) {
     const char *argv[] = {c->python, "-u", "-c", bootstrap, c->bytes_text, NULL};
     struct sigaction usual = {.sa_handler = SIG_DFL};
@@ -132,7 +132,7 @@ static void keep_tail(ln_child *c, const char *data, size_t n) {
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Reads what is there; false at the end of the file. */
+/* Reads what has arrived; false at the end of the file. */
 static bool read_error(ln_child *c) {
     char data[4096];
     ssize_t n;
@@ -154,7 +154,7 @@ static int open_pidfd(pid_t pid) {
 #endif
 }
 
-/* Reads standard error until the process has ended, by a pidfd where the kernel has them, else 20 times a
+/* Reads standard error until the process has ended, by a pidfd if the kernel has them, else 20 times a
  * second. Another process may have inherited the pipe, so that its end is no sign. */
 static void watch(ln_child *c, pid_t pid) {
     const int pidfd = open_pidfd(pid);

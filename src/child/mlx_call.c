@@ -105,8 +105,8 @@ static ln_status error_of(ln_mlx_call *call, ln_error *err) {
     return ln_mlx_broken(call->m, err, "the process sent an error of unknown kind '%.40s'", kind);
 }
 
-/* Whether the wait is over without a message: the request was cancelled a while ago. Cancels it where
- * somebody asks for that. */
+/* Whether the wait is over without a message: the request was cancelled a while ago. Cancels it if the
+ * caller asks for that. */
 static ln_status look(ln_mlx_call *call, bool *over, ln_error *err) {
     const double now = ln_now();
     *over = call->cancelled && now - call->cancelled_at >= ANSWER_TO_CANCEL;

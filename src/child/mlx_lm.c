@@ -47,7 +47,7 @@ static ln_status available(void *user, const ln_backend_options *opt, ln_error *
 
 /* ---- options ---- */
 
-/* Refuses the native engine's options, which would change nothing here. */
+/* Rejects the native engine's options, which would change nothing here. */
 static ln_status read_options(ln_mlx *m, const ln_backend_options *opt, ln_error *err) {
     m->reply_seconds = opt->reply_seconds > 0 ? opt->reply_seconds : REPLY_SECONDS;
     if (!opt->options) return LN_OK;

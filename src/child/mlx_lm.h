@@ -49,9 +49,9 @@ typedef struct ln_mlx_call {
 void ln_mlx_begin(ln_mlx_call *call, ln_mlx *m, const char *cmd, const ln_backend_sink *sink, ln_str *line);
 /* Sends the line, and frees it. */
 ln_status ln_mlx_send(ln_mlx_call *call, ln_str *line, ln_error *err);
-/* Takes the next message of the request to call->message and call->event. call->event is NULL where the
- * request was cancelled and its last message does not come in time. An event "error" becomes the status that
- * it names. */
+/* Moves the next message of the request to call->message and call->event. call->event is NULL if the request
+ * was cancelled and its last message does not come in time. An event "error" becomes the status that it
+ * names. */
 ln_status ln_mlx_next(ln_mlx_call *call, ln_error *err);
 /* Asks the process to end the request, once. */
 ln_status ln_mlx_cancel(ln_mlx_call *call, ln_error *err);
@@ -65,14 +65,14 @@ ln_status ln_mlx_real(ln_mlx_call *call, const char *name, double *out, ln_error
 ln_status ln_mlx_bool(ln_mlx_call *call, const char *name, bool *out, ln_error *err);
 ln_status ln_mlx_text(ln_mlx_call *call, const char *name, const char **text, size_t *bytes, ln_error *err);
 ln_status ln_mlx_list(ln_mlx_call *call, const char *name, const json_t **out, ln_error *err);
-/* Adds the f32 values of a message with at, total and data (base64) to *values; *full: all are there. The
+/* Adds the f32 values of a message with at, total and data (base64) to *values; *full: all have arrived. The
  * first piece allocates; the caller frees *values. `most`: more values break the protocol. */
 ln_status ln_mlx_array(ln_mlx_call *call, float **values, size_t *n, size_t most, bool *full, ln_error *err);
 
 /* ---- mlx_request.c ---- */
 
-/* Append `,"prompt":{...}` and `,"sampling":{...}`; LN_EUSAGE, LN_EINVALID: as ln_prompt_ids;
- * LN_EUNSUPPORTED: a field that mlx_lm does not honour. *seed: that of the draws. */
+/* Append `,"prompt":{...}` and `,"sampling":{...}`; LN_EUSAGE, LN_EINVALID: as ln_prompt_ids.
+ * LN_EUNSUPPORTED: a field that mlx_lm does not honour. *seed: that of sampling. */
 ln_status ln_mlx_put_prompt(ln_str *line, const char *key, const ln_prompt *p, ln_error *err);
 ln_status ln_mlx_put_sampling(ln_str *line, const ln_sampling *how, uint64_t *seed, ln_error *err);
 

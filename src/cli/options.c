@@ -8,7 +8,7 @@
 enum {
     RAW_TOKENS = 256,
     CONTEXT_LEAST = 4096,
-    ROOM = 2048,
+    ANSWER_TOKENS = 2048,
     THREADS_MOST = 256,
     GRAMMAR_FILE_MOST = 16 << 20,
     SCORE_ROWS = 64
@@ -24,8 +24,8 @@ int64_t tokens_most(const args *a, const ln_info *info) {
  * pages for them are written before the first token. */
 int64_t positions_needed(const args *a, int64_t n_prompt) {
     if (has(a, F_N) && a->flag[F_N].i >= 0) return n_prompt + a->flag[F_N].i;
-    if (has(a, F_N)) return n_prompt + ROOM;
-    return n_prompt + ROOM <= CONTEXT_LEAST ? n_prompt + RAW_TOKENS : n_prompt + ROOM;
+    if (has(a, F_N)) return n_prompt + ANSWER_TOKENS;
+    return n_prompt + ANSWER_TOKENS <= CONTEXT_LEAST ? n_prompt + RAW_TOKENS : n_prompt + ANSWER_TOKENS;
 }
 
 const char *numerics_name(ln_numerics n) { return n == LN_FAST ? "fast" : "exact"; }

@@ -3,7 +3,7 @@
  * The roofline is measured in the same run with the same number of threads, after the model is closed: a
  * token cannot take less time than reading its bytes or computing its operations. A roofline that is
  * measured too low makes shares look too good; --ceiling therefore takes the result of bench/ceiling on
- * this machine and refuses a run whose own roofline is below 90 % of it.
+ * this machine and rejects a run whose own roofline is below 90 % of it.
  *
  * The roofline of a run on a GPU is that of the GPU: a copy within its memory, and a product of bf16 matrices
  * by cuBLAS. Without that library the rows of prompts, which arithmetic bounds, have no roofline. */

@@ -90,8 +90,8 @@ ln_status ln_convert_write(const ln_convert *c, const char *to, int n_threads, l
 ln_status ln_convert_quantize(const char *model, const char *out, const ln_quantize_options *opt,
                               uint64_t shard_bytes, ln_quantized_fn *fn, void *user, ln_error *err);
 
-/* fuse.c: implements ln_fuse but for the comparison of logits, which `check` makes: it is called with the
- * temporary directory before that becomes `out`. *n_modules: of the adapter. check may be NULL. */
+/* fuse.c: implements ln_fuse except the comparison of logits, which `check` makes. `check` is called with
+ * the temporary directory before that becomes `out`. *n_modules: of the adapter. check may be NULL. */
 typedef ln_status ln_convert_check_fn(void *user, const char *dir, ln_error *err);
 ln_status ln_convert_fuse(const char *model, const char *adapter, const char *out, const ln_fuse_options *opt,
                           uint64_t shard_bytes, ln_quantized_fn *fn, void *user, int *n_modules,

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Gives a module to the item of a weight; false: the model has no such weight. */
+/* Assigns a module to the item of a weight; false: the model has no such weight. */
 static bool give(ln_convert *c, int slot, int layer, const ln_adapter_module *m) {
     for (size_t k = 0; k < c->n_items; k++) {
         ln_convert_item *x = &c->items[k];

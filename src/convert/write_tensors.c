@@ -14,7 +14,7 @@
 enum { BLOCK_BYTES = 1 << 20 };
 
 typedef struct worker {
-    float *row, *block;              /* block: rows that are computed, in f32; NULL where no item's are */
+    float *row, *block;              /* block: rows that are computed, in f32; NULL if no item's are */
     double *sum;                     /* a row of B A */
     uint8_t *parts[LN_WEIGHT_PARTS]; /* one block of each part */
     ln_affine_error sums;

@@ -64,7 +64,7 @@ static void list_devices(ln_machine *out) {
     }
 }
 
-/* Measures the ceilings of the GPU, where there is one that can be opened; list_devices says why not. */
+/* Measures the ceilings of the GPU, if there is one that can be opened; list_devices says why not. */
 static void measure_gpu(size_t bytes, ln_machine *out) {
     const ln_device_ops *ops;
     const ln_dev_options o = {.size = sizeof o, .n_threads = 1};

@@ -6,9 +6,9 @@
 
 #include "../base/base.h"
 
-/* Computes the bytes that measuring would take now: LN_MEASURE_MOST, or less where less is available, or
- * where the process would hold more than memory_bytes (0: no such limit). LN_EMEMORY, with *out 0:
- * LN_MEASURE_LEAST is not available. */
+/* Computes the bytes that measuring would take now: LN_MEASURE_MOST, or less if less is available, or if the
+ * process would hold more than memory_bytes (0: no such limit). LN_EMEMORY, with *out 0: LN_MEASURE_LEAST is
+ * not available. */
 ln_status ln_run_measure_bytes(uint64_t memory_bytes, size_t *out, ln_error *err);
 
 /* Fills *out; with `measure` also the ceilings, on n_threads threads (0: the default), with a buffer of

@@ -5,8 +5,8 @@
  * because the step has to have the rows that were asked for, at a depth that can be repeated. Diff runs the
  * reference device first and stores every node's outputs; then it runs the other device on the same rows and
  * compares. It takes a few rows at a time, so that the stored outputs are small compared with the weights.
- * Where a kernel promises the reference's bits, the bound is 0, so that no tolerance can hide an error. Where
- * it does not (device.h, tolerance), the node's outputs are replaced by the reference's after the comparison,
+ * If a kernel promises the reference's bits, the bound is 0, so that no tolerance can hide an error. If it
+ * does not (device.h, tolerance), the node's outputs are replaced by the reference's after the comparison,
  * so that every node starts from the same inputs and the bound concerns that node alone. */
 #include "../base/median.h"
 #include "../engine/scheduler.h"
@@ -129,7 +129,7 @@ typedef struct comparing {
     int64_t n_rows; /* of the step */
     /* kept: the reference's outputs of all nodes, one after the other; got: the other device's of one node */
     float *kept, *got;
-    size_t *begin; /* [n_nodes + 1] where each node's outputs begin in `kept`, for DIFF_ROWS rows */
+    size_t *begin; /* [n_nodes + 1] start of each node's outputs in `kept`, for DIFF_ROWS rows */
     double *most;  /* [n_nodes] largest difference so far */
     /* [n_nodes] largest difference allowed: the largest magnitude in the reference's output so far, times the
      * node's tolerance */
@@ -250,7 +250,7 @@ out:
 }
 
 /* Allocates the buffers of a comparison for steps of up to DIFF_ROWS rows. */
-static ln_status new_room(comparing *c, const ln_eng *e, ln_error *err) {
+static ln_status new_buffers(comparing *c, const ln_eng *e, ln_error *err) {
     const ln_program *p = &e->run->programs[LN_RUN_LOGITS].program;
     size_t most = 0, sum = 0, bytes;
     c->begin = ln_zalloc((size_t)p->n_nodes + 1, sizeof *c->begin);
@@ -274,7 +274,7 @@ ln_status ln_eng_diff(ln_eng *ref, ln_eng *other, const int32_t *ids, int64_t n,
     ln_seq *seq[2] = {0};
     ln_status st = LN_OK;
     LN_GO(ln_eng_check_ids(ref, ids, (size_t)n, err));
-    LN_GO(new_room(&c, other, err));
+    LN_GO(new_buffers(&c, other, err));
     const ln_seq_options o = {.n_prompt = n, .n_most = n, .no_cache = true};
     for (int i = 0; i < 2; i++) {
         LN_GO(ln_seq_open(i ? other : ref, &o, &seq[i], err));

@@ -22,7 +22,7 @@ ln_status ln_bench_model(const ln_package *m, const ln_options *opt, const ln_be
  * when the allocation fails. */
 int32_t *ln_eng_random_ids(const ln_package *m, int64_t n);
 
-/* Makes *s a sequence of the tokens ids[0..depth), with room for `more` >= 1 tokens: cuts it back where it
+/* Stores in *s a sequence of the tokens ids[0..depth), with space for `more` >= 1 tokens: shortens it if it
  * holds them, else opens one (*s NULL, or closed here) and prefills it. The caller owns *s; ln_seq_close. */
 ln_status ln_eng_set_context(ln_eng *e, ln_seq **s, const int32_t *ids, int64_t depth, int64_t more,
                              ln_error *err);

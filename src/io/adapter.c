@@ -1,8 +1,8 @@
-/* Opening an adapter: its file, pairs of tensors, shapes, the one form of all layouts; its digest.
+/* Opening an adapter: its file, pairs of tensors, shapes, one representation of all layouts; its digest.
  *
- * Every tensor of the file is one half of a pair, or it is refused by name: an adapter of which a part does
+ * Every tensor of the file is one half of a pair, or it is rejected by name: an adapter of which a part does
  * nothing would answer as if it were another one. Tensors of a vision or audio tower are counted instead
- * (n_unused): they change nothing where there are texts alone. */
+ * (n_unused): they change nothing if there are only texts. */
 #include "../base/dir_names.h"
 #include "adapter.h"
 
@@ -56,7 +56,7 @@ static ln_status find_file(const ln_adapter_file *a, char *path, size_t cap, ln_
     if (a->layout == LN_ADAPTER_GO_MLX) return find_only(a->path, path, cap, err);
     (void)snprintf(path, cap, "%s/adapter_model.bin", a->path);
     if (ln_exists(path))
-        more = "; adapter_model.bin is PyTorch's form: save the adapter with safe_serialization";
+        more = "; adapter_model.bin is PyTorch's format: save the adapter with safe_serialization";
     return ln_fail(err, LN_EIO, "%s: by its adapter_config.json an adapter of %s, which needs %s%s",
                    ln_path_text(shown, a->path), layout_names[a->layout], names[a->layout], more);
 }
@@ -128,7 +128,7 @@ static ln_status check_place(const ln_adapter_file *a, const ln_tensor *t, ln_er
     return LN_OK;
 }
 
-/* Says why a tensor has no role. */
+/* Reports why a tensor has no role. */
 static ln_status refuse_name(const ln_adapter_file *a, const ln_tensor *t, ln_error *err) {
     const size_t n = t->name_bytes;
     size_t left = 0;
@@ -137,7 +137,7 @@ static ln_status refuse_name(const ln_adapter_file *a, const ln_tensor *t, ln_er
     if (strstr(t->name, "lora_magnitude_vector") || cut(t->name, n, ".m", &left))
         return refuse_tensor(a, t, LN_EUNSUPPORTED, "linnet applies plain LoRA, not DoRA", err);
     if (strstr(t->name, "modules_to_save"))
-        return refuse_tensor(a, t, LN_EUNSUPPORTED, "whole modules beside LoRA are not applied", err);
+        return refuse_tensor(a, t, LN_EUNSUPPORTED, "whole modules in addition to LoRA are not applied", err);
     if (cut(t->name, n, ".bias", &left))
         return refuse_tensor(a, t, LN_EINVALID,
                              "the file has a bias, and adapter_config.json says of none (bias, lora_bias)",
@@ -149,8 +149,8 @@ static ln_status refuse_name(const ln_adapter_file *a, const ln_tensor *t, ln_er
 
 static const char base_prefix[] = "base_model.model.";
 
-/* Takes the model's embedding table or output head, which PEFT saves with an adapter where it is told to, or
- * where it finds that the vocabulary was resized; *taken: the tensor is one. */
+/* Stores the model's embedding table or output head, which PEFT saves with an adapter if it is told to, or
+ * if the vocabulary was resized. *taken: the tensor is one. */
 static ln_status take_copy(ln_adapter_file *a, const ln_tensor *t, bool *taken, ln_error *err) {
     static const char *const names[LN_ADAPTER_COPIES] = {"embed_tokens.weight", "lm_head.weight"};
     const size_t from = sizeof base_prefix - 1;
@@ -412,7 +412,7 @@ ln_status ln_adapter_check_finite(const ln_adapter_file *a, const ln_adapter_mod
                    m->path);
 }
 
-/* Adds a tensor's type and bytes; a tensor that is not there adds its absence. */
+/* Adds a tensor's type and bytes; a missing tensor adds its absence. */
 static void add_tensor(ln_sha256 *h, const ln_tensor *t) {
     const int32_t dtype = t ? (int32_t)t->dtype : -1;
     ln_sha256_add(h, &dtype, sizeof dtype);

@@ -1,4 +1,4 @@
-/* LoRA adapters: the directories that PEFT, mlx-lm and go-mlx write, read into one form.
+/* LoRA adapters: the directories that PEFT, mlx-lm and go-mlx write, read into one representation.
  *
  * A module adds scale * B A x to the output of one matrix of the model, where A is [rank, n_in] and B is
  * [n_out, rank]. The configuration decides about the layout, because shapes cannot (a square matrix):
@@ -9,12 +9,12 @@
  * go-mlx: adapter.safetensors with *.lora_a, [r,in] and [out,r]; alpha / rank.
  *
  * PEFT may train biases too: `bias` all or lora_only puts biases of the model into the file, lora_bias gives
- * every B one. It may also save the model's embedding table and output head beside the adapter
+ * every B one. It may also save the model's embedding table and output head with the adapter
  * (save_embedding_layers): `copies`, which ln_adapter_match compares with the model's.
  *
  * Nothing is skipped but what concerns images and sounds: a tensor that is no half of a pair, a rank that the
  * configuration does not have, a module that it does not name, DoRA and whatever else would change the result
- * is refused by name. */
+ * is rejected by name. */
 #ifndef LN_ADAPTER_H
 #define LN_ADAPTER_H
 
@@ -36,7 +36,7 @@ typedef struct ln_adapter_module {
                        not count */
 } ln_adapter_module;
 
-/* Matrices of the model that a file of PEFT may have besides. */
+/* Matrices of the model that a file of PEFT may also have. */
 typedef enum ln_adapter_copy { LN_COPY_EMBED, LN_COPY_HEAD, LN_ADAPTER_COPIES } ln_adapter_copy;
 
 typedef struct ln_adapter_file {
@@ -56,12 +56,12 @@ typedef struct ln_adapter_file {
 } ln_adapter_file;
 
 /* Opens the adapter in `dir`. The caller owns *out; ln_adapter_file_close. LN_EIO: no such directory, or it
- * lacks a file; LN_EINVALID: the files contradict each other; LN_EUNSUPPORTED: valid, but not plain LoRA on
+ * lacks a file. LN_EINVALID: the files contradict each other. LN_EUNSUPPORTED: valid, but not plain LoRA on
  * matrices. */
 ln_status ln_adapter_file_open(ln_adapter_file **out, const char *dir, ln_error *err);
 void ln_adapter_file_close(ln_adapter_file **a);
 const char *ln_adapter_layout_name(ln_adapter_layout l);
-/* Warns where the configuration names modules of which the file has no tensors. Programs write such names,
+/* Warns if the configuration names modules of which the file has no tensors. Programs write such names,
  * those of modules that a model lacks, and a file that is not whole looks alike. */
 void ln_adapter_warn_absent(const ln_adapter_file *a);
 /* Writes A, f32 [rank, n_in], and B, f32 [n_out, rank], of one module that has them. */
@@ -111,8 +111,8 @@ void ln_adapter_config_close(ln_adapter_config *c);
  * *whole: whether it names it by that path, with the number of its layer. */
 ln_status ln_adapter_targets(const ln_adapter_config *c, const char *full, const char *path, bool *named,
                              bool *whole, ln_error *err);
-/* Writes the names of the list of modules that the configuration has, but for those that it excludes, to
- * `list` where no tensor has them in its name. */
+/* Writes the names of the list of modules that the configuration has, except those that it excludes, to
+ * `list` if no tensor has them in its name. */
 void ln_adapter_find_absent(const ln_adapter_config *c, const ln_tensors *tensors, char list[256]);
 /* The rank and the scale of a module. */
 ln_status ln_adapter_rank_of(const ln_adapter_config *c, const char *full, int64_t *rank, ln_error *err);

@@ -1,8 +1,8 @@
 /* adapter_config.json of PEFT, mlx-lm and go-mlx: which layout it is, ranks, scales, the modules that it
  * names.
  *
- * peft_type makes it PEFT's; lora_parameters or fine_tune_type make it mlx-lm's; else it is go-mlx's, whose
- * rank and alpha may be absent. */
+ * With peft_type it is PEFT's, with lora_parameters or fine_tune_type mlx-lm's, else go-mlx's, whose rank
+ * and alpha may be absent. */
 #include "adapter.h"
 
 #include <math.h>
@@ -122,7 +122,8 @@ static ln_status check_peft(const ln_adapter_config *c, ln_error *err) {
     } refused[] = {{"use_dora", "linnet applies plain LoRA, not DoRA"},
                    {"use_qalora", "linnet applies plain LoRA, not QALoRA"},
                    {"fan_in_fan_out", "the matrices of linnet's families are not transposed"},
-                   {"modules_to_save", "whole modules beside LoRA are not applied; merge them into the "
+                   {"modules_to_save", "whole modules in addition to LoRA are not applied; merge them into "
+                                       "the "
                                        "model"},
                    {"target_parameters", "LoRA on parameters that are no modules (experts) is not applied"},
                    {"trainable_token_indices", "trained rows of the embedding are not applied"},
@@ -225,7 +226,8 @@ static ln_status read_go_mlx(ln_adapter_config *c, ln_error *err) {
 
 /* ---- all ---- */
 
-/* LN_EIO where the directory has no adapter_config.json; says what it seems to be instead. */
+/* Returns LN_EIO if the directory has no adapter_config.json; the message says what it seems to be
+ * instead. */
 static ln_status check_there(const ln_adapter_config *c, const char *dir, ln_error *err) {
     char model[4200];
     bool there = true, is_model = false;

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Where the build installs its data: the absolute path, and the paths relative to the directories of the
- * command and of the library. Defaults for builds that do not use CMakeLists.txt. */
+/* The folder in which the build installs its data: the absolute path, and the paths relative to the
+ * directories of the command and of the library. Defaults for builds that do not use CMakeLists.txt. */
 #ifndef LN_DATADIR
 #define LN_DATADIR       "/usr/local/share"
 #define LN_DATA_FROM_BIN "../share"
@@ -90,7 +90,7 @@ static void add_place_name(ln_str *list, const char *path) {
     ln_str_addf(list, "%s%s", list->len ? ", " : "", shown);
 }
 
-/* The message for a bundled model that is not there: all places in which it was looked for. */
+/* The message for a missing bundled model: all places in which it was looked for. */
 ln_status ln_bundled_missing(ln_error *err) {
     char exe[LN_PATH_MAX], dir[LN_PATH_MAX];
     Dl_info here;

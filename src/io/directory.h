@@ -11,7 +11,7 @@
 /* Writes dir/name to path[LN_PATH_MAX]. LN_EINVALID if it is too long. */
 ln_status ln_path_join(char *path, const char *dir, const char *name, ln_error *err);
 
-/* LN_EIO for a path that the system refuses with this errno value, with the reason. */
+/* LN_EIO for a path that the system rejects with this errno value, with the reason. */
 ln_status ln_cannot_reach(const char *path, int number, ln_error *err);
 
 /* bundled_model.c: the directory of the bundled model that contains `needs`, in path[LN_PATH_MAX]. A location

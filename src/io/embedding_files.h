@@ -107,7 +107,7 @@ ln_status emb_check_keys(const emb_object *o, unsigned group, ln_error *err);
 ln_status emb_bad(const emb_object *o, const char *key, const char *wanted, ln_error *err);
 /* Returns LN_EUNSUPPORTED with the text `what` of the file. */
 ln_status emb_refuse(const char *path, const char *what, ln_error *err);
-/* Typed values; an absent key gives `dflt`, null is accepted where null_too is set. */
+/* Typed values; an absent key gives `dflt`, null is accepted if null_too is set. */
 ln_status emb_bool(const emb_object *o, const char *key, bool dflt, bool *out, ln_error *err);
 ln_status emb_count(const emb_object *o, const char *key, bool null_too, int64_t *out, ln_error *err);
 /* Loads a JSON object; *root NULL: the file does not exist. `path` receives its name. */

@@ -428,7 +428,7 @@ static ln_status visit_all(walk *w, ln_dir_fn *fn, void *user, ln_error *err) {
     return st == LN_ECANCELLED ? LN_OK : st;
 }
 
-/* Whether the cache is there. LN_EIO: it cannot be reached or listed. */
+/* Whether the cache exists. LN_EIO: it cannot be reached or listed. */
 static ln_status look_at_cache(char *dir, bool *found, ln_error *err) {
     ln_names names;
     *found = false;

@@ -202,7 +202,7 @@ static ln_status check_without_file(gen *g, const ln_config *c) {
     }
     if (names.len)
         ln_log(LN_LOG_WARN,
-               "%s: keys of generation are read from generation_config.json, which is not there; not "
+               "%s: keys of generation are read from generation_config.json, which does not exist; not "
                "applied: %s",
                ln_path_text(shown, c->path), names.data);
     ln_status st = names.failed ? LN_OOM(g->err, "the names of keys") : LN_OK;

@@ -88,10 +88,10 @@ typedef struct ln_tensors {
     size_t n_files, cap_files;
     uint64_t bytes; /* of all tensors */
     struct ln_absent {
-        const char *name, *shard; /* a tensor, and the file where the index places it */
+        const char *name, *shard; /* a tensor, and the file in which the index places it */
         const char *found;        /* the file that has it instead; NULL: no file has it */
-        bool no_file;             /* the file where the index places it does not exist */
-        /* [n_absent]: tensors of the index that are not where it says; binding a weight to one fails */
+        bool no_file;             /* the file in which the index places it does not exist */
+        /* [n_absent]: tensors of the index that are missing from its file; binding a weight to one fails */
     } * absent;
     size_t n_absent, cap_absent;
     bool skip_unknown; /* tensors of unknown dtypes become LN_ST_UNKNOWN; otherwise they are an error */
@@ -151,8 +151,8 @@ typedef struct ln_config {
 ln_status ln_config_open(ln_config *out, const char *dir, ln_error *err);
 void ln_config_close(ln_config *c);
 /* Typed fields of c->text. An absent field gives `dflt`. null, a wrong type or a value outside [lo, hi] is
- * LN_EINVALID, with file and field in the message; where the reference's class allows null, the caller checks
- * ln_config_has first. Integers must be written as integers (4096.0 is refused, as by the reference); reals
+ * LN_EINVALID, with file and field in the message; if the reference's class allows null, the caller checks
+ * ln_config_has first. Integers must be written as integers (4096.0 is rejected, as by the reference); reals
  * may be. */
 ln_status ln_config_int(const ln_config *c, const char *field, int64_t dflt, int64_t lo, int64_t hi,
                         int64_t *out, ln_error *err);
@@ -204,7 +204,8 @@ typedef struct ln_key_report {
 const ln_key *ln_key_find(const ln_keys *table, unsigned group, const char *name);
 bool ln_key_is_same(const ln_key *key, const json_t *value);
 /* Checks every key of `object` against the table and adds the findings to *report. `path` names the file in
- * messages, `where` is the prefix of the keys ("text_config."). LN_EUNSUPPORTED for the first refused key. */
+ * messages, `where` is the prefix of the keys ("text_config."). LN_EUNSUPPORTED for the first rejected
+ * key. */
 ln_status ln_keys_check(const ln_keys *table, unsigned group, const json_t *object, const char *path,
                         const char *where, ln_key_report *report, ln_error *err);
 /* Logs one warning that lists the keys not applied, and one info message that lists the unknown keys. */

@@ -6,12 +6,12 @@
  * and appended bytes. The format does not guarantee alignment, so nothing is read through a pointer wider
  * than a byte.
  *
- * Where the reference implementation and its documentation differ, the reader follows the implementation
- * (white space before the header's brace is accepted), except that duplicate names are refused: two readers
- * could disagree about them. A tensor of any known dtype is accepted; whether linnet can compute with it is
- * decided when a weight is bound to it. A file with an unknown dtype is refused because its sizes cannot be
- * checked, unless the caller chose to skip such tensors: their ranges are then still checked and they get the
- * type LN_ST_UNKNOWN. */
+ * If the reference implementation and its documentation differ, the reader follows the implementation (white
+ * space before the header's brace is accepted), except that duplicate names are rejected: two readers could
+ * disagree about them. A tensor of any known dtype is accepted; whether linnet can compute with it is
+ * decided when a weight is bound to it. A file with an unknown dtype is rejected because its sizes cannot be
+ * checked, unless the caller chose to skip such tensors: their ranges are then still checked and they get
+ * the type LN_ST_UNKNOWN. */
 #include "../base/c_locale.h"
 #include "directory.h"
 
@@ -168,7 +168,7 @@ static ln_status read_dtype(reader *r, ln_tensor *x) {
     return LN_EUNSUPPORTED;
 }
 
-/* Reads a plain unsigned integer. A sign, a fraction or an exponent is refused although JSON allows it. */
+/* Reads a plain unsigned integer. A sign, a fraction or an exponent is rejected although JSON allows it. */
 static ln_status read_size(reader *r, const char *what, uint64_t *out) {
     char text[80];
     if (r->j.type != LN_J_NUMBER || !ln_parse_u64(r->j.text, r->j.text_bytes, out))
@@ -333,8 +333,8 @@ static ln_status place(reader *r, const uint8_t *data) {
     }
     if (at > r->data_bytes)
         return ln_fail(r->err, LN_EINVALID,
-                       "%s: the file is truncated: it has %llu bytes of data, needs %llu; " AGAIN,
-                       r->j.name, (unsigned long long)r->data_bytes, (unsigned long long)at);
+                       "%s: the file is truncated: it has %llu bytes of data, needs %llu; " AGAIN, r->j.name,
+                       (unsigned long long)r->data_bytes, (unsigned long long)at);
     if (at < r->data_bytes)
         return ln_fail(r->err, LN_EINVALID, "%s: %llu bytes follow the last tensor, expected none", r->j.name,
                        (unsigned long long)(r->data_bytes - at));
@@ -373,8 +373,8 @@ static ln_status refuse_length(const char *path, const char *text, const uint8_t
                        "%s: a header of %llu bytes, the limit is %u; not a safetensors file?", text,
                        (unsigned long long)n, LN_ST_MAX_HEADER);
     return ln_fail(err, LN_EINVALID,
-                   "%s: the header of %llu bytes goes beyond the end of the file (%zu bytes); " AGAIN,
-                   text, (unsigned long long)n, bytes);
+                   "%s: the header of %llu bytes goes beyond the end of the file (%zu bytes); " AGAIN, text,
+                   (unsigned long long)n, bytes);
 }
 
 /* Reads a file of `bytes` bytes at `data` and appends its tensors to *t. */

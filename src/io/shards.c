@@ -1,17 +1,17 @@
 /* Selects the files of a directory that contain the tensors, and reads them all.
  *
- * In this order: `model.safetensors`; `model.safetensors.index.json` and the shards that it names; a complete
- * set `model-i-of-N.safetensors` without an index. An index is authoritative: each tensor must be in the
- * shard that the index names and in no other, and tensors that it does not name are dropped with a warning.
- * Tensors that the index names but the shard lacks, or whose shard does not exist, are recorded; they cause
- * an error if the model needs them, else a warning (model/weights.c).
+ * In this order: `model.safetensors`, `model.safetensors.index.json` and the shards that it names, a
+ * complete set `model-i-of-N.safetensors` without an index. An index is authoritative: each tensor must be
+ * in the shard that the index names and in no other, and tensors that it does not name are dropped with a
+ * warning. Tensors that the index names but the shard lacks, or whose shard does not exist, are recorded;
+ * they cause an error if the model needs them, else a warning (model/weights.c).
  *
  * Names in an index are untrusted. They must be relative, without `..`, without anything that another
  * operating system would interpret as a drive, a share or a separator, and end in .safetensors. A shard may
  * be a symbolic link, as in the Hugging Face cache, whose snapshots link to `../../blobs`; within such a
  * cache (`models--org--name/snapshots/...`) the target must be inside `models--org--name`. In a plain
  * directory a link may lead to any regular file: there the user made the links, and a target that is not a
- * safetensors file is refused by its content. */
+ * safetensors file is rejected by its content. */
 #include "directory.h"
 
 #include <errno.h>
@@ -206,8 +206,8 @@ static ln_status add_shards(set *s, json_t *map) {
     return st;
 }
 
-/* Records a tensor that is not where the index places it; a load that needs it will fail. `found`: the file
- * that has it, borrowed, or NULL. */
+/* Records a tensor that is missing from the file in which the index places it; a load that needs it will
+ * fail. `found`: the file that has it, borrowed, or NULL. */
 static ln_status add_absent(set *s, const char *name, const json_t *shard, const char *found) {
     ln_tensors *t = s->t;
     char file[LN_PATH_MAX];

@@ -104,7 +104,7 @@ typedef struct jinja_text {
     size_t n_refused;
 } jinja_text;
 
-/* Renders the template once. On failure only out->refused and out->n_refused are meaningful. LN_EINVALID:
+/* Renders the template once. On failure only out->rejected and out->n_refused are meaningful. LN_EINVALID:
  * an error of the template or an exceeded limit; LN_EMEMORY. */
 ln_status jinja_render(jinja_run *r, jinja_text *out, ln_error *err);
 

@@ -1,7 +1,7 @@
 /* Arbitrary-precision integers with Python's semantics: sign and magnitude in 32-bit words, at most
  * JJ_BIG_BITS bits.
  *
- * A value is JJ_BIG only where it does not fit into 64 bits, so that every integer has exactly one
+ * A value is JJ_BIG only if it does not fit into 64 bits, so that every integer has exactly one
  * representation. Operations work on jj_wide, which is allocated on the stack; results are copied to the
  * arena. A result that is too large is an error, never rounded. */
 #include "jinja_big.h"
@@ -209,11 +209,11 @@ bool jj_wide_int(const jj_wide *a, int64_t *out) {
 
 size_t jj_big_bytes(const jj_wide *a) { return sizeof(jj_big) + a->n * sizeof a->w[0]; }
 
-jj_val jj_big_put(const jj_wide *a, jj_big *room) {
-    room->minus = a->minus;
-    room->n = a->n;
-    memcpy(room->w, a->w, a->n * sizeof a->w[0]);
-    return (jj_val){JJ_BIG, {.big = room}};
+jj_val jj_big_put(const jj_wide *a, jj_big *buffer) {
+    buffer->minus = a->minus;
+    buffer->n = a->n;
+    memcpy(buffer->w, a->w, a->n * sizeof a->w[0]);
+    return (jj_val){JJ_BIG, {.big = buffer}};
 }
 
 ln_status jj_too_large(jj_run *r) { return jj_fail(r, "an integer of more than %d bits", JJ_BIG_BITS); }
@@ -222,9 +222,9 @@ ln_status jj_narrow(jj_run *r, const jj_wide *a, jj_val *out) {
     int64_t i;
     if (jj_wide_int(a, &i)) return *out = jj_int(i), LN_OK;
     if (bits_of(a) > JJ_BIG_BITS) return jj_too_large(r);
-    jj_big *room = jj_take(r, jj_big_bytes(a));
-    if (!room) return jj_nomem(r);
-    *out = jj_big_put(a, room);
+    jj_big *buffer = jj_take(r, jj_big_bytes(a));
+    if (!buffer) return jj_nomem(r);
+    *out = jj_big_put(a, buffer);
     return jj_spend(r, a->n);
 }
 

@@ -24,11 +24,11 @@ typedef struct jj_wide { /* an integer of any size on the stack, as operand or r
 
 void jj_widen(jj_val v, jj_wide *out);            /* v: a bool or an integer */
 bool jj_wide_int(const jj_wide *a, int64_t *out); /* false: does not fit into 64 bits */
-/* Converts an integer to a value: JJ_INT where it fits into 64 bits, else JJ_BIG in the arena. LN_EINVALID:
+/* Converts an integer to a value: JJ_INT if it fits into 64 bits, else JJ_BIG in the arena. LN_EINVALID:
  * more than JJ_BIG_BITS bits. */
 ln_status jj_narrow(jj_run *r, const jj_wide *a, jj_val *out);
 size_t jj_big_bytes(const jj_wide *a);
-jj_val jj_big_put(const jj_wide *a, jj_big *room); /* `room` has jj_big_bytes(a) bytes */
+jj_val jj_big_put(const jj_wide *a, jj_big *buffer); /* `buffer` has jj_big_bytes(a) bytes */
 /* Parses n digits of a base up to 36; underscores between digits are skipped. False: larger than jj_wide. */
 bool jj_wide_read(jj_wide *out, const char *digits, size_t n, unsigned base);
 ln_status jj_too_large(jj_run *r);

@@ -1,5 +1,5 @@
-/* Filters on lists. Where Jinja2 returns a generator, the result here is a lazy list: computed at once,
- * but it can be iterated only once. */
+/* Filters on lists. If Jinja2 returns a generator, the result here is a lazy list: computed at once, but it
+ * can be iterated only once. */
 #include "jinja_internal.h"
 
 #define FILTER(name) \
@@ -8,7 +8,7 @@
 
 /* ---- attribute paths ---- */
 
-/* Resolves v.a.0.b: parts separated by dots, where digits are indices. An integer as path is an index. */
+/* Resolves v.a.0.b: parts separated by dots; digits are indices. An integer as path is an index. */
 static ln_status by_path(jj_run *r, jj_val v, jj_val path, const jj_val *otherwise, jj_val *out) {
     *out = v;
     if (path.kind == JJ_MISSING || path.kind == JJ_NONE) return LN_OK;

@@ -1,7 +1,7 @@
 /* Internal to the template engine: the syntax tree, values, and the declarations that its files share.
  *
  * The lexer (jinja_lex.c) produces tokens; the parser (jinja_expr.c, jinja_stmt.c) builds the syntax tree,
- * which is the compiled form: names are replaced by indices, filters and tests by pointers to their
+ * which is the compiled template: names are replaced by indices, filters and tests by pointers to their
  * functions. jinja_text.c, jinja_value.c, jinja_repr.c and jinja_ops.c implement values with Python's
  * semantics. jinja_run.c evaluates the tree, jinja_scope.c implements scopes, loops and calls.
  * jinja_filter.c, jinja_filter_list.c, jinja_test.c, jinja_method.c, jinja_strings.c, jinja_object.c and
@@ -9,9 +9,9 @@
  * JSON.
  *
  * A value (jj_val) has 16 bytes and is immutable, except for namespaces, loops and the position of a lazy
- * list. Values point into the rendering's arena or into the compiled template. A string knows the origin
- * of each of its bytes (data or template): `origin` holds one byte per byte of the string, or, where that
- * is NULL, `data` holds for all of them. */
+ * list. Values point into the rendering's arena or into the compiled template. A string knows the origin of
+ * each of its bytes (data or template): `origin` holds one byte per byte of the string. If that is NULL,
+ * `data` holds for all of them. */
 #ifndef LN_JINJA_INTERNAL_H
 #define LN_JINJA_INTERNAL_H
 
@@ -119,9 +119,9 @@ typedef struct jj_call { /* evaluated arguments of a call */
 } jj_call;
 
 enum { JJ_MAX_ARGS = 6 };
-/* The C function of a built-in. `self` is the filtered or tested value, or the object of a method. `a`
- * holds the arguments in the order of jj_func.params, JJ_MISSING where one was not given. An entry whose
- * params is "*" gets the call's arguments unbound in `call`. */
+/* The C function of a built-in. `self` is the filtered or tested value, or the object of a method. `a` holds
+ * the arguments in the order of jj_func.params, JJ_MISSING if one was not given. An entry whose params is
+ * "*" gets the call's arguments unbound in `call`. */
 /* An entry of the tables of built-in filters, tests, globals and methods. */
 typedef ln_status jj_fn(jj_run *r, jj_val self, const jj_val *a, const jj_call *call, jj_val *out);
 typedef struct jj_func {
@@ -141,7 +141,7 @@ const jj_func *jj_test_named(const char *name, size_t n);
 const jj_func *jj_global_named(const char *name, size_t n);
 /* The method of a value, or NULL. *unsafe is set when the method exists but the sandbox forbids it. */
 const jj_func *jj_method_named(jj_val self, const char *name, size_t n, bool *unsafe);
-/* jj_object_attr reads an attribute of an object; *out is unchanged where there is no such attribute.
+/* jj_object_attr reads an attribute of an object; *out is unchanged if there is no such attribute.
  * jj_object_method finds the methods of values other than strings, lists and dictionaries. */
 ln_status jj_object_attr(jj_run *r, jj_val v, const jj_str *name, jj_val *out);
 const jj_func *jj_object_method(jj_val self, const char *name, size_t n);
@@ -392,7 +392,7 @@ ln_status jj_put_like(jj_run *r, jj_buf *b, const char *p, size_t n, const jj_st
 ln_status jj_put_str(jj_run *r, jj_buf *b, const jj_str *s);
 ln_status jj_put_part(jj_run *r, jj_buf *b, const jj_str *s, size_t from, size_t to);
 ln_status jj_put_lit(jj_run *r, jj_buf *b, const char *text);
-ln_status jj_buf_str(jj_run *r, jj_buf *b, jj_val *out); /* takes over and ends the builder */
+ln_status jj_buf_str(jj_run *r, jj_buf *b, jj_val *out); /* moves the text to *out and ends the builder */
 static inline bool jj_byte_data(const jj_str *s, size_t at) { return s->origin ? s->origin[at] : s->data; }
 
 /* Case conversion; one character becomes up to three. CASE_CAPITAL is str.capitalize(): the first
@@ -431,8 +431,8 @@ bool jj_same(jj_val a, jj_val b); /* Python's `is` */
 ln_status jj_less(jj_run *r, jj_val a, jj_val b, jj_op op, bool *out);
 ln_status jj_contains(jj_run *r, jj_val item, jj_val in, bool *out);
 ln_status jj_sort(jj_run *r, jj_val *keys, jj_val *items, size_t n, bool reverse);
-/* Convert a bool, an integer or a float; false: another type. jj_number makes an integer beyond the range
- * of a double infinite, where jj_real fails. */
+/* Convert a bool, an integer or a float; false: another type. jj_number makes an integer beyond the range of
+ * a double infinite, while jj_real fails. */
 bool jj_number(jj_val v, double *out);
 bool jj_integer(jj_val v, int64_t *out); /* bool, and integers of 64 bits */
 bool jj_is_int(jj_val v);                /* bool, and integers of any size */
@@ -446,7 +446,7 @@ ln_status jj_negative(jj_run *r, jj_val v, bool minus, jj_val *out);
 ln_status jj_attr(jj_run *r, jj_val v, const jj_str *name, jj_val *out); /* v.name */
 ln_status jj_item(jj_run *r, jj_val v, jj_val key, jj_val *out);         /* v[key] */
 ln_status jj_format(jj_run *r, const jj_str *form, jj_val with,
-                    jj_val *out); /* form % with (jinja_format.c) */
+                    jj_val *out); /* text % with (jinja_format.c) */
 ln_status jj_slice(jj_run *r, jj_val v, jj_val from, jj_val to, jj_val step, jj_val *out);
 ln_status jj_put_value(jj_run *r, jj_buf *b, jj_val v);       /* str() */
 ln_status jj_put_repr(jj_run *r, jj_buf *b, jj_val v);        /* repr() */

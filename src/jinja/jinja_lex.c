@@ -239,7 +239,7 @@ static ln_status balance(jj_lexer *l, jj_tok kind, ln_error *err) {
     } else if (kind == T_RBRACKET || kind == T_RPAREN || kind == T_RBRACE) {
         if (l->n_open == 0) return jj_fail_at(l->t, l->at, err, "a '%c' that closes nothing", s[0]);
         if (l->open[--l->n_open] != kind)
-            return jj_fail_at(l->t, l->at, err, "a '%c' where another bracket is open", s[0]);
+            return jj_fail_at(l->t, l->at, err, "a '%c' while another bracket is open", s[0]);
     }
     return LN_OK;
 }

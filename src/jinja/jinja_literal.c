@@ -109,9 +109,9 @@ static ln_status int_literal(jj_parser *p, const char *digits, size_t n, jj_val 
         return jj_fail_at(p->t, p->cur.at, p->err, "an integer of more than %d digits or %d bits",
                           JJ_BIG_DIGITS, JJ_BIG_BITS);
     if (jj_wide_int(&w, &i)) return *out = jj_int(i), LN_OK;
-    jj_big *room = jj_keep(p, jj_big_bytes(&w));
-    if (!room) return jj_oom(p);
-    *out = jj_big_put(&w, room);
+    jj_big *buffer = jj_keep(p, jj_big_bytes(&w));
+    if (!buffer) return jj_oom(p);
+    *out = jj_big_put(&w, buffer);
     return LN_OK;
 }
 

@@ -1,5 +1,5 @@
-/* Methods of dictionaries and lists, and the names of methods that shadow keys: v.name is the method even
- * where v has a key of that name. */
+/* Methods of dictionaries and lists, and the names of methods that shadow keys: v.name is the method even if
+ * v has a key of that name. */
 #include "jinja_internal.h"
 
 static ln_status get(jj_run *r, jj_val self, const jj_val *a, const jj_call *c, jj_val *out) {

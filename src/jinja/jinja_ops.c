@@ -1,8 +1,8 @@
 /* Operators, attributes, items and slices.
  *
- * Integers have 64 bits where they fit, else they are arbitrary-precision (jinja_big.c). Division and
- * remainder round towards minus infinity. v.name looks for an attribute first and a key second, v[key] the
- * other way round, as in Jinja2's sandbox. Methods that modify a list or a dictionary are refused. */
+ * Integers have 64 bits if they fit, else they are arbitrary-precision (jinja_big.c). Division and remainder
+ * round towards minus infinity. v.name looks for an attribute first and a key second, v[key] the other way
+ * round, as in Jinja2's sandbox. Methods that modify a list or a dictionary are rejected. */
 #include "jinja_big.h"
 
 #include <math.h>

@@ -321,8 +321,8 @@ static ln_status bind(jj_run *r, const jj_macro *m, const jj_call *c, bool *used
     return LN_OK;
 }
 
-/* Binds the remaining arguments to caller, kwargs and varargs where the macro's body mentions them; an
- * error elsewhere. */
+/* Binds the remaining arguments to caller, kwargs and varargs if the macro's body mentions them; otherwise
+ * they are an error. */
 static ln_status bind_rest(jj_run *r, const jj_macro *m, const jj_call *c, bool *used) {
     const jj_sig *s = m->node->sig;
     jj_val v;

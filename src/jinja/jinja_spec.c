@@ -191,8 +191,7 @@ static ln_status plain_digits(jj_run *r, double v, bool alternate, int64_t preci
     return LN_OK;
 }
 
-/* The float format of an empty type without a precision: str(), and in the alternate form always with a
- * point. */
+/* The float format of an empty type without a precision: str(), and with '#' always with a point. */
 static ln_status shortest_digits(jj_run *r, double v, bool alternate, const char **out) {
     char *text = jj_take(r, 40);
     if (!text) return jj_nomem(r);

@@ -1,6 +1,6 @@
-/* str.format(...) and str.format_map(mapping) as in Jinja2's sandbox: Python's string.Formatter, where
- * attributes and items of a field ({0.name}, {a[key]}) are resolved by the rules of the template, so that
- * a format string has no more access than an expression. */
+/* str.format(...) and str.format_map(mapping) as in Jinja2's sandbox: Python's string.Formatter, in which
+ * attributes and items of a field ({0.name}, {a[key]}) are resolved by the rules of the template, so that a
+ * format string has no more access than an expression. */
 #include "jinja_format.h"
 
 enum { MOST_NESTING = 2 }; /* nested fields within specifications */

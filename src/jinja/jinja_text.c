@@ -126,7 +126,7 @@ size_t jj_str_rfind(const jj_str *a, size_t from, size_t to, const jj_str *b) {
 
 /* ---- string builder ---- */
 
-static ln_status room(jj_run *r, jj_buf *b, size_t n) {
+static ln_status reserve(jj_run *r, jj_buf *b, size_t n) {
     if (n <= b->cap - b->n) return LN_OK;
     size_t cap = LN_MAX(b->cap * 2, b->n + n);
     cap = LN_MAX(cap, (size_t)64);
@@ -138,7 +138,7 @@ static ln_status room(jj_run *r, jj_buf *b, size_t n) {
     return LN_OK;
 }
 
-static ln_status origin_room(jj_run *r, jj_buf *b) {
+static ln_status reserve_origin(jj_run *r, jj_buf *b) {
     if (b->cap_origin >= b->cap) return LN_OK;
     uint8_t *o = jj_take(r, b->cap);
     if (!o) return jj_nomem(r);
@@ -151,15 +151,15 @@ static ln_status origin_room(jj_run *r, jj_buf *b) {
     return LN_OK;
 }
 
-/* Appends n bytes with the origins at `origin`, or, where it is NULL, all with the origin `data`. */
+/* Appends n bytes with the origins at `origin`, or, if it is NULL, all with the origin `data`. */
 static ln_status put(jj_run *r, jj_buf *b, const char *p, size_t n, size_t chars, const uint8_t *origin,
                      bool data) {
     if (n == 0) return LN_OK;
     LN_TRY(check_size(r, b->n + n, n));
-    LN_TRY(room(r, b, n));
+    LN_TRY(reserve(r, b, n));
     if (b->n == 0 && !origin && !b->origin) b->data = data;
     if (origin || b->origin || b->data != data) {
-        LN_TRY(origin_room(r, b));
+        LN_TRY(reserve_origin(r, b));
         if (origin) memcpy(b->origin + b->n, origin, n);
         else memset(b->origin + b->n, data, n);
     }
@@ -204,7 +204,7 @@ ln_status jj_str_join(jj_run *r, const jj_str *a, const jj_str *b, jj_val *out) 
     bool markup = a->markup || b->markup;
     if (markup && !a->markup) LN_TRY(jj_escape(r, a, &left));
     if (markup && !b->markup) LN_TRY(jj_escape(r, b, &right));
-    LN_TRY(room(r, &buf, left.u.s->n + right.u.s->n));
+    LN_TRY(reserve(r, &buf, left.u.s->n + right.u.s->n));
     LN_TRY(jj_put_str(r, &buf, left.u.s));
     LN_TRY(jj_put_str(r, &buf, right.u.s));
     jj_str s = {.p = buf.p ? buf.p : "",
@@ -329,7 +329,7 @@ ln_status jj_recase(jj_run *r, const jj_str *s, jj_case how, jj_val *out) {
     bool in_word = false;
     LN_TRY(jj_spend(r, s->n * 4 * JJ_PER_CHAR)); /* covers the case tables and building the result character
                                                     by character */
-    LN_TRY(room(r, &b, s->n + 1));
+    LN_TRY(reserve(r, &b, s->n + 1));
     for (size_t at = 0, n; at < s->n; at += n) {
         uint32_t cp, to[3] = {0, 0, 0};
         char piece[12];
@@ -342,8 +342,8 @@ ln_status jj_recase(jj_run *r, const jj_str *s, jj_case how, jj_val *out) {
         if (how == CASE_SWAP && !letter) to[0] = cp, count = 1;
         in_word = letter;
         for (int i = 0; i < count; i++) bytes += (size_t)ln_utf8_put(piece + bytes, to[i]);
-        LN_TRY(room(r, &b, bytes));
-        if (s->origin) LN_TRY(origin_room(r, &b));
+        LN_TRY(reserve(r, &b, bytes));
+        if (s->origin) LN_TRY(reserve_origin(r, &b));
         if (b.origin) memset(b.origin + b.n, jj_byte_data(s, at), bytes);
         memcpy(b.p + b.n, piece, bytes);
         b.n += bytes;

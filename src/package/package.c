@@ -235,7 +235,7 @@ ln_status ln_package_check_text(const char *what, const char *text, size_t bytes
                    ln_excerpt(shown, text + good, LN_MIN(bytes - good, (size_t)4)));
 }
 
-/* A message of a request without tools, for a fixed form. */
+/* A message of a request without tools, for a built-in template. */
 static ln_status read_message(const json_t *m, size_t i, ln_message *out, ln_error *err) {
     const json_t *role = json_object_get(m, "role"), *content = json_object_get(m, "content");
     if (!json_is_string(role) || !json_is_string(content))
@@ -245,7 +245,7 @@ static ln_status read_message(const json_t *m, size_t i, ln_message *out, ln_err
     return LN_OK;
 }
 
-/* A request in JSON by the fixed form of the family. */
+/* A request in JSON by the built-in template of the family. */
 static ln_status fixed_request(const ln_package *m, const char *json, size_t bytes, ln_ids *out,
                                ln_error *err) {
     json_t *root = NULL;
@@ -268,7 +268,7 @@ static ln_status encode_request(const ln_package *m, const ln_conversation *talk
                    : fixed_request(m, talk->json, talk->json_bytes, out, err);
 }
 
-/* A request in JSON, whose tools and calls become texts where the template does not show them. */
+/* A request in JSON, whose tools and calls become texts if the template does not show them. */
 static ln_status request_prompt(const ln_package *m, const ln_conversation *talk, ln_ids *out,
                                 ln_error *err) {
     ln_conversation rewritten = *talk;
@@ -283,7 +283,8 @@ static ln_status request_prompt(const ln_package *m, const ln_conversation *talk
 }
 
 /* Appends the ids of a conversation to *out. Only this function decides how a conversation becomes text: by
- * the template that the model ships or the caller named, else by the fixed form of the model's family. */
+ * the template that the model ships or the caller named, else by the built-in template of the model's
+ * family. */
 static ln_status chat_prompt(const ln_package *m, const ln_conversation *talk, ln_ids *out, ln_error *err) {
     if (m->tmpl && talk->json) return request_prompt(m, talk, out, err);
     if (m->tmpl) return ln_model_template_encode(m->tmpl, m->tok, talk, out, err);
@@ -294,7 +295,8 @@ static ln_status chat_prompt(const ln_package *m, const ln_conversation *talk, l
                                               : "it is in none of the files that are read");
     if (talk->kwargs)
         return ln_fail(err, LN_EUNSUPPORTED,
-                       "this model ships no chat template, and its family's fixed form takes no arguments");
+                       "this model ships no chat template, and its family's built-in template takes no "
+                       "arguments");
     if (talk->json) return request_prompt(m, talk, out, err);
     return ln_chat_encode(m->tok, m->controls, m->spec.model_type, talk->messages, talk->n_messages, out,
                           err);
@@ -311,7 +313,7 @@ static ln_status check_messages(const ln_message *messages, size_t n, ln_error *
     return LN_OK;
 }
 
-/* Refuses messages that are too long for out->most, before they are rendered. Templates may leave reasoning
+/* Rejects messages that are too long for out->most, before they are rendered. Templates may leave reasoning
  * out of what the assistant said: its messages count only once they are rendered. */
 static ln_status check_length(const ln_package *m, const ln_message *messages, size_t n, ln_ids *out,
                               ln_error *err) {
@@ -347,8 +349,8 @@ static ln_status check_talk(const ln_package *m, const ln_prompt *p, ln_error *e
                                                    : NULL;
     if (what && !ln_package_uses_template(m, p))
         return ln_fail(err, LN_EUSAGE,
-                       "%s needs a chat form, and this model's text is continued raw; "
-                       "ln_prompt.tmpl = LN_TEMPLATE_CHAT gives the form of its family",
+                       "%s needs a chat template, and this model's text is continued raw; ln_prompt.tmpl = "
+                       "LN_TEMPLATE_CHAT uses the built-in template of its family",
                        what);
     if (p->messages && p->system)
         return ln_fail(err, LN_EUSAGE, "prompt: the system text of a conversation is its first message");
@@ -368,8 +370,8 @@ static ln_status encode_prompt(const ln_package *m, const ln_prompt *p, ln_ids *
         return ln_fail(err, LN_EUSAGE, "prompt: tmpl: expected auto, raw or chat, found %d", (int)p->tmpl);
     if (p->ids && (p->system || p->template_args))
         return ln_fail(err, LN_EUSAGE,
-                       "prompt: ids go as they are; expected no system text or arguments of a template "
-                       "beside them");
+                       "prompt: ids go as they are; expected no system text or arguments of a template with "
+                       "them");
     if (p->ids) {
         for (size_t i = 0; i < p->n_ids; i++) LN_TRY(ln_ids_add(out, p->ids[i], err));
         return LN_OK;

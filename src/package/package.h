@@ -26,7 +26,7 @@ typedef struct ln_package {
     ln_error template_error; /* why the template cannot be used; reported when a conversation needs it */
     const ln_reasoning_delims *delims; /* of reasoning; NULL: the model has none */
     ln_tool_support tools;             /* how calls of tools are written, and what the template shows */
-    ln_controls *controls;             /* control tokens of the fixed form; NULL where tmpl is not */
+    ln_controls *controls;             /* control tokens of the built-in template; NULL if tmpl is not */
     ln_emb_files embedding;            /* how texts become embeddings */
     ln_error embedding_error;          /* why these files cannot be used; reported by ln_embed */
     ln_tok *lower_tok; /* the tokenizer of texts that are embedded in lower case; NULL: `tok` is */
@@ -35,12 +35,12 @@ typedef struct ln_package {
     ln_weight_cache *weight_cache; /* device weights, shared by this model's engines; has its own lock */
     ln_digest_slot *digests;       /* of ln_package_digests */
 } ln_package;
-/* Opens `model` (see ln_model_open for its forms and errors). The caller owns *out; NULL after an error. */
+/* Opens `model` (see ln_model_open for its names and errors). The caller owns *out; NULL after an error. */
 ln_status ln_package_open(ln_package **out, const char *model, const ln_options *opt, ln_error *err);
 /* Frees the package and sets *m to NULL. No engine may use it any more. */
 void ln_package_close(ln_package **m);
 void ln_package_info(const ln_package *m, ln_info *info);
-/* Whether a prompt is rendered by a chat template or fixed form before it is tokenised. */
+/* Whether a prompt is rendered by a chat template or built-in template before it is tokenised. */
 bool ln_package_uses_template(const ln_package *m, const ln_prompt *p);
 /* Appends the token ids of a prompt to *out. Errors: see ln_prompt_ids. LN_EINVALID with out->fewest > 0: the
  * prompt needs more ids than out->most by its length alone; it was neither rendered nor encoded. */
@@ -69,8 +69,8 @@ const ln_weight *ln_package_bias_of(const ln_package *m, size_t weight);
 /* Writes the model's sampling defaults; pointers in *out are borrowed from the package. */
 void ln_package_sampling(const ln_package *m, ln_sampling *out);
 
-/* digest.c. What identifies the content of a model's files, as hexadecimal digits: all bytes of its tensors;
- * config.json; tokenizer.json with tokenizer_config.json. */
+/* digest.c. What identifies the content of a model's files, as hexadecimal digits: all bytes of its tensors,
+ * config.json, and tokenizer.json with tokenizer_config.json. */
 typedef struct ln_digests {
     char weights[LN_SHA256_HEX], config[LN_SHA256_HEX], tokenizer[LN_SHA256_HEX];
 } ln_digests;

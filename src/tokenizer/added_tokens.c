@@ -1,17 +1,17 @@
 /* Added tokens: reads them, assigns their ids, and finds them in a text, leftmost first and the longest
  * there.
  *
- * Tokens with normalized = false are searched in the original text. The others are searched in the normalized
- * rest by the normalized form of their content. The patterns are sorted by their bytes. A search keeps the
+ * Tokens with normalized = false are searched in the original text. The others are searched in the
+ * normalized rest by their normalized content. The patterns are sorted by their bytes. A search keeps the
  * range of patterns that begin with the bytes read so far and narrows it by binary search. So no automaton
  * has to be built, and Gemma 3, which has 6,415 added tokens, opens fast.
  *
- * Decoding gives the normalized form of a normalized token, and skips it only if that form is the content of
+ * Decoding gives the normalized text of a normalized token, and skips it only if that text is the content of
  * a special token: Llama 2's <s> decodes to " <s>" and is never skipped. This rule is the reference's.
  *
  * Ids: the reference processes one list after the other, ignores the id that the file states, and gives a
  * token the id of an equal text in the vocabulary, else the next free id. A file with other ids is loaded
- * like that, with a warning. A tokenizer.json that gives a text two ids, or an id two texts, is refused. */
+ * like that, with a warning. A tokenizer.json that gives a text two ids, or an id two texts, is rejected. */
 #include "tokenizer_internal.h"
 
 #include <stdlib.h>
@@ -90,12 +90,12 @@ ln_status added_read(tok_added *a, ln_json *j, ln_error *err) {
         LN_TRY(read_fields(t, &has_id, j, err));
         if (!t->content && has_id)
             return ln_json_fail(j, err,
-                                "added_tokens: expected an id and a content in each, found no content beside "
-                                "id %d",
+                                "added_tokens: expected an id and a content in each, found no content for id "
+                                "%d",
                                 (int)t->file_id);
         if (!t->content || !has_id)
             return ln_json_fail(j, err,
-                                "added_tokens: expected an id and a content in each, found no id beside '%s'",
+                                "added_tokens: expected an id and a content in each, found no id for '%s'",
                                 ln_excerpt(found, t->content ? t->content : "", t->bytes));
     }
 }

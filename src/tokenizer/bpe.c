@@ -150,7 +150,7 @@ static ln_status unknown(const tok_bpe *b, tok_bpe_work *w, const char *s, size_
 }
 
 /* Converts a segment to symbols (ids of its characters) in w->sym. `first` and `last`: the segment is the
- * first and the last of its piece, where continuing_subword_prefix and end_of_word_suffix differ. */
+ * first and the last of its piece, for which continuing_subword_prefix and end_of_word_suffix differ. */
 static ln_status symbols(const tok_bpe *b, tok_bpe_work *w, const char *s, size_t bytes, bool first,
                          bool last, ln_error *err) {
     size_t pending = 0;

@@ -68,7 +68,7 @@ static bool joins(const cutter *c, bool match, bool was) {
     }
 }
 
-/* Takes the next part of the text, bytes [from, to): a match, or the text before or between matches. */
+/* Handles the next part of the text, bytes [from, to): a match, or the text before or between matches. */
 static ln_status cut(cutter *c, size_t from, size_t to, bool match, ln_error *err) {
     bool was = c->was_match;
     if (c->invert) match = !match;

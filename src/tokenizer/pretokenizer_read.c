@@ -64,8 +64,7 @@ static ln_status read_metaspace(tok_pre_step *s, const json_t *o, ln_error *err)
     }
     if (!prefix && s->prepend != PREPEND_NEVER)
         return ln_fail(err, LN_EINVALID,
-                       "%s: expected prepend_scheme never beside add_prefix_space false, found %s", what,
-                       name);
+                       "%s: expected prepend_scheme never with add_prefix_space false, found %s", what, name);
     return LN_OK;
 }
 

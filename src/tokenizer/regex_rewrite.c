@@ -13,7 +13,7 @@
  *   \u0041 \v                    one code point; a vertical tab.
  *   \X                           the rules of Unicode (regex_cluster.c).
  *
- * A construct without an equivalent (&&, \y, absent groups) is refused by name. Syntax errors are reported
+ * A construct without an equivalent (&&, \y, absent groups) is rejected by name. Syntax errors are reported
  * by PCRE2. */
 #include "tokenizer_internal.h"
 
@@ -239,7 +239,7 @@ static ln_status plain_escape(rewriter *r, ln_str *out, ln_error *err) {
 
 /* ---- a bracketed set ---- */
 
-/* The content of a bracketed set: plain items, and complements such as the \S in [a\S], in two forms. */
+/* The content of a bracketed set: plain items, and complements such as the \S in [a\S], in two notations. */
 typedef struct set {
     ln_str items;
     ln_str or_not; /* |[^X]|[^Y]: matches a character of any of the complements */

@@ -42,7 +42,7 @@ static ln_status begin(ln_detok *d, ln_error *err) {
     return d->state ? LN_OK : dec_open(&d->tok->dec, &d->state, err);
 }
 
-/* Puts the byte 0xFF before the special token that a text ends with. */
+/* Inserts the byte 0xFF before the special token that a text ends with. */
 static ln_status mark_end(ln_str *text, const char *token, size_t bytes, ln_error *err) {
     if (text->len < bytes || memcmp(text->data + text->len - bytes, token, bytes) != 0) return LN_OK;
     ln_str_add(text, "", 1);

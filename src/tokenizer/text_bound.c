@@ -1,12 +1,12 @@
 /* The fewest ids that a text can have, from its length alone: a text that is longer than a context can hold
- * is refused before it is rendered, normalised or encoded.
+ * is rejected before it is rendered, normalised or encoded.
  *
  * No id stands for more bytes of the text than the longest token has, times what the normalizers can shrink
  * it. A tokenizer that drops characters, or encodes a run of any length as one token, has no such bound. */
 #include "tokenizer_internal.h"
 
 /* The most bytes of a normalizer's input that become one byte of its output; 0: any number. Kelvin's sign (3
- * bytes) composes to K; K-forms make a letter of a mathematical one (4 bytes). */
+ * bytes) composes to K; NFKC and NFKD make a letter of a mathematical one (4 bytes). */
 static double norm_shrink(const tok_norm_step *s) {
     switch (s->kind) {
     case NORM_FORM: return s->form == UNICODE_NFKC || s->form == UNICODE_NFKD ? 4 : 3;
@@ -48,7 +48,7 @@ size_t tok_longest(const ln_tok *t) {
     return (size_t)((double)most * times);
 }
 
-/* White space beside an added token that takes it in belongs to that one token. */
+/* White space next to an added token that absorbs it belongs to that one token. */
 static bool takes_blanks(const ln_tok *t) {
     for (size_t i = 0; i < t->added.n; i++)
         if (t->added.t[i].lstrip || t->added.t[i].rstrip) return true;

@@ -1,5 +1,5 @@
 /* The decoder steps: how each one transforms the fragments that it receives. A step that needs whole tokens
- * collects their fragments; after Fuse, where there is one token, that is the whole text. Replace of a
+ * collects their fragments; after Fuse, which leaves one token, that is the whole text. Replace of a
  * literal, Strip and Metaspace, which published tokenizers use after Fuse, work on fragments and hold back
  * only the text that later input can change. */
 #include "tokenizer_internal.h"

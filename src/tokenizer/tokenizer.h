@@ -17,7 +17,7 @@ typedef struct ln_tok ln_tok;
 typedef struct ln_ids {
     int32_t *data;
     size_t n, cap;
-    /* With most > 0 a text that needs more than `most` ids by its length alone (ln_tok_fewest) is refused
+    /* With most > 0 a text that needs more than `most` ids by its length alone (ln_tok_fewest) is rejected
      * before it is encoded: LN_EINVALID, and `fewest` is set to the least number of ids. */
     size_t most, fewest;
 } ln_ids;
@@ -74,7 +74,7 @@ ln_status ln_tok_encode_limited(const ln_tok *tok, const char *text, size_t byte
                                 ln_ids *out, size_t *n_cut, ln_error *err);
 /* A lower bound of the number of ids of a text, by its length alone; 0: nothing is known. */
 size_t ln_tok_fewest(const ln_tok *tok, const char *text, size_t bytes);
-/* Refuses a text that cannot fit ids->most, besides the ids that the list has: see ln_ids. */
+/* Rejects a text that cannot fit ids->most together with the ids that the list has: see ln_ids. */
 ln_status ln_ids_check_length(ln_ids *ids, const ln_tok *tok, const char *text, size_t bytes, ln_error *err);
 /* Appends the text of n ids to *out. With skip_special, special tokens give no text. An id that the tokenizer
  * does not know gives none either: the output layer of many models is padded beyond the vocabulary.
@@ -104,7 +104,7 @@ typedef struct ln_detok {
 /* Initialises *d; allocates nothing. `tok` must outlive *d, which the caller frees with ln_detok_close. */
 void ln_detok_open(ln_detok *d, const ln_tok *tok, bool skip_special);
 /* Pushes one id. The new text is d->text.data with d->text.len bytes (it may be empty), valid until the next
- * call. An id without a text gives an empty text, because sampling can return one where the output layer is
+ * call. An id without a text gives an empty text, because sampling can return one if the output layer is
  * padded beyond the vocabulary. LN_EINVALID: the id is negative. */
 ln_status ln_detok_push(ln_detok *d, int32_t id, ln_error *err);
 /* Returns in d->text the text that was held back; an incomplete character becomes U+FFFD. The next push
@@ -133,7 +133,7 @@ typedef struct ln_guard {
     const ln_controls *controls;
 } ln_guard;
 /* Like ln_tok_encode, but text from messages never becomes a control token: a control token is matched only
- * where its first and its last character come from the template. The text is encoded as a whole, not piece by
+ * if its first and its last character come from the template. The text is encoded as a whole, not piece by
  * piece, so the ids equal those of ln_tok_encode for every text in which no message spells a control token.
  * LN_EINVALID: as for ln_tok_encode, or the text is invalid UTF-8. */
 ln_status ln_tok_encode_guarded(const ln_tok *tok, const char *text, size_t bytes, bool add_special,

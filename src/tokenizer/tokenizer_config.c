@@ -85,7 +85,7 @@ typedef struct names {
     value standard[N_STANDARD]; /* json NULL: the files lack it */
     values by_object, by_text,
         extra;         /* other keys that end in _token, as objects and as strings; extra special tokens */
-    value additional;  /* additional_special_tokens, used where no file has extra_special_tokens */
+    value additional;  /* additional_special_tokens, used if no file has extra_special_tokens */
     size_t n_standard; /* standard tokens, the first ones of by_object after join_named */
     bool has_extra, has_pad;
 } names;
@@ -201,7 +201,7 @@ static ln_status read_additional(names *n, ln_error *err) {
     if (!n->has_extra) return add_extra(n, n->additional, err);
     if (!is_empty(n->additional.json))
         ln_log(LN_LOG_WARN,
-               "%s: additional_special_tokens is not used beside extra_special_tokens, as in transformers",
+               "%s: additional_special_tokens is not used with extra_special_tokens, as in transformers",
                n->additional.file);
     return LN_OK;
 }
@@ -249,7 +249,7 @@ typedef struct adding {
     string_table reserved; /* contents of standard and extra tokens that are strings: such a token of
                               added_tokens.json is not normalized */
     string_table known;    /* contents of numbered tokens */
-    string_table added;    /* named and extra tokens so far, each with its form and flags */
+    string_table added;    /* named and extra tokens so far, each with its text and flags */
     numbered *list;
     size_t n, cap;
 } adding;
@@ -403,8 +403,8 @@ static ln_status add_numbered(adding *g, ln_error *err) {
     return LN_OK;
 }
 
-/* Gives a standard token the flags of the numbered token of the same content, even of one that a later token
- * with the same number has replaced. */
+/* Copies to a standard token the flags of the numbered token of the same content, even of one that a later
+ * token with the same number has replaced. */
 static void take_flags(const adding *g, tok_added_token *t) {
     for (size_t i = 0; i < g->n; i++) {
         const tok_added_token *o = &g->list[i].t;

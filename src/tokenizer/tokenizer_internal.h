@@ -70,7 +70,7 @@ static inline uint32_t bpe_merge_place(const tok_bpe *b, uint32_t left, uint32_t
     h = (h ^ h >> 35) * 0x9fb21c651e98df25u;
     return (uint32_t)((h >> 32) * b->n_slots >> 32);
 }
-/* The slot of a pair (linear probing): the one that holds its merge, or the free one where it belongs. */
+/* The slot of a pair (linear probing): the one that holds its merge, or the free one for it. */
 static inline tok_merge *bpe_merge_slot(const tok_bpe *b, uint32_t left, uint32_t right) {
     uint64_t pair = (uint64_t)left << 32 | right;
     for (uint32_t i = bpe_merge_place(b, left, right);;) {
@@ -226,7 +226,7 @@ typedef struct tok_norm {
 /* The chain is empty when `section` is NULL or null; likewise for pre_read and post_read. LN_EINVALID,
  * LN_EUNSUPPORTED. */
 ln_status norm_read(tok_norm *n, const json_t *section, ln_error *err);
-/* Puts a step Lowercase before the others, unless there is one. */
+/* Inserts a step Lowercase before the others, unless there is one. */
 ln_status norm_lower_first(tok_norm *n, ln_error *err);
 void norm_close(tok_norm *n);
 /* Normalises *text (*bytes bytes of valid UTF-8). Afterwards *text points into one of the two buffers, which
@@ -279,7 +279,7 @@ typedef struct tok_pre_work {
 } tok_pre_work;
 ln_status pre_read(tok_pre *p, const json_t *section, ln_error *err);
 void pre_close(tok_pre *p);
-/* Takes the next piece: `bytes` > 0 bytes, valid during the call. */
+/* Receives the next piece: `bytes` > 0 bytes, valid during the call. */
 typedef ln_status pre_piece_fn(void *user, const char *text, size_t bytes, ln_error *err);
 /* Splits `text` (valid UTF-8) and calls `fn` for each piece, from left to right. With `raw`, a ByteLevel step
  * at the end of the chain leaves the bytes as they are instead of mapping them to the byte-level alphabet.
@@ -347,7 +347,7 @@ typedef struct tok_scan {          /* state of a search; initialise it to all ze
     size_t done;                   /* end of the text that is encoded already; the caller sets it */
     size_t blank_start, blank_end; /* the run of white space scanned last: no run is scanned twice */
 } tok_scan;
-/* Where control tokens are not matched: see ln_guard. */
+/* The places at which control tokens are not matched: see ln_guard. */
 typedef struct tok_guard {
     const uint8_t *origin;
     bool all_data;

@@ -5,10 +5,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { SHUFFLE = 0x5348 }; /* the domain of these draws: no other use of the seed has this counter */
+enum { SHUFFLE = 0x5348 }; /* the domain of these random numbers: no other use of the seed has this counter */
 
-/* A uniform draw from 0 .. n - 1, the i-th of an epoch. Multiplying 64 random bits is biased by less than
- * n / 2^64. */
+/* A uniform random number from 0 .. n - 1, the i-th of an epoch. Multiplying 64 random bits is biased by
+ * less than n / 2^64. */
 static uint32_t draw_below(uint32_t n, uint64_t seed, uint64_t epoch, uint32_t i) {
     const uint32_t counter[4] = {i, (uint32_t)epoch, (uint32_t)(epoch >> 32), SHUFFLE},
                    key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};

@@ -2,7 +2,7 @@
  *
  * The order of an epoch is a pure function of seed and epoch, so that two integers, epoch and position, are
  * the whole state of the data: a resumed run continues with the sample after the last one. A step takes the
- * next n samples of the order and goes on in the next epoch where one ends, so that every step has n.
+ * next n samples of the order and goes on in the next epoch when one ends, so that every step has n.
  *
  * The samples of a step are packed into micro-batches of at most `budget` rows (tokens) by best fit in
  * decreasing order of length. Sequences of a ragged batch do not attend to each other, so that packing
@@ -15,7 +15,7 @@
 /* Writes a permutation of 0 .. n - 1 that depends on seed and epoch alone. n < 2^32. */
 void train_shuffle(uint32_t *order, size_t n, uint64_t seed, uint64_t epoch);
 
-/* Where the next step begins. */
+/* The start of the next step. */
 typedef struct train_cursor {
     uint64_t epoch, at; /* at: samples of the epoch that were taken */
 } train_cursor;
@@ -35,12 +35,12 @@ void train_order_next(train_order *o, train_cursor *c, size_t n, uint32_t *out);
 
 /* Assigns n items of sizes[i] <= budget rows to bins: bin[i], 0 .. *n_bins - 1, in the order in which the
  * bins are opened. Items are placed in decreasing order of size, equal ones in the order of their indices,
- * each in the fullest bin that has room for it, the first of these. `scratch`: [2 n]. */
+ * each in the fullest bin with space for it, the first of these. `scratch`: [2 n]. */
 void train_pack(const uint32_t *sizes, size_t n, uint64_t budget, uint32_t *bin, uint64_t *scratch,
                 size_t *n_bins);
 
-/* How many of n samples are held out for `share` (0 .. 1) of them: round(n * share), at least one where
- * share > 0, and at most n - 1. */
+/* How many of n samples are held out for `share` (0 .. 1) of them: round(n * share), at least one if share >
+ * 0, and at most n - 1. */
 size_t train_held_out(size_t n, double share);
 
 #endif

@@ -298,7 +298,7 @@ ln_status train_checkpoint_prune(const char *dir, int keep, ln_error *err) {
     return st;
 }
 
-/* Makes the new directory the checkpoint of its step. */
+/* Renames the new directory to the checkpoint of its step. */
 static ln_status commit(const char *dir, const char *tmp, const char *path, int64_t step, ln_error *err) {
     LN_TRY(sync_dir(tmp, err));
     if (ln_exists(path)) trash(dir, step); /* a damaged one: the caller has looked */

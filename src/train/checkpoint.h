@@ -47,7 +47,7 @@ typedef struct train_save {
 } train_save;
 
 /* Writes the checkpoint of s->step below `dir`, which exists, then removes older ones beyond `keep` valid
- * ones. One that is there and valid is kept as it is. LN_EIO: nothing was changed. */
+ * ones. An existing valid one is kept as it is. LN_EIO: nothing was changed. */
 ln_status train_checkpoint_write(const char *dir, const train_state *s, const train_save *how, ln_error *err);
 
 /* A checkpoint that verifies. */
@@ -55,14 +55,14 @@ typedef struct train_found {
     char path[4096];
     int64_t step;
     json_t *manifest; /* owned */
-    size_t n_damaged; /* checkpoints above it, or all where there is none */
+    size_t n_damaged; /* checkpoints above it, or all if there is none */
 } train_found;
-/* Finds the highest step whose checkpoint verifies; out->step is 0 and manifest NULL where there is none.
- * Each damaged one above it is logged as a warning with the file and what is wrong. LN_EIO: `dir` cannot be
+/* Finds the highest step whose checkpoint verifies; out->step is 0 and manifest NULL if there is none. Each
+ * damaged one above it is logged as a warning with the file and what is wrong. LN_EIO: `dir` cannot be
  * listed. */
 ln_status train_checkpoint_find(const char *dir, train_found *out, ln_error *err);
 void train_found_free(train_found *f);
-/* Verifies one checkpoint. LN_EINVALID: it is damaged; LN_EUNSUPPORTED: it was written by a newer version.
+/* Verifies one checkpoint. LN_EINVALID: it is damaged. LN_EUNSUPPORTED: it was written by a newer version.
  * *manifest is owned by the caller. */
 ln_status train_checkpoint_verify(const char *path, json_t **manifest, ln_error *err);
 /* Reads the state into *s, whose params the caller has set up. LN_EINVALID: other parameters or shapes, or a

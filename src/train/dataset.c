@@ -75,7 +75,7 @@ static ln_status grow(train_data *d, size_t n_ids, ln_error *err) {
     return st;
 }
 
-/* Adds what was read of a line: cut to the limit, dropped where no target counts. */
+/* Adds what was read of a line: cut to the limit, dropped if no target counts. */
 static ln_status add_sample(loading *l, uint64_t line, ln_error *err) {
     train_data *d = l->d;
     const size_t n = LN_MIN(l->ids.n, l->most);
@@ -105,7 +105,7 @@ static bool is_blank(const char *line, size_t bytes) {
     return true;
 }
 
-/* LN_EUNSUPPORTED for files that are data sets in another form. */
+/* LN_EUNSUPPORTED for files that are data sets in another format. */
 static ln_status check_form(const loading *l, const char *line, size_t bytes, ln_error *err) {
     static const struct {
         const char *magic, *name;
@@ -133,8 +133,8 @@ static ln_status check_form(const loading *l, const char *line, size_t bytes, ln
 
 static bool is_of_line(ln_status st) { return st == LN_EINVALID || st == LN_EUNSUPPORTED; }
 
-/* Reports a bad line; later lines are read on, so that all can be mended at once. The first one is the error
- * that the call returns (check_all), and is not logged as well. */
+/* Reports a bad line; later lines are read on, so that the user can fix them all at once. The first one is
+ * the error that the call returns (check_all), and is not logged as well. */
 static void note_bad(loading *l, uint64_t line, const ln_error *why) {
     char shown[LN_PATH_TEXT];
     ln_path_text(shown, l->d->path);
@@ -208,8 +208,8 @@ static ln_status check_all(const loading *l, ln_error *err) {
                                   : "");
 }
 
-/* The digest of what the model is trained on: it differs where another template, tokenizer or time makes
- * other samples of the same file. */
+/* The digest of what the model is trained on: it differs if another template, tokenizer or time makes other
+ * samples of the same file. */
 static void hash_samples(train_data *d) {
     ln_sha256 h;
     ln_sha256_open(&h);

@@ -35,7 +35,7 @@ typedef struct train_sample {
 typedef struct train_data {
     char path[4096];
     train_kind kind;
-    uint32_t *ids; /* [n_ids] of all samples, one after another; with TRAIN_COUNTED where the target counts */
+    uint32_t *ids; /* [n_ids] of all samples, one after another; with TRAIN_COUNTED if the target counts */
     size_t n_ids, cap_ids;
     train_sample *samples; /* [n] in the order of the file */
     size_t n, cap;
@@ -49,14 +49,14 @@ typedef struct train_data {
     size_t n_parted;                    /* turns that lack the end of the header of an answer */
     char digest[LN_SHA256_HEX];         /* of the file's bytes */
     char samples_digest[LN_SHA256_HEX]; /* of the ids and of which of them count, sample by sample */
-    char unread[256]; /* names of members that are not read, separated by commas; "" where none */
+    char unread[256]; /* names of members that are not read, separated by commas; "" if none */
 } train_data;
 
 /* Reads the file `path`; samples are cut to their first max_length tokens. `now`: the time that templates
  * write, the same in all samples (ln_conversation). The caller closes *out, after an error too. LN_EINVALID:
  * a line is bad; each of the first 20 is logged as an error with file and line, and the message names the
- * first one and their number. Also where no sample is left. LN_EUNSUPPORTED: the file is compressed, Parquet
- * or CSV, or needs a chat template that the model does not have. LN_EIO: the file cannot be read. */
+ * first one and their number. Also if no sample is left. LN_EUNSUPPORTED: the file is compressed, Parquet or
+ * CSV, or needs a chat template that the model does not have. LN_EIO: the file cannot be read. */
 ln_status train_data_open(train_data *out, const ln_package *m, const char *path, int64_t max_length,
                           const char *now, ln_error *err);
 void train_data_close(train_data *d);
@@ -64,8 +64,8 @@ void train_data_close(train_data *d);
 void train_data_say(const train_data *d);
 
 /* The files of --data and --valid: `data` is a file, or a directory with train.jsonl and perhaps valid.jsonl
- * or validation.jsonl. *valid becomes "" where there is none; `valid_file`, unless NULL, replaces it.
- * LN_EIO: a file does not exist. */
+ * or validation.jsonl. *valid is set to "" if there is none; `valid_file`, unless NULL, replaces it. LN_EIO:
+ * a file does not exist. */
 ln_status train_data_paths(const char *data, const char *valid_file, char train[4096], char valid[4096],
                            ln_error *err);
 

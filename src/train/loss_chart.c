@@ -1,10 +1,10 @@
 /* loss.svg: the loss of training and validation against the step.
  *
- * The loss of each step is noisy, so that it is drawn thin and pale, with its moving mean over it; the losses
- * of validations are points with a line, the lowest one labelled. The axis of the loss is linear, or
+ * The loss of each step is noisy, so that its line is thin and pale, with its moving mean over it; the
+ * losses of validations are points with a line, the lowest one labelled. The axis of the loss is linear, or
  * logarithmic if the losses span more than a factor of eight. Means are taken on the scale of the axis, and
  * the window of the moving mean is centred on its step: so the smoothed line lies within the losses around
- * it, however steeply they fall. At most 1,000 points of a line are drawn: of longer runs the mean of equal
+ * it, however steeply they fall. A line has at most 1,000 points: of longer runs the mean of equal
  * stretches. */
 #include "../base/c_locale.h"
 #include "../base/elementary.h"
@@ -125,7 +125,7 @@ static void change(const chart *c, window *w, const train_point *p, bool adds) {
     w->n += adds ? 1 : (size_t)-1;
 }
 
-/* Draws a line through the points: means of stretches of `every` points, each of which is the mean of up to
+/* Adds a line through the points: means of stretches of `every` points, each of which is the mean of up to
  * `reach` points before it, itself and as many after it (reach 0: the points themselves). */
 static void line(const chart *c, const train_point *p, size_t n, size_t reach, const char *style) {
     const size_t every = (n + MOST_POINTS - 1) / MOST_POINTS;

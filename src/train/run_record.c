@@ -45,7 +45,7 @@ static ln_status add_point(train_point **list, size_t *n, size_t *cap, int64_t s
     return st;
 }
 
-/* Takes a line of the file. *later: the checkpoint does not have its step or, of a validation, was written
+/* Reads a line of the file. *later: the checkpoint does not have its step or, of a validation, was written
  * before that; the validation of a checkpoint's own step may follow the checkpoint. *good false: it is no
  * line of a run. */
 static ln_status take_line(train_metrics *m, const char *text, size_t bytes, int64_t step, int64_t valid_step,

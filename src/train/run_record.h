@@ -1,4 +1,4 @@
-/* The record of a run: metrics.jsonl, a line for each step and validation, and loss.svg, drawn from it. */
+/* The record of a run: metrics.jsonl, a line for each step and validation, and loss.svg, its chart. */
 #ifndef LN_RUN_RECORD_H
 #define LN_RUN_RECORD_H
 
@@ -12,7 +12,7 @@ typedef struct train_point {
 } train_point;
 
 typedef struct train_metrics {
-    char path[4096]; /* of metrics.jsonl; "" where nothing is written */
+    char path[4096]; /* of metrics.jsonl; "" if nothing is written */
     int fd;          /* -1: not open */
     train_point *steps, *valids;
     size_t n_steps, n_valids, cap_steps, cap_valids;
@@ -32,7 +32,7 @@ ln_status train_metrics_valid(train_metrics *m, const ln_valid_report *r, ln_err
 
 /* loss_chart.c: writes the chart to `dir`/loss.svg. */
 ln_status train_chart_write(const train_metrics *m, const char *dir, ln_error *err);
-/* Appends the chart; nothing where there are no points. */
+/* Appends the chart; nothing if there are no points. */
 void train_chart(ln_str *s, const train_point *steps, size_t n_steps, const train_point *valids,
                  size_t n_valids);
 

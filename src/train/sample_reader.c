@@ -30,7 +30,7 @@ typedef struct line_reader {
     const char *now; /* that templates write */
     ln_json j;
     unsigned seen;
-    ln_str text[N_MEMBERS]; /* PROMPT, COMPLETION, TEXT; MESSAGES, as JSON in the form that templates expect
+    ln_str text[N_MEMBERS];      /* PROMPT, COMPLETION, TEXT; MESSAGES, as JSON as templates expect it
                              */
     const char *part[N_MEMBERS]; /* the others but IDS and MASK: as written, borrowed from the line */
     size_t part_bytes[N_MEMBERS];
@@ -195,7 +195,7 @@ static ln_status read_content(line_reader *r, size_t i, size_t *at, seen_members
 
 static ln_status check_message(const seen_members *seen, size_t i, ln_error *err) {
     const char *hint =
-        seen->sharegpt ? "; from and value are ShareGPT's form: rename them to role and content" : "";
+        seen->sharegpt ? "; from and value are ShareGPT's names: rename them to role and content" : "";
     if (!seen->role)
         return ln_fail(err, LN_EINVALID, "\"messages\": item %zu: expected a \"role\" that is a text%s", i,
                        hint);
@@ -295,10 +295,10 @@ static ln_status read_members(line_reader *r, ln_error *err) {
 static ln_status no_kind(const line_reader *r, ln_error *err) {
     const char *hint = "";
     if (strstr(r->report->unread, "conversations"))
-        hint = "; the member conversations is ShareGPT's form: rename it, from and value to messages, role "
+        hint = "; the member conversations is ShareGPT's name: rename it, from and value to messages, role "
                "and content";
     else if (strstr(r->report->unread, "instruction"))
-        hint = "; instruction and output are Alpaca's form: rename them to prompt and completion";
+        hint = "; instruction and output are Alpaca's names: rename them to prompt and completion";
     return ln_fail(err, LN_EINVALID,
                    "expected \"messages\", \"prompt\" with \"completion\", \"text\" or \"ids\", found none%s",
                    hint);
@@ -324,10 +324,10 @@ static ln_status find_kind(const line_reader *r, train_kind *kind, ln_error *err
     }
     if (found == TRAIN_N_KINDS) return no_kind(r, err);
     if (found != TRAIN_ROWS && has(r, MASK))
-        return ln_fail(err, LN_EINVALID, "\"mask\": expected it beside \"ids\" only");
+        return ln_fail(err, LN_EINVALID, "\"mask\": expected it with \"ids\" only");
     if (found != TRAIN_CHAT && (has(r, TOOLS) || has(r, DOCUMENTS) || has(r, KWARGS)))
         return ln_fail(err, LN_EINVALID,
-                       "\"tools\", \"documents\" and \"kwargs\": expected them beside \"messages\" only");
+                       "\"tools\", \"documents\" and \"kwargs\": expected them with \"messages\" only");
     if (*kind != TRAIN_N_KINDS && *kind != (train_kind)found)
         return ln_fail(err, LN_EINVALID, "expected %s as in the first line, found %s", kind_names[*kind],
                        kind_names[found]);

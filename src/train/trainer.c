@@ -85,7 +85,7 @@ static double gradient_factor(const train_trainer *t, int64_t n_counted, double 
     return LN_MIN(factor, 1.0) / (double)n_counted;
 }
 
-/* Updates the parameters, or none of them and returns false where a value would not be finite. */
+/* Updates the parameters, or none of them and returns false if a value would not be finite. */
 static bool update(train_trainer *t, double lr, double by) {
     size_t n;
     const ln_train_param *x = ln_train_program_params(t->program, &n);
@@ -188,7 +188,7 @@ ln_status train_checkpoint(train_trainer *t, ln_error *err) {
     char path[4096 + 16], shown[LN_PATH_TEXT], why[LN_ERRNO_TEXT];
     LN_TRY(need_out(t, err));
     train_checkpoints(t, path);
-    if (mkdir(path, 0777) != 0 && errno != EEXIST) /* somebody may have removed it meanwhile */
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) /* another process may have removed it */
         return ln_fail(err, LN_EIO, "%s: cannot create: %s", ln_path_text(shown, path),
                        ln_errno_text(why, errno));
     return train_checkpoint_write(path, &t->state,
@@ -204,7 +204,7 @@ ln_status train_resume_from(train_trainer *t, const train_found *f, int64_t *ste
     *step = f->step;
     if (!f->manifest && f->n_damaged > 0)
         return ln_fail(err, LN_EINVALID,
-                       "%s: all checkpoints are damaged; move the directory away to start anew", t->how.out);
+                       "%s: all checkpoints are damaged; move the directory away to start again", t->how.out);
     if (!f->manifest) return LN_OK;
     LN_TRY(train_settings_check(f, t->settings, err));
     return train_checkpoint_read(f, &t->state, err);
@@ -225,7 +225,7 @@ ln_status train_resume(train_trainer *t, int64_t *step, ln_error *err) {
     return st;
 }
 
-/* Writes the chat template of the model beside the adapter. */
+/* Writes the chat template of the model next to the adapter. */
 static ln_status write_template(const train_trainer *t, const char *dir, ln_error *err) {
     size_t bytes;
     if (!t->m->tmpl) return LN_OK;

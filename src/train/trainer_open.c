@@ -27,12 +27,12 @@ static ln_status bad_option(const char *name, const char *expected, ln_error *er
     return ln_fail(err, LN_EUSAGE, "ln_trainer_options.%s: expected %s", name, expected);
 }
 
-/* Comparisons are written so that a NaN is refused. */
+/* Comparisons are written so that a NaN is rejected. */
 static ln_status check_options(const ln_trainer_options *o, ln_error *err) {
     if (!o->data || !o->data[0]) return bad_option("data", "a file or a directory of samples", err);
     if (!(o->valid_split >= 0 && o->valid_split < 1)) return bad_option("valid_split", "0 to below 1", err);
     if (o->valid && o->valid_split > 0)
-        return bad_option("valid_split", "0 where ln_trainer_options.valid names samples", err);
+        return bad_option("valid_split", "0 if ln_trainer_options.valid names samples", err);
     if (o->max_length < 2) return bad_option("max_length", "at least 2", err);
     if (o->rank < 1 || o->rank > 4096) return bad_option("rank", "1 to 4096", err);
     if (!(o->alpha > 0 && o->alpha <= 1e6)) return bad_option("alpha", "a number above 0, at most 1e6", err);
@@ -51,7 +51,7 @@ static ln_status check_options(const ln_trainer_options *o, ln_error *err) {
     if (o->save_every < 0) return bad_option("save_every", "at least 0", err);
     if (o->keep < 2) return bad_option("keep", "at least 2", err);
     if (o->early_stop < 0) return bad_option("early_stop", "at least 0", err);
-    if (o->resume && !o->out) return bad_option("resume", "ln_trainer_options.out beside it", err);
+    if (o->resume && !o->out) return bad_option("resume", "ln_trainer_options.out as well", err);
     return LN_OK;
 }
 
@@ -120,7 +120,7 @@ static ln_status read_data(train_trainer *t, ln_error *err) {
     if (t->how.valid_split > 0 && t->data.n < 2)
         return ln_fail(err, LN_EINVALID, "%s: a single sample cannot be split for validation", train);
     if (!valid[0] && t->how.valid_split == 0 && t->how.early_stop > 0)
-        return bad_option("early_stop", "0 where there are no samples for validation", err);
+        return bad_option("early_stop", "0 if there are no samples for validation", err);
     return split(t, err);
 }
 
@@ -193,9 +193,9 @@ static ln_status measure(train_trainer *t, int64_t rows, uint64_t here, ln_error
     return LN_OK;
 }
 
-/* Measures the program at the rows that `batch` samples may have, then at fewer: the first that fits, and
- * where none does the last, that of the longest sample. A run that is resumed keeps the rows that it had,
- * because they decide the order of its sums. */
+/* Measures the program at the rows that `batch` samples may have, then at fewer: the first that fits, and if
+ * none does the last, that of the longest sample. A run that is resumed keeps the rows that it had, because
+ * they decide the order of its sums. */
 static ln_status plan(train_trainer *t, ln_error *err) {
     const uint64_t here = ln_memory_resident();
     const int64_t longest = LN_MAX(t->data.longest, t->valid.longest),

@@ -53,9 +53,9 @@ void strtab_close(string_table *v);
  * and nothing is added, else *clash is -1. LN_EINVALID: the id has another text. */
 ln_status strtab_add(string_table *v, const char *text, size_t bytes, uint64_t hash, int32_t id,
                      int32_t *clash, ln_error *err);
-/* Gives `id` a text without adding it to the hash table. LN_EINVALID: the id has another text. */
+/* Assigns a text to `id` without adding it to the hash table. LN_EINVALID: the id has another text. */
 ln_status strtab_name(string_table *v, const char *text, size_t bytes, int32_t id, ln_error *err);
-/* The id of a text, -1 when the table lacks it. The second form takes the text's strtab_hash. */
+/* The id of a text, -1 when the table lacks it. The second function takes the text's strtab_hash. */
 int32_t strtab_find(const string_table *v, const char *text, size_t bytes);
 int32_t strtab_find_hash(const string_table *v, uint64_t hash, const char *text, size_t bytes);
 /* Prefetches the cache line that a lookup of `hash` will read: step 0 the slot, 1 the span, 2 the text. Each

@@ -346,7 +346,7 @@ ln_status unicode_normalize(unicode_form form, const char *text, size_t bytes, l
     ln_status st;
     LN_GO(decompose(form, text, bytes, &list, &n, &cap, err));
     tmp = ln_alloc(n * sizeof *tmp + 1);
-    if (!tmp) LN_GO(LN_OOM(err, "a text's normal form"));
+    if (!tmp) LN_GO(LN_OOM(err, "a normalised text"));
     order_all(list, tmp, n);
     if (form == UNICODE_NFC || form == UNICODE_NFKC) n = compose(list, n);
     LN_GO(utf8_reserve(out, n * 4, err));

@@ -56,12 +56,12 @@ typedef struct unicode_newer {
 extern const unicode_newer unicode_newer_table[];
 extern const size_t unicode_n_newer;
 typedef enum unicode_form { UNICODE_NFC = 0, UNICODE_NFD, UNICODE_NFKC, UNICODE_NFKD } unicode_form;
-/* A quick check: true only if `text` is in that form; may be false for a text that is. */
+/* A quick check: true only if `text` is normalised so; may be false for a text that is. */
 bool unicode_is_normalized(unicode_form form, const char *text, size_t bytes);
 /* True only for a character that is its own NFC, has combining class 0 and is the second character of no
  * composition: a text of such characters is in NFC (test_unicode checks all of them). */
 bool unicode_nfc_inert(uint32_t cp);
-/* Appends the normal form of `text` (valid UTF-8) to *out. */
+/* Appends the normalised `text` (valid UTF-8) to *out. */
 ln_status unicode_normalize(unicode_form form, const char *text, size_t bytes, ln_str *out, ln_error *err);
 
 /* The byte-level alphabet of GPT-2: a printable character for every byte. */

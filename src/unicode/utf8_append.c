@@ -37,8 +37,8 @@ ln_status utf8_append_cp(ln_str *s, uint32_t cp, ln_error *err) {
     return LN_OK;
 }
 
-/* The length in bytes of the maximal subpart of a character at u, where no complete character begins. *cut:
- * the text ends within that character. */
+/* The length in bytes of the maximal subpart of a character at u, at which no complete character begins.
+ * *cut: the text ends within that character. */
 static size_t beginning(const unsigned char *u, size_t bytes, bool *cut) {
     unsigned lo = 0x80, hi = 0xbf, c = u[0];
     size_t need = c >= 0xf0 ? 3 : c >= 0xe0 ? 2 : 1, i = 0;

@@ -176,10 +176,10 @@ static ln_status call_from_row(void *user, int64_t t, double logprob, const ln_t
     return LN_OK;
 }
 
-/* A callback of ln_generate may call its engine, even where the engine has one sequence: the inner call gives
- * the same text. A callback of ln_score holds the sequence, so that its calls are refused. Closing the engine
- * (and its model) from the engine's own callback stops the call; what the call uses is freed only after it
- * has returned. */
+/* A callback of ln_generate may call its engine, even if the engine has one sequence: the inner call gives
+ * the same text. A callback of ln_score holds the sequence, so that its calls are rejected. Closing the
+ * engine (and its model) from the engine's own callback stops the call; what the call uses is freed only
+ * after it has returned. */
 static void test_calls_from_callbacks(void **s) {
     (void)s;
     ln_result out = {.size = sizeof out};

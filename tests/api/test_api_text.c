@@ -79,7 +79,7 @@ static void test_stop_within_characters(void **s) {
     ln_model_close(&m);
 }
 
-/* Every text that enters the API must be valid UTF-8 and is refused otherwise. */
+/* Every text that enters the API must be valid UTF-8 and is rejected otherwise. */
 static void test_text_is_utf8(void **s) {
     (void)s;
     ln_model *m;

@@ -152,7 +152,7 @@ static void adamw_minimises_and_decays(void **s) {
     ln_graph_free(&g);
 }
 
-/* A step that would store NaN or infinity is refused, and changes neither values nor moments nor t. */
+/* A step that would store NaN or infinity is rejected, and changes neither values nor moments nor t. */
 static void adamw_keeps_values_finite(void **s) {
     (void)s;
     static const float bad[] = {NAN, INFINITY, -INFINITY, 1e30f};

@@ -1,6 +1,6 @@
-/* Promises to a program that embeds the library: log messages go only where the program directs them, a
- * model's tokenizer can be borrowed, ln_generate needs neither sampling options nor a result, error
- * messages name fields of linnet.h. Uses linnet.h alone (and the golden models). */
+/* Promises to a program that embeds the library: log messages go only to the program's function, a model's
+ * tokenizer can be borrowed, ln_generate needs neither sampling options nor a result, error messages name
+ * fields of linnet.h. Uses linnet.h alone (and the golden models). */
 /* run: slow */
 #include <linnet.h>
 #include <linnet_tools.h>
@@ -33,7 +33,7 @@ static char dir[] = "/tmp/linnet-library-XXXXXX";
 
 static void path_of(char out[300], const char *leaf) { (void)snprintf(out, 300, "%s/%s", dir, leaf); }
 
-/* Makes a copy of a model with a configuration that the library warns about: auto_map. */
+/* Creates a copy of a model with a configuration that the library warns about: auto_map. */
 static void make_remarkable(void) {
     static const char *const links[] = {"tokenizer.json", "model.safetensors"};
     char path[300], target[300], text[8192];
@@ -188,14 +188,14 @@ static void borrowed_tokenizer(void **s) {
     assert_null(copy);
     same_ids(t, own);
     OK(ln_engine_open(&e, m, &o, err));
-    /* a handle of the other kind is refused in both directions */
+    /* a handle of the other kind is rejected in both directions */
     assert_int_equal(ln_model_info((const ln_model *)(const void *)t, &(ln_info){0}, NULL), LN_EUSAGE);
     assert_int_equal(try_it((const ln_tokenizer *)(const void *)m), LN_EUSAGE);
     ln_model_close(&m);
     assert_int_equal(try_it(t), LN_EUSAGE); /* closed with its model, though an engine still uses the model */
     assert_int_equal(try_it(own), LN_OK);
     ln_engine_close(&e);
-    OK(ln_model_open(&again, MODEL, NULL, err)); /* takes the slot of the first model */
+    OK(ln_model_open(&again, MODEL, NULL, err)); /* gets the slot of the first model */
     assert_int_equal(try_it(t), LN_EUSAGE);
     assert_null(ln_model_tokenizer(NULL));
     assert_int_equal(ln_last_error()->code, LN_EUSAGE);
@@ -336,7 +336,7 @@ static void measuring_asks_first(void **s) {
     }
     assert_int_equal(m.measure_bytes, 1 << 30);
     assert_int_equal(mib_to_measure(300), 0); /* too little memory for a measurement of memory bandwidth:
-                                                 refused */
+                                                 rejected */
     const int some = mib_to_measure(900);     /* less than without a limit, but more than a cache holds and
                                                  less than the limit */
     assert_true(some >= 512 && some < 900 && some % 64 == 0);

@@ -283,7 +283,7 @@ static void write_requests(const char *path, int n_large, bool small) {
     assert_int_equal(fclose(f), 0);
 }
 
-/* Lets the process take so many bytes more than it has and has planned. */
+/* Sets the limit of the process to so many bytes more than it has and has planned. */
 static void leave_bytes(uint64_t bytes) {
     (void)ln_memory_set_limit(stats().active_bytes + ln_memory_to_come() + bytes);
 }
@@ -378,7 +378,7 @@ static int life_in_child(uint64_t limit, bool as) {
     int status;
     const pid_t pid = fork();
     if (pid == 0) {
-        /* what may be mapped besides: stacks of threads, and the reserve of malloc for each of them */
+        /* what else may be mapped: stacks of threads, and the reserve of malloc for each of them */
         const uint64_t more = (uint64_t)(as ? 400 : 160) << 20;
         const struct rlimit l = {limit + more, limit + more};
         if (setrlimit(as ? RLIMIT_AS : RLIMIT_DATA, &l) != 0) _exit(90);
@@ -402,7 +402,7 @@ static void a_limit_is_never_exceeded(void **state) {
     ln_plan most = {.size = sizeof most};
     OK(ln_plan_memory(LONG, &o, &most, err));
     assert_int_equal(most.n_contexts, N_PARALLEL);
-    /* room for about three contexts, so that requests wait and what is kept is evicted; and for all */
+    /* space for about three contexts, so that requests wait and what is kept is evicted; and for all */
     const uint64_t limits[] = {most.peak_bytes - 5 * p.kv_bytes, most.peak_bytes + (2 << 20)};
     for (int i = 0; i < 2; i++)
         for (int as = 0; as < 2; as++) assert_int_equal(life_in_child(limits[i], as), 0);

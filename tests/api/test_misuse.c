@@ -49,7 +49,7 @@ static void success_leaves_no_error(void **s) {
     ln_model_close(&m);
 }
 
-/* Numbers out of range are refused with the field, what was expected and what was found. */
+/* Numbers out of range are rejected with the field, what was expected and what was found. */
 static void numbers_are_named(void **s) {
     (void)s;
     ln_model *m = NULL;
@@ -167,7 +167,7 @@ static ln_status shout(void *user, const char *text, size_t bytes, ln_error *err
     return LN_EIO;
 }
 
-/* Values at their limits, and values that are refused because the library would otherwise have to ignore
+/* Values at their limits, and values that are rejected because the library would otherwise have to ignore
  * them. */
 static void odd_values(void **s) {
     (void)s;

@@ -1,5 +1,5 @@
 /* A model directory without tokenizer.json: what takes token ids and gives numbers works as with one, and
- * what needs a text is refused with the reason that opening the tokenizer has. */
+ * what needs a text is rejected with the reason that opening the tokenizer has. */
 /* run: quick */
 #include "../base/cm.h"
 
@@ -72,7 +72,7 @@ static void ids_give_the_same_numbers(void **state) {
     assert_memory_equal(&eval[0], &eval[1], sizeof *eval);
 }
 
-/* Ids are generated after ids, the same as with a tokenizer; what concerns texts is refused. */
+/* Ids are generated after ids, the same as with a tokenizer; what concerns texts is rejected. */
 static void ids_are_generated(void **state) {
     (void)state;
     ln_result r[2] = {{.size = sizeof *r}, {.size = sizeof *r}};
@@ -145,7 +145,7 @@ static void texts_are_refused(void **state) {
     (void)unlink(path_of(path, "tokenizer.model"));
 }
 
-/* A tokenizer.json that is there must be one. */
+/* An existing tokenizer.json must be valid. */
 static void a_broken_tokenizer_is_no_absent_one(void **state) {
     ln_model *m = NULL;
     char path[200];

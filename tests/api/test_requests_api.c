@@ -75,7 +75,7 @@ static ln_event finish_of(ln_request *r) {
     }
 }
 
-/* A request, its events and its result agree with ln_generate; the seed and the log-probabilities are there.
+/* A request, its events and its result agree with ln_generate; the seed and the log-probabilities are set.
  */
 static void a_request_is_what_generate_does(void **state) {
     (void)state;
@@ -221,7 +221,7 @@ static void steps_of_the_callers_loop(void **state) {
     close_place(&p);
 }
 
-/* Waiting has its limit: nothing comes while another request has the only sequence and nobody steps. */
+/* Waiting has its limit: nothing comes while another request has the only sequence and no thread steps. */
 static void waiting_has_a_limit(void **state) {
     (void)state;
     place p;
@@ -304,7 +304,7 @@ static ln_status refuse(void *user, const char *text, size_t bytes, ln_error *er
     return st;
 }
 
-/* A callback that refuses the last piece has stopped the generation, although the request ended by itself. */
+/* A callback that rejects the last piece has stopped the generation, although the request ended by itself. */
 static void refusing_the_last_piece(void **state) {
     (void)state;
     place p;
@@ -460,7 +460,7 @@ static void all_kinds_of_calls(void **state) {
     void *(*const kinds[])(void *) = {generate, read_one, score, generate, read_one, step_it};
     for (int thread = 0; thread < 2; thread++) {
         pthread_t t[6];
-        const int n = thread ? 5 : 6; /* with the engine's thread nobody else may step */
+        const int n = thread ? 5 : 6; /* with the engine's thread no other thread may step */
         if (thread) OK(ln_engine_start(p.engine, err));
         for (int i = 0; i < n; i++) assert_int_equal(pthread_create(&t[i], NULL, kinds[i], &p), 0);
         for (int i = 0; i < n; i++) pthread_join(t[i], NULL);

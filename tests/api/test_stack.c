@@ -61,12 +61,12 @@ static void the_promised_stack_is_enough(void **state) {
     pthread_attr_t attr;
     pthread_t t;
     /* Guard pages below the stack: a frame beyond the promised size is a crash, whatever is mapped there. */
-    char *room =
+    char *buffer =
         mmap(NULL, GUARD + PROMISED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-    assert_ptr_not_equal(room, MAP_FAILED);
-    assert_int_equal(mprotect(room, GUARD, PROT_NONE), 0);
+    assert_ptr_not_equal(buffer, MAP_FAILED);
+    assert_int_equal(mprotect(buffer, GUARD, PROT_NONE), 0);
     assert_int_equal(pthread_attr_init(&attr), 0);
-    assert_int_equal(pthread_attr_setstack(&attr, room + GUARD, PROMISED), 0);
+    assert_int_equal(pthread_attr_setstack(&attr, buffer + GUARD, PROMISED), 0);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     print_message("SKIPPED: a sanitizer makes frames larger\n");
     skip();
@@ -74,7 +74,7 @@ static void the_promised_stack_is_enough(void **state) {
     assert_int_equal(pthread_create(&t, &attr, work, NULL), 0);
     assert_int_equal(pthread_join(t, NULL), 0);
     pthread_attr_destroy(&attr);
-    munmap(room, GUARD + PROMISED);
+    munmap(buffer, GUARD + PROMISED);
 }
 
 int main(void) {

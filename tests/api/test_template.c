@@ -119,7 +119,7 @@ static void requests_are_tidied(void **s) {
                 "[assistant:None|]", "[assistant:|R]");
 }
 
-/* A request without messages is refused, as there is nothing to answer; the template alone may be rendered
+/* A request without messages is rejected, as there is nothing to answer; the template alone may be rendered
  * without. */
 static void requests_have_messages(void **s) {
     (void)s;
@@ -240,7 +240,7 @@ static void tokens_across_a_block(void **s) {
     "[assistant]<think>\n{% endif %}"
 
 /* A template that writes <think> before an answer, and turns without it, as DeepSeek R1's: a turn begins
- * where the two part, also where its text begins as the header goes on. */
+ * where the two part, also if its text begins as the header goes on. */
 static void turns_without_the_header(void **s) {
     (void)s;
     static const struct {

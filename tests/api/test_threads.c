@@ -362,7 +362,7 @@ static void *generate_and_wait(void *arg) {
     return NULL;
 }
 
-/* The handle is closed, so that nobody could stop the call again: what the close asked for stays. */
+/* The handle is closed, so that no thread could stop the call again: what the close asked for stays. */
 static void a_closed_handle_clears_no_stop(void **s) {
     (void)s;
     ln_options o = {.size = sizeof(ln_options), .n_threads = 1, .n_ctx = 128};

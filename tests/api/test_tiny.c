@@ -1,6 +1,6 @@
-/* The bundled model through the public API: the six prompts that transformers answered give the same ids
- * and the same text, streamed and in one piece; stop texts end the text where they should. Uses linnet.h,
- * and base's JSON to read the reference. */
+/* The bundled model through the public API: the six prompts that transformers answered give the same ids and
+ * the same text, streamed and in one piece; stop texts end the text at the right place. Uses linnet.h, and
+ * base's JSON to read the reference. */
 /* run: quick cuda */
 #include <linnet.h>
 

@@ -145,7 +145,7 @@ static void sin_cos(void **state) {
         if (i % 4 == 0) x = uniform(-0x1p31, 0x1p31);
         else if (i % 4 == 1) x = uniform(-10, 10);
         else if (i % 4 == 2) x = (double)(int64_t)(rng() % 0x80000000u); /* positions, frequency 1 */
-        else { /* close to multiples of pi / 2, where the range reduction must not lose precision */
+        else { /* close to multiples of pi / 2: there the range reduction must not lose precision */
             x = (double)(1 + rng() % 1300000000u) * 1.5707963267948966;
             for (int k = (int)(rng() % 5); k > 0; k--) x = nextafter(x, (double)INFINITY);
         }
@@ -210,7 +210,7 @@ static void f32_tanh(void **state) {
                 isnan(ln_softcapf(NAN, 50)));
 }
 
-/* ln_exp_downf, the short form of ln_expf, has the same bits for every argument it may be used with. */
+/* ln_exp_downf, the short variant of ln_expf, has the same bits for every argument it may be used with. */
 static void f32_exp_down(void **state) {
     (void)state;
     for (uint32_t u = 0x80000000u; u < 0xff800000u + 1000;

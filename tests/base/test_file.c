@@ -1,4 +1,4 @@
-/* Files: what is refused at opening, and that an output file appears complete or not at all. */
+/* Files: what is rejected at opening, and that an output file appears complete or not at all. */
 /* run: quick asan */
 #include "cm.h"
 #include "base/file.h"

@@ -1,4 +1,4 @@
-/* JSON: what is accepted, what is refused and at which byte, agreement of the two readers, and every
+/* JSON: what is accepted, what is rejected and at which byte, agreement of the two readers, and every
  * allocation failing once. */
 /* run: quick asan */
 #include "cm.h"
@@ -169,8 +169,8 @@ static void strictness(void **state) {
     }
 }
 
-/* Numbers of any length are read with all their digits: correctly rounded, and as integers where
- * they fit into 64 bits. */
+/* Numbers of any length are read with all their digits: correctly rounded, and as integers if they fit into
+ * 64 bits. */
 static void long_numbers(void **state) {
     (void)state;
     enum { ZEROS = 3000 };
@@ -328,7 +328,7 @@ static void depth_is_bounded(void **state) {
     assert_int_equal(walk("{\"a\":{\"b\":[]}}", 14, 2, &err), LN_EINVALID);
     assert_int_equal(walk("1", 1, 0, &err), LN_OK);
     assert_int_equal(walk("[]", 2, 0, &err), LN_EINVALID);
-    size_t n = 1 << 20; /* refused at the 65th byte, before a megabyte of stack is used */
+    size_t n = 1 << 20; /* rejected at the 65th byte, before a megabyte of stack is used */
     char *flood = ln_alloc(n);
     memset(flood, '[', n);
     assert_int_equal(walk(flood, n, 64, &err), LN_EINVALID);

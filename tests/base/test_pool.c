@@ -69,8 +69,8 @@ static void barriers_hold(void **state) {
     }
 }
 
-/* Thread 0 waits at a barrier for a thread that arrives later. Meanwhile the pool calls its idle callback
- * `wanted` times, or until the barrier opens. */
+/* Thread 0 waits at a barrier for a thread that arrives later. During that time the pool calls its idle
+ * callback `wanted` times, or until the barrier opens. */
 typedef struct waiting {
     int wanted; /* calls after which the callback returns false; < 0: never */
     int calls;
@@ -260,8 +260,8 @@ static int n_threads_now(void) {
     return n;
 }
 
-/* Waits up to a second until so many threads are there: a joined thread may remain in the kernel's count for
- * a moment. Returns how many are there. */
+/* Waits up to a second until so many threads exist: a joined thread may remain in the kernel's count for a
+ * moment. Returns how many exist. */
 static int n_threads_soon(int expected) {
     for (int tries = 0; n_threads_now() != expected && tries < 1000; tries++) usleep(1000);
     return n_threads_now();

@@ -69,7 +69,7 @@ static void every_unit_once(void **state) {
                 ln_pool_run_units(pool, n, sizes[s], slices[k], count_units, &w);
                 assert_int_equal(w.wrong, 0);
                 for (int64_t i = 0; i < UNITS; i++) assert_int_equal(done[i], i < sizes[s]);
-                assert_int_equal(stats_now().n_jobs - jobs, sizes[s] > 0); /* nobody waits: one job */
+                assert_int_equal(stats_now().n_jobs - jobs, sizes[s] > 0); /* no thread waits: one job */
             }
 }
 

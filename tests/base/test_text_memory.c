@@ -1,4 +1,4 @@
-/* Accounts and budgets of text memory: what is counted, what is refused and with which words, and the limit
+/* Accounts and budgets of text memory: what is counted, what is rejected and with which words, and the limit
  * of the process. */
 /* run: quick asan tsan */
 #include "cm.h"
@@ -44,8 +44,8 @@ static void counts_what_is_allocated_inside(void **state) {
     ln_free(apart);
 }
 
-/* The budget refuses before memory is taken; the message has both numbers, and says whether others are in the
- * way. A budget above refuses as well. */
+/* The budget rejects before memory is taken; the message has both numbers, and says whether others are in
+ * the way. A budget above rejects as well. */
 static void refuses_with_both_numbers(void **state) {
     (void)state;
     const uint64_t before = ln_texts_used(), held = ln_mem_bytes();

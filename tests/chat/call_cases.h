@@ -1,4 +1,4 @@
-/* Texts of models and what the splitter makes of them, for each form of calls. */
+/* Texts of models and what the splitter makes of them, for each format of calls. */
 #ifndef LN_CALL_CASES_H
 #define LN_CALL_CASES_H
 
@@ -34,7 +34,7 @@ static const split cases[] = {
     {H, CALL "\n<tool_call>{\"arguments\":{},\"name\":\"get_weather\"}</tool_call>",
      "f{\"a\": 1}\nget_weather{}\n", "", 0},
     {H, CALL " And\nso.\n", "f{\"a\": 1}\n", "And\nso.\n", 0},
-    /* one of the blanks beside calls stays between two texts */
+    /* one of the blanks around calls stays between two texts */
     {H, "Let me look.\n" CALL "\nand\n" CALL "\nDone.", "f{\"a\": 1}\nf{\"a\": 1}\n",
      "Let me look.\nand\nDone.", 0},
     {H, "a " CALL "b" CALL " c", "f{\"a\": 1}\nf{\"a\": 1}\n", "a b c", 0},

@@ -1,7 +1,8 @@
-/* Every form of calls, held by its grammar: a model that chooses among the allowed tokens at random writes
- * valid calls only, whether an answer must be calls or may have some; and templates that show no tools.
+/* Every format of calls, constrained by its grammar: a model that chooses among the allowed tokens at random
+ * writes valid calls only, whether an answer must be calls or may have some; and templates that show no
+ * tools.
  *
- * LN_CALLS=n walks n times for each kind of answer, all forms together; `make test` 600 times. */
+ * LN_CALLS=n walks n times for each kind of answer, all formats together; `make test` 600 times. */
 /* run: quick asan */
 #include "../common.h"
 

@@ -1,6 +1,6 @@
 /* Answers that are messages with headers (gpt-oss): the splitter with the text cut at every pair of places,
- * the calls that the real template renders, answers chosen at random among the tokens that the form allows,
- * and the answers of a model whose vocabulary has the marks. */
+ * the calls that the real template renders, answers chosen at random among the tokens that the grammar
+ * allows, and the answers of a model whose vocabulary has the marks. */
 /* run: quick asan */
 #include "../common.h"
 #include "../think_model.h"
@@ -266,7 +266,7 @@ static void calls_of_the_real_template(void **state) {
     ln_free(text);
 }
 
-/* What the template requires is added: a description, and one text beside a call. */
+/* What the template requires is added: a description, and one text next to a call. */
 static void the_template_takes_every_conversation(void **state) {
     (void)state;
     static const char talk[] =
@@ -310,16 +310,16 @@ static void the_template_takes_every_conversation(void **state) {
     "\"function\":{\"name\":\"g\",\"description\":\"\",\"parameters\":{\"type\":\"object\"}}}]"
 #define REQUEST "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"}],\"tools\":" TOOLS "}"
 
-typedef struct room {
+typedef struct fixture {
     char dir[64];
     ln_package *package;
-} room;
+} fixture;
 
 static const char *const renames[][2] = {
     {"<bos>", "<|start|>"},  {"<eos>", "<|return|>"}, {"<end>", "<|end|>"},     {"<pad>", "<|call|>"},
     {"<s4>", "<|channel|>"}, {"<s5>", "<|message|>"}, {"<s6>", "<|constrain|>"}};
 
-static void make_model(room *r) {
+static void make_model(fixture *r) {
     char dir[] = "/tmp/linnet-channels-XXXXXX", path[100], *json;
     size_t bytes;
     assert_non_null(mkdtemp(dir));
@@ -337,13 +337,13 @@ static void make_model(room *r) {
     ln_free(json);
 }
 
-static void remove_model(room *r) {
+static void remove_model(fixture *r) {
     think_remove(r->dir);
     *strrchr(r->dir, '/') = '\0';
     assert_int_equal(rmdir(r->dir), 0);
 }
 
-static void open_room(room *r) {
+static void open_fixture(fixture *r) {
     const ln_options o = ln_options_default();
     make_model(r);
     OK(ln_package_open(&r->package, r->dir, &o, err));
@@ -351,13 +351,13 @@ static void open_room(room *r) {
     assert_true(r->package->delims && r->package->delims->channels);
 }
 
-static void close_room(room *r) {
+static void close_room(fixture *r) {
     ln_package_close(&r->package);
     remove_model(r);
 }
 
 /* The answer to a prompt, as ids that the model would generate. */
-static void check_ids(const room *r, const char *args, const char *generated, const char *reasoning,
+static void check_ids(const fixture *r, const char *args, const char *generated, const char *reasoning,
                       const char *content, const char *calls) {
     const ln_tok *tok = r->package->tok;
     const ln_prompt p = {.size = sizeof p,
@@ -395,8 +395,8 @@ static void check_ids(const room *r, const char *args, const char *generated, co
 
 static void answers_of_a_model(void **state) {
     (void)state;
-    room r;
-    open_room(&r);
+    fixture r;
+    open_fixture(&r);
     check_ids(&r, NULL,
               "<|channel|>analysis<|message|>W\xc3\xa9<|end|><|start|>assistant<|channel|>final"
               "<|message|>A <|you|>",
@@ -412,7 +412,7 @@ static void answers_of_a_model(void **state) {
 /* ---- held answers ---- */
 
 typedef struct bench {
-    room r;
+    fixture r;
     ln_vocabulary v;
     json_t *tools;
     const ln_call_tool *list;
@@ -499,7 +499,7 @@ static void random_answers(void **state) {
     const char *wanted = getenv("LN_CALLS");
     const int n = wanted ? atoi(wanted) : 100;
     bench b = {.seed = 7};
-    open_room(&b.r);
+    open_fixture(&b.r);
     OK(ln_form_vocabulary(&b.v, b.r.package->tok, ln_tok_count(b.r.package->tok), err));
     b.tools = json_loads(TOOLS, 0, NULL);
     OK(ln_call_tools(&b.arena, b.tools, names, 2, &b.list, &b.n_list, err));
@@ -528,7 +528,7 @@ static void the_engine(void **state) {
     (void)state;
     static const char schema[] = "{\"schema\":{\"type\":\"object\",\"properties\":{\"b\":{\"enum\":[true]}},"
                                  "\"required\":[\"b\"]}}";
-    room r;
+    fixture r;
     ln_model *model;
     ln_engine *engine;
     const ln_prompt p = {.size = sizeof p, .request = REQUEST, .request_bytes = sizeof REQUEST - 1};

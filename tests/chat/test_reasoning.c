@@ -92,14 +92,14 @@ static void nothing_is_held_longer_than_needed(void **state) {
 
 /* ---- the engine ---- */
 
-typedef struct room {
+typedef struct fixture {
     char dir[64];
     ln_model *model;
     ln_engine *engine;
     ln_tokenizer *tok;
-} room;
+} fixture;
 
-static void enter(room *r, const char *tmpl, bool tokens) {
+static void enter(fixture *r, const char *tmpl, bool tokens) {
     char dir[] = "/tmp/linnet-think-XXXXXX";
     assert_non_null(mkdtemp(dir));
     (void)snprintf(r->dir, sizeof r->dir, "%s/m", dir);
@@ -112,7 +112,7 @@ static void enter(room *r, const char *tmpl, bool tokens) {
     assert_true(info.has_reasoning);
 }
 
-static void leave(room *r) {
+static void leave(fixture *r) {
     ln_engine_close(&r->engine);
     ln_model_close(&r->model);
     ln_tokenizer_close(&r->tok);
@@ -153,7 +153,7 @@ typedef struct wish {
     int64_t n_reasoning;
 } wish;
 
-static void check(room *r, const wish *w) {
+static void check(fixture *r, const wish *w) {
     ln_logit_bias bias[40];
     ln_result out = {.size = sizeof out};
     heard h = {.stop_after = w->stop_after};
@@ -199,7 +199,7 @@ static void check(room *r, const wish *w) {
 
 static void special_tokens(void **state) {
     (void)state;
-    room r;
+    fixture r;
     enter(&r, AS_QWEN, true);
     static const wish wishes[] = {
         {.plan = "{\nabc}de.", .reasoning = "abc", .answer = "de", .n_ids = 8, .n_reasoning = 5},
@@ -229,7 +229,7 @@ static void special_tokens(void **state) {
 
 static void letters_after_an_opened_prompt(void **state) {
     (void)state;
-    room r;
+    fixture r;
     enter(&r, AS_R1, false);
     static const wish wishes[] = {
         {.plan = "ab</think>cd.", .reasoning = "ab", .answer = "cd", .n_ids = 12, .n_reasoning = 10},
@@ -242,7 +242,7 @@ static void letters_after_an_opened_prompt(void **state) {
 
 static void budgets(void **state) {
     (void)state;
-    room r;
+    fixture r;
     static const wish
         opened[] =
             {
@@ -309,7 +309,7 @@ static void budgets(void **state) {
     leave(&r);
 }
 
-/* Reasoning is free, and no stop id ends it; the form begins after it. */
+/* Reasoning is free, and no stop id ends it; the grammar applies after it. */
 static void forms_begin_after_reasoning(void **state) {
     (void)state;
     static const char form[] = "{\"choice\":[\"ab\",\"cd\"]}";
@@ -325,7 +325,7 @@ static void forms_begin_after_reasoning(void **state) {
         {"xy}ab", "xy", "ab", .form = form, .n_reasoning = 3},
         {"x.}cd", "x", "cd", .form = form, .n_reasoning = 2},
     };
-    room r;
+    fixture r;
     enter(&r, AS_QWEN, true);
     for (size_t i = 0; i < LN_COUNT(drawn); i++) check(&r, &drawn[i]);
     leave(&r);

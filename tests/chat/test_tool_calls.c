@@ -1,11 +1,11 @@
-/* Separation of calls of tools from the text: the form of real templates, the splitter with the text cut at
- * every place, and the engine with a model whose output is fixed by biases. */
+/* Separation of calls of tools from the text: the format of real templates, the splitter with the text cut
+ * at every place, and the engine with a model whose output is fixed by biases. */
 /* run: quick asan */
 #include "../common.h"
 #include "../think_model.h"
 #include "call_cases.h"
 
-/* ---- the form of a template ---- */
+/* ---- the format of a template ---- */
 
 static void check_form(const char *source, const char *name) {
     const ln_call_form *f = ln_call_form_in(source);
@@ -43,7 +43,7 @@ static void forms_of_templates(void **state) {
     assert_string_equal(ln_call_form_generic()->name, "generic");
 }
 
-/* The forms of the templates that the reference data has. */
+/* The formats of the templates that the reference data has. */
 static void forms_of_real_templates(void **state) {
     (void)state;
     static const struct {
@@ -84,7 +84,7 @@ static const ln_call_form *form_of(const char *name) {
     return NULL;
 }
 
-/* Takes all pieces that are certain, each text to `content`, each call to `calls`. The pieces of a call are
+/* Moves all pieces that are certain, each text to `content`, each call to `calls`. The pieces of a call are
  * the beginning of it. */
 static void take_pieces(ln_calls *t, bool final, ln_str *calls, ln_str *content, ln_str *pieces) {
     for (ln_calls_piece piece = LN_CALLS_TEXT; piece != LN_CALLS_NOTHING;) {
@@ -167,7 +167,7 @@ static void nothing_is_held_longer_than_needed(void **state) {
     ln_calls_close(&t);
 }
 
-/* With `single` the text ends after the first call; without a form all of it passes through. */
+/* With `single` the text ends after the first call; without a format all of it passes through. */
 static void ends_of_the_text(void **state) {
     (void)state;
     ln_calls t;
@@ -226,14 +226,14 @@ static void many_tags(void **state) {
     "else '' }}{% endfor %}"
 #define TEMPLATE SHOWN "{# <tool_call> arguments #}"
 
-typedef struct room {
+typedef struct fixture {
     char dir[64];
     ln_model *model;
     ln_engine *engine;
     ln_tokenizer *tok;
-} room;
+} fixture;
 
-/* Makes the added token with this content one that texts have. */
+/* Turns the added token with this content into one that texts have. */
 static void show_token(char *json, const char *content) {
     char *at = strstr(json, content);
     assert_non_null(at);
@@ -243,7 +243,7 @@ static void show_token(char *json, const char *content) {
 }
 
 /* A model that can write a call in two tokens: '{' of a plan begins one, '}' ends it. */
-static void enter(room *r, const char *tmpl, bool listed) {
+static void enter(fixture *r, const char *tmpl, bool listed) {
     char dir[] = "/tmp/linnet-calls-XXXXXX", path[100], *json;
     size_t bytes;
     assert_non_null(mkdtemp(dir));
@@ -268,7 +268,7 @@ static void enter(room *r, const char *tmpl, bool listed) {
     OK(ln_tokenizer_open(&r->tok, r->dir, err));
 }
 
-static void leave(room *r) {
+static void leave(fixture *r) {
     ln_engine_close(&r->engine);
     ln_model_close(&r->model);
     ln_tokenizer_close(&r->tok);
@@ -287,7 +287,7 @@ typedef struct wish {
     size_t malformed;
 } wish;
 
-static ln_sampling sampling_of(const room *r, const wish *w, ln_logit_bias *bias) {
+static ln_sampling sampling_of(const fixture *r, const wish *w, ln_logit_bias *bias) {
     const size_t n = strlen(w->plan);
     for (size_t i = 0; i < n; i++) bias[i] = (ln_logit_bias){think_id(r->tok, w->plan[i]), think_bias(i)};
     return (ln_sampling){.size = sizeof(ln_sampling),
@@ -309,7 +309,7 @@ static ln_sampling sampling_of(const room *r, const wish *w, ln_logit_bias *bias
 static const ln_prompt prompt = {
     .size = sizeof(ln_prompt), .request = REQUEST, .request_bytes = sizeof REQUEST - 1};
 
-static void check(room *r, const wish *w) {
+static void check(fixture *r, const wish *w) {
     ln_logit_bias bias[40];
     ln_result out = {.size = sizeof out};
     ln_request *req;
@@ -353,7 +353,7 @@ static void check(room *r, const wish *w) {
 
 static void calls_of_a_model(void **state) {
     (void)state;
-    room r;
+    fixture r;
     enter(&r, TEMPLATE, false);
     static const wish wishes[] = {
         {.plan = "a{}.", .text = "a", .n_calls = 1, .n_ids = 3, .events = "tc"},
@@ -386,7 +386,7 @@ static void calls_of_a_model(void **state) {
 /* The tag is a special token, which texts leave out unless calls are split off. */
 static void a_tag_that_is_special(void **state) {
     (void)state;
-    room r;
+    fixture r;
     static const wish wishes[] = {
         {.plan = "a{}b.", .text = "ab", .n_calls = 1, .events = "tct"},
         {.plan = "a{bc.", .text = "a[TOOL_CALLS]", .events = "t", .n_max = 2, .malformed = 1},
@@ -401,7 +401,7 @@ static void a_tag_that_is_special(void **state) {
 /* What cannot be: a prompt without tools, a name that no tool has. */
 static void refusals(void **state) {
     (void)state;
-    room r;
+    fixture r;
     ln_logit_bias bias[4];
     ln_result out = {.size = sizeof out};
     ln_prompt p = prompt;
@@ -510,7 +510,7 @@ static void required_calls(void **state) {
     }
 }
 
-/* An answer with a form of its own may also be a call; one that must be a call has no other form. */
+/* An answer with a grammar of its own may also be a call; one that must be a call has no other grammar. */
 static void calls_beside_a_form(void **state) {
     (void)state;
     static const struct {
@@ -518,7 +518,7 @@ static void calls_beside_a_form(void **state) {
         const char *text;
         size_t n_calls;
     } rows[] = {{{.plan = "{}."}, "", 1}, {{.plan = "xaby."}, "ab", 0}};
-    room r;
+    fixture r;
     ln_logit_bias bias[8];
     ln_result out = {.size = sizeof out};
     ln_sampling how;

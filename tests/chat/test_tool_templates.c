@@ -1,5 +1,5 @@
 /* Calls of tools as the templates of real models show them: what a template renders of a call, the parser
- * finds again, and the form of a required call has room for. The cases are those of the reference data
+ * finds again, and the grammar of a required call accepts. The cases are those of the reference data
  * (../shared/data/tok/templates), which have been rendered by Jinja2. */
 /* run: quick */
 #include "../common.h"
@@ -59,7 +59,7 @@ static void find_calls(bench *b, const char *text, size_t bytes) {
     ln_calls_close(&t);
 }
 
-/* Whether the form of a required call matches a text. */
+/* Whether the grammar of a required call matches a text. */
 static bool fits(const bench *b, const char *text, size_t bytes) {
     ln_grammar *g;
     ln_matcher *m;

@@ -124,7 +124,7 @@ static void mock_load(int id) {
              id, (int)getpid());
 }
 
-/* Ends, as the script does, where a request is not JSON. Seeds have 64 bits, jansson's integers 63. */
+/* Ends, as the script does, if a request is not JSON. Seeds have 64 bits, jansson's integers 63. */
 static void mock_check(const char *line) {
     json_t *v = json_loads(line, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, NULL);
     if (!json_is_object(v)) fprintf(stderr, "a request is not JSON: %s\n", line), _exit(4);

@@ -172,7 +172,7 @@ static ln_status go_wrong(const wrong *w, ln_backend_model **m, ln_error *err) {
         return ln_backend_classify(*m, &prompt, 1, &how, on_class, &got, NULL, err);
     if (!strncmp(w->how, "keys", 4)) return ln_backend_inspect(*m, three, 3, on_keys, keys, err);
     const ln_status st = ln_backend_generate(*m, &prompt, NULL, NULL, NULL, &r, err);
-    assert_non_null(r.text); /* what came before the error is there */
+    assert_non_null(r.text); /* what came before the error is kept */
     assert_true(st == LN_OK || r.finish == LN_FINISH_CANCELLED);
     ln_result_free(&r);
     return st;
@@ -353,7 +353,7 @@ static double cancel_seconds(ln_backend_model *m, ln_result *r) {
     return seconds;
 }
 
-/* A process that obeys ends its request; one that does not, or is silent, keeps nobody waiting, and what it
+/* A process that obeys ends its request; one that does not, or is silent, delays no caller, and what it
  * still sends is not taken for the next answer. */
 static void test_cancel(void **state) {
     (void)state;

@@ -82,7 +82,7 @@ static int finish(pid_t pid) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
-/* Makes a pipe that is full except for a few bytes: a process that writes a text to it blocks until the
+/* Creates a pipe that is full except for a few bytes: a process that writes a text to it blocks until the
  * pipe is drained. Returns the number of bytes in it. */
 static int narrow_pipe(int fd[2]) {
     char fill[4096 - 16] = {0};

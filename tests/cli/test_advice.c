@@ -261,7 +261,7 @@ static void measuring_in_little_memory(void **s) {
     before_exec = NULL;
 }
 
-/* The same in a memory cgroup of 512 MB, where the system lets this test make one (root, cgroup v1 or v2):
+/* The same in a memory cgroup of 512 MB, if the system lets this test make one (root, cgroup v1 or v2):
  * without the check the process would be killed. */
 static char group_procs[300];
 static void enter_group(void) {

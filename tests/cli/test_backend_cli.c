@@ -1,5 +1,5 @@
 /* --backend and --python from outside, with a mock in place of Python (tests/child/mock_child.h): each verb
- * that takes them, flags that are refused by name, Ctrl-C, what doctor lists. */
+ * that takes them, flags that are rejected by name, Ctrl-C, what doctor lists. */
 /* run: slow */
 #include "../child/mock_child.h"
 #include "spawn.h"
@@ -10,7 +10,7 @@ static char self[4096];
 
 static void behave(const char *how) { setenv("LN_MOCK", how, 1); }
 
-/* Fails unless the command ended with this code and wrote these texts ("" where any will do). */
+/* Fails unless the command ended with this code and wrote these texts ("": any text). */
 static void ends(outcome *o, int code, const char *out, const char *err) {
     if (o->code != code || !strstr(o->out, out) || !strstr(o->err, err))
         fail_msg("code %d, expected %d with '%s' and '%s'\nstdout: %s\nstderr: %s", o->code, code, out, err,

@@ -242,9 +242,9 @@ static void files_that_are_refused(void **state) {
     expect(RUN(S("batch")), 2, "MODEL");
 }
 
-/* A file that was written for another service names a model that is not here: it is refused before anything
- * is loaded, by its first such line; --name and --alias accept the name. Where other bodies are for the
- * model, the line gets its error (rows_that_fail). */
+/* A file that was written for another service names a model that is not here: it is rejected before anything
+ * is loaded, by its first such line; --name and --alias accept the name. If other bodies are for the model,
+ * the line gets its error (rows_that_fail). */
 static void names_of_other_services(void **state) {
     (void)state;
     static const char text[] =
@@ -348,7 +348,7 @@ static void lines_that_lack_memory(void **state) {
     (void)body_of(&a, "last");
     free_answers(&a);
     drop_answers();
-    /* one that is too long even to be found refuses the file */
+    /* one that is too long even to be found rejects the file */
     (void)snprintf(memory, sizeof memory, "%lld", atoll(memory) - (24 << 20));
     expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl"), S("--memory"), memory),
            6, "in.jsonl: line 2: reading this text takes ");
@@ -378,7 +378,7 @@ static int run_until(int n, int number) {
                          n, number);
 }
 
-/* Puts the beginning of a line at the end of the answers, as a machine that stops may leave it. */
+/* Appends the beginning of a line to the answers, as a machine that stops may leave it. */
 static void tear(void) {
     FILE *f = fopen(at(0, "out.jsonl"), "ab");
     assert_true(f && fputs("{\"id\":\"batch_req_0\",\"custom_id\":\"r", f) >= 0 && fclose(f) == 0);

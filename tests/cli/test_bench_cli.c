@@ -35,7 +35,7 @@ static void the_roofline_keeps_to_the_limit(void **state) {
     if (!getenv("LN_SANITIZED")) assert_true(peak_of_children() <= limit);
 }
 
-/* What is compared with --ceiling must be measured: refused at once. */
+/* What is compared with --ceiling must be measured: rejected at once. */
 static void a_ceiling_needs_the_roofline(void **state) {
     (void)state;
     expect(RUN(S("bench"), S(SMALL), S("--memory"), S("200M"), S("--ceiling"), S("/dev/null"), QUICK), 6,
@@ -64,7 +64,7 @@ static void streams_that_do_not_fit_are_left_out(void **state) {
     json_decref(o);
 }
 
-/* --ctx limits what is measured: a flag that asks for more is refused, the streams' depth is less. */
+/* --ctx limits what is measured: a flag that asks for more is rejected, the streams' depth is less. */
 static void a_context_limits_the_rows(void **state) {
     (void)state;
     static const char said[] = "the context (--ctx) has 128 positions";

@@ -1,12 +1,12 @@
 /* Runs under a limit that the kernel enforces by killing: a control group whose memory limit is what `plan`
- * says. A run with that limit is not killed, one with less is refused before anything is loaded.
+ * says. A run with that limit is not killed, one with less is rejected before anything is loaded.
  *
- * The test makes a group below its own, of version 2 or 1. Where it may not, it says so and ends; the limits
- * of tests/api/test_memory_api.c (RLIMIT_AS, RLIMIT_DATA) need no rights. */
+ * The test makes a group below its own, of version 2 or 1. If it may not, it prints that and ends; the
+ * limits of tests/api/test_memory_api.c (RLIMIT_AS, RLIMIT_DATA) need no rights. */
 /* run: quick */
 #include "spawn.h"
 
-static char group[512]; /* directory of the group; "" where there is none */
+static char group[512]; /* directory of the group; "" if there is none */
 static bool v2;
 
 /* The path of this process in the hierarchy of the memory controller: the line "0::PATH" for version 2, and
@@ -48,7 +48,7 @@ static uint64_t get(const char *leaf, const char *key) {
     return value;
 }
 
-/* Makes a group with a memory limit, below this process's own or, where that one may have no children because
+/* Creates a group with a memory limit, below this process's own or, if that one may have no children because
  * it has processes, below the root. */
 static bool make_group(bool version2) {
     char own[256];
@@ -111,9 +111,10 @@ static const char *prompt_of(char *buf, size_t cap, int n) {
     return buf;
 }
 
-/* The command that docs and gates measure memory with, at the limit that was planned for it. The margin of
- * 3 MiB is for what the kernel charges to the group beside the process, and because the resident memory of a
- * process differs by some hundred kB from one start to the next: with 1 MiB, a run was refused. */
+/* The command that docs and gates measure memory with, at the limit that was planned for it. The margin of 3
+ * MiB is for what the kernel charges to the group in addition to the process, and because the resident
+ * memory of a process differs by some hundred kB from one start to the next: with 1 MiB, a run was
+ * rejected. */
 static void a_run_at_its_limit_is_not_killed(void **state) {
     (void)state;
     if (!possible()) return;

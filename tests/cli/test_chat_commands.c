@@ -208,7 +208,7 @@ static void the_end_of_the_context(void **state) {
     until("the context holds 64");
     until("/undo and /clear free space");
     until_prompt();
-    sent(HI); /* the earlier message is still there, the question is dropped */
+    sent(HI); /* the earlier message is kept, the question is dropped */
     type("Tell me a short story.\r");
     until("cut: the context is full");
     until_prompt();

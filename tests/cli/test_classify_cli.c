@@ -1,5 +1,5 @@
-/* linnet classify from outside: inputs, labels, output forms, order, errors of single inputs, accuracy, the
- * next token, logits, and what plan says about it. */
+/* linnet classify from outside: inputs, labels, kinds of output, order, errors of single inputs, accuracy,
+ * the next token, logits, and what plan says about it. */
 /* run: quick */
 #include "spawn.h"
 
@@ -104,7 +104,7 @@ static void a_line_an_input(void **state) {
         *tab = '\0';
         assert_true(!strcmp(line, "yes") || !strcmp(line, "no") || !strcmp(line, " no"));
     }
-    /* the same from a file, and in the other forms of naming it */
+    /* the same from a file, and with the other ways of naming it */
     char *file = file_with("prompt.txt", input);
     expect(RUN(S("classify"), S(TINY), file, S("--labels"), S("yes,no, no")), 0, NULL);
     char *again = ln_strndup(last->out, last->out_bytes);

@@ -150,7 +150,7 @@ static void jsonl_answers_before_it_waits(void **state) {
     close(null);
 }
 
-/* Gemma's rounded factor of embeddings is stated where values may be compared with the reference's in f32. */
+/* Gemma's rounded factor of embeddings is stated if values may be compared with the reference's in f32. */
 static void rounded_embedding_scale(void **state) {
     (void)state;
     static const struct {
@@ -174,7 +174,7 @@ static void rounded_embedding_scale(void **state) {
         expect(RUN(S("eval"), path, S(LN_ROOT "/LICENSE"), S("--numerics"), S("exact")), 0, of[i].scale);
         assert_true(!strstr(last->err, "rounded") == !of[i].scale);
     }
-    char path[512]; /* in fast, where transformers is compared in the checkpoint's dtype, nothing is said */
+    char path[512]; /* in fast, which is compared with transformers in the checkpoint's dtype, nothing is said */
     (void)snprintf(path, sizeof path, LN_ROOT "/tests/golden/%s", of[0].model);
     expect(RUN(S("score"), path, S("--ids"), S("1,2,3")), 0, NULL);
     assert_null(strstr(last->err, "rounded"));
@@ -242,7 +242,7 @@ static void a_dash_is_no_result(void **state) {
     assert_false(ln_exists("-"));
 }
 
-/* A file of keys is taken whole or refused: the keys after a NUL are not left out in silence. */
+/* A file of keys is taken whole or rejected: the keys after a NUL are not left out in silence. */
 static void keys_that_no_client_can_send(void **state) {
     (void)state;
     static const char with_nul[] = "key-one-long\nkey-two\0x\nkey-three\n";

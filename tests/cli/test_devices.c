@@ -1,6 +1,6 @@
-/* --device: a device that is not there, a plug-in of another version next to the command, and the CUDA
- * plug-in where no GPU can be used, are refused with exit code 7; auto goes on with the CPU then, and for
- * what a device says that it cannot run. */
+/* --device: a missing device, a plug-in of another version next to the command, and the CUDA plug-in if no
+ * GPU can be used, are rejected with exit code 7; auto goes on with the CPU then, and for what a device says
+ * that it cannot run. */
 /* run: quick */
 #include "spawn.h"
 
@@ -33,7 +33,7 @@ static void an_absent_device(void **state) {
     assert_int_equal(unlink(at(0, "linnet")), 0);
 }
 
-/* The plug-in is there, but no GPU can be used: no driver, or none is visible. */
+/* The plug-in exists, but no GPU can be used: no driver, or none is visible. */
 static void no_gpu(void **state) {
     (void)state;
     if (access(LN_BIN "/liblinnet-cuda.so", F_OK) != 0) {

@@ -1,4 +1,4 @@
-/* linnet eval from outside: its forms of output, windows as defined (by score), and what it refuses. */
+/* linnet eval from outside: its kinds of output, windows as defined (by score), and what it rejects. */
 /* run: quick */
 #include "spawn.h"
 

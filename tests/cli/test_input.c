@@ -6,7 +6,7 @@
 #define BOM   "\xef\xbb\xbf"
 #define SHORT S("-n"), S("2"), S("--temp"), S("0"), S("--json")
 
-/* Makes a pipe that holds `text` and has no writer; the command inherits it under the returned name. */
+/* Creates a pipe that holds `text` and has no writer; the command inherits it under the returned name. */
 static const char *pipe_with(const char *text, int *fd) {
     static char name[4][32];
     static int next;

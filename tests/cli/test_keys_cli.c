@@ -16,7 +16,7 @@ static void write_file(const char *name, const char *text) {
     assert_int_equal(fclose(f), 0);
 }
 
-/* Makes a model: the golden one with `key` in its config.json, and files with these contents (NULL: none).
+/* Creates a model: the golden one with `key` in its config.json, and files with these contents (NULL: none).
  * Returns its directory. */
 static char *model(const char *key, const char *generation, const char *tokenizer) {
     char leaf[64], from[300];

@@ -1,5 +1,5 @@
 /* The length of an answer and what ends it: -n and its defaults, the context, stop texts that are special
- * tokens; and flags of generation and scoring that must have an effect or be refused. */
+ * tokens; and flags of generation and scoring that must have an effect or be rejected. */
 /* run: slow */
 #include "spawn.h"
 #include "../think_model.h"
@@ -78,7 +78,7 @@ static int64_t planned(int prompt, char *n) {
     return ctx;
 }
 
-static void the_context_has_room_for_an_answer(void **state) {
+static void the_context_holds_an_answer(void **state) {
     (void)state;
     assert_int_equal(planned(10, NULL), 4096);
     assert_int_equal(planned(2048, NULL), 4096);
@@ -129,7 +129,7 @@ static void the_library_has_the_same_defaults(void **state) {
 
 /* ---- stop texts that are tokens ---- */
 
-/* Makes the model write `a`, a special token and `b`, in this order, after any prompt. */
+/* Changes the model so that it writes `a`, a special token and `b`, in this order, after any prompt. */
 #define SPELLS(a, special, b) \
     a, special, b, S("--presence-penalty=100"), S("--frequency-penalty=100"), S("--temp"), S("0")
 
@@ -247,7 +247,7 @@ static void a_token_can_be_banned(void **state) {
         json_decref(o);
     }
     assert_int_not_equal(id[0], id[1]);
-    /* A banned token is never drawn at any temperature. */
+    /* A banned token is never sampled at any temperature. */
     json_t *o = json_of(RUN(S("run"), S(SMALL), S("--ids"), S("1,2,3"), S("--temp"), S("1000"), S("--top-p"),
                             S("1"), S("--top-k"), S("0"), S("-n"), S("200"), S("--ignore-eos"),
                             S("--logit-bias"), bias, S("--seed"), S("1"), S("--json")));
@@ -304,7 +304,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(raw_text_gets_256_tokens),
                                        cmocka_unit_test(a_conversation_goes_on_to_the_end_of_the_context),
                                        cmocka_unit_test(every_position_counts),
-                                       cmocka_unit_test(the_context_has_room_for_an_answer),
+                                       cmocka_unit_test(the_context_holds_an_answer),
                                        cmocka_unit_test(the_library_has_the_same_defaults),
                                        cmocka_unit_test(a_special_token_is_a_stop),
                                        cmocka_unit_test(a_named_end_token_is_not_banned),

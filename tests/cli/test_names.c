@@ -1,6 +1,6 @@
-/* Messages for users who type what they know from other tools: their flags and verbs, a prompt where the
- * model is expected, a GGUF file, sizes with units. Every row of others.def is tested, so that no advice
- * names a flag or a verb that does not exist. */
+/* Messages for users who type what they know from other tools: their flags and verbs, a prompt in place of
+ * the model, a GGUF file, sizes with units. Every row of others.def is tested, so that no advice names a
+ * flag or a verb that does not exist. */
 /* run: slow */
 #include "spawn.h"
 
@@ -79,10 +79,10 @@ static void flags_of_other_tools(void **state) {
         (void)snprintf(names, sizeof names, "%s", others[i].names);
         for (char *save, *name = strtok_r(names, " ", &save); name; name = strtok_r(NULL, " ", &save)) {
             char line[200];
-            /* a flag of linnet is never taken for another one; it may be refused with advice by other verbs
+            /* a flag of linnet is never taken for another one; it may be rejected with advice by other verbs
              */
             if (!others[i].advice) assert_false(is_flag(name, strlen(name)));
-            /* a name that is another spelling in one verb may be refused with advice by another */
+            /* a name that is another spelling in one verb may be rejected with advice by another */
             bool as_said = false;
             for (size_t v = 0; v < 2 && !as_said; v++) {
                 (void)snprintf(line, sizeof line, "%s %s x --help", v == 0 ? "run" : "train", name);
@@ -190,7 +190,7 @@ static void no_suggestion_is_far(void **state) {
     }
     assert_true(near >= 14);
     expect(run_line("run --max-tok 3"), 2,
-           "--max-tokens"); /* an abbreviation is refused, and the message names the flag that it begins */
+           "--max-tokens"); /* an abbreviation is rejected, and the message names the flag that it begins */
     expect(run_line("run --temprature 0 -p x"), 2, "--temp");
     expect(run_line("run -n5 -p x"), 2, "-n 5");
 }
@@ -252,7 +252,7 @@ static void alone_it_prints_the_help_page(void **state) {
     ln_free(page);
 }
 
-/* ---- a text where MODEL is expected ---- */
+/* ---- a text in place of MODEL ---- */
 
 static void a_text_read_as_model(void **state) {
     (void)state;
@@ -324,7 +324,7 @@ static void sizes_have_units(void **state) {
     (void)state;
     static const struct {
         const char *text;
-        int64_t bytes; /* 0: refused */
+        int64_t bytes; /* 0: rejected */
     } sizes[] = {{"50000000", 50000000},
                  {"50000000B", 50000000},
                  {"48M", 48 << 20},

@@ -1,6 +1,6 @@
 /* Output generated from the tables of flags and verbs: help, man pages, completions. Each is compared with
  * `--help`, which is parsed here, and used: bash runs its completion script, zsh parses its script, and
- * groff formats the pages where these programs are installed. */
+ * groff formats the pages, if these programs are installed. */
 /* run: quick */
 #include "spawn.h"
 

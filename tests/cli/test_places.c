@@ -52,7 +52,7 @@ static void all_places_of_tiny_are_named(void **state) {
 
 /* ---- ls ---- */
 
-/* Gives up the right to read everything, where the tests run as root. */
+/* Drops the right to read everything, if the tests run as root. */
 static void as_nobody(void) {
     setenv("HF_HUB_CACHE", at(0, "outer/hub"), 1);
     if (getuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(97);

@@ -72,7 +72,7 @@ static void what_would_fit_is_said(void **state) {
     const char *fits = strstr(last->out, "fits: no, ");
     assert_non_null(fits);
     const char *fit =
-        strstr(fits, " MB short; "); /* or with --quantize 4, where no context is small enough */
+        strstr(fits, " MB short; "); /* or with --quantize 4, for which no context is small enough */
     assert_non_null(fit);
     assert_non_null(strstr(fit, " --ctx "));
     assert_non_null(strstr(last->out, "limit        --memory"));

@@ -36,7 +36,7 @@ const char *bytes_text(char buf[32], uint64_t bytes) { return ln_bytes_text(buf,
 
 enum { GB = 1 << 30 };
 
-/* A large model is shown before its first tensor is there, a small one only if it takes long. */
+/* A large model is shown before its first tensor is loaded, a small one only if it takes long. */
 static void on_a_terminal(void **state) {
     (void)state;
     const ln_progress p = progress_line();

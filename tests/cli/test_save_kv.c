@@ -1,5 +1,5 @@
 /* run --save-kv and --load-kv: a longer prompt computes only what is new and gives the same text; files are
- * not replaced unasked, and those of other options are refused. */
+ * not replaced unasked, and those of other options are rejected. */
 /* run: quick */
 #include "spawn.h"
 

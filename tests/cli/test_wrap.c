@@ -233,7 +233,7 @@ static void pages_fit_small_terminals(void **state) {
             for (const char *at = last->out; *at; at += strcspn(at, "\n") + 1)
                 if (strcspn(at, "\n") > (size_t)columns)
                     fail_msg("%s at %d columns: '%.*s'", pages[p], columns, (int)strcspn(at, "\n"), at);
-            size_t a = 0, b = 0; /* the same characters but for blanks and " \" before a line break */
+            size_t a = 0, b = 0; /* the same characters except blanks and " \" before a line break */
             while (want[a] || last->out[b]) {
                 while (want[a] == ' ' || want[a] == '\n') a++;
                 while (last->out[b] == ' ' || last->out[b] == '\n' ||

@@ -96,7 +96,7 @@ static double delta_at(const ln_adapter_file *a, const ln_adapter_module *m, dou
     return scale * m->scale * sum;
 }
 
-/* Compares all weights of a fused model: rounded once where the adapter has a module, else unchanged. */
+/* Compares all weights of a fused model: rounded once if the adapter has a module, else unchanged. */
 static void check_fused(const char *base, const char *adapter, double scale, const char *fused) {
     ln_package *m, *f;
     ln_adapter_file *a;
@@ -340,7 +340,7 @@ static ln_status refuse(void *user, const char *dir, ln_error *err) {
 }
 
 /* Begins to write a directory in a process of its own, which then dies, or with `stays` waits to be killed;
- * returns once the directory is there. */
+ * returns once the directory exists. */
 static pid_t begin_to_write(const char *path, bool stays) {
     int ready[2];
     char c;

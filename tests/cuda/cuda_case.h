@@ -14,7 +14,7 @@ enum { CASE_WEIGHTS = 8, GUARD = 4096 };
 
 static const ln_device_ops *cuda_ops;
 
-/* Finds the CUDA device; false, which is said, where it cannot be opened. */
+/* Finds the CUDA device; false, with a message, if it cannot be opened. */
 static inline bool cuda_here(void) {
     ln_error e = {0};
     ln_dev *dev = NULL;
@@ -78,8 +78,8 @@ typedef struct side {
     ln_exec *exec;
     ln_program p;
     ln_arena arena;
-    char *temp, *pool, *room[CASE_WEIGHTS];
-    size_t temp_bytes, pool_bytes, room_bytes[CASE_WEIGHTS];
+    char *temp, *pool, *buffer[CASE_WEIGHTS];
+    size_t temp_bytes, pool_bytes, buffer_bytes[CASE_WEIGHTS];
     ln_step_block *step; /* the next step */
 } side;
 
@@ -93,7 +93,7 @@ typedef struct cuda_case {
     int n_weights;
     const ln_state_pool *kv; /* NULL: no pages */
     int n_pages, n_slots, n_blocks;
-    const void *state; /* [state_bytes] of the only state, where it is no pool of pages; NULL: none */
+    const void *state; /* [state_bytes] of the only state, if it is no pool of pages; NULL: none */
     size_t state_bytes;
 } cuda_case;
 
@@ -105,8 +105,8 @@ static inline void poison(side *s, void *p, size_t bytes) {
     free(nan);
 }
 
-/* Uploads a weight; a matrix in two ranges of rows, where the device does not read it in place. */
-static inline void upload_ranges(side *s, const case_weight *w, bool in_place, void *room,
+/* Uploads a weight; a matrix in two ranges of rows, if the device does not read it in place. */
+static inline void upload_ranges(side *s, const case_weight *w, bool in_place, void *buffer,
                                  ln_device_weight *out) {
     const ln_groups e = ln_encoding_groups(w->desc.enc);
     const int64_t D = w->desc.dims[0], C = w->desc.dims[1],
@@ -114,7 +114,7 @@ static inline void upload_ranges(side *s, const case_weight *w, bool in_place, v
                   row = e.bits ? ln_affine_row_bytes(e, C) : C * size,
                   group_row = e.bits ? C / e.group * size : 0, cut = D / 3;
     if (in_place || w->desc.n_dims == 1 || cut == 0) {
-        OK(s->ops->upload(s->dev, &w->desc, &w->host, room, out, err));
+        OK(s->ops->upload(s->dev, &w->desc, &w->host, buffer, out, err));
         return;
     }
     ln_host_weight first = w->host, second = w->host;
@@ -122,8 +122,8 @@ static inline void upload_ranges(side *s, const case_weight *w, bool in_place, v
     second.data = (const char *)w->host.data + cut * row;
     second.scales = (const char *)w->host.scales + cut * group_row;
     second.offsets = (const char *)w->host.offsets + cut * group_row;
-    OK(s->ops->upload(s->dev, &w->desc, &first, room, out, err));
-    OK(s->ops->upload(s->dev, &w->desc, &second, room, out, err));
+    OK(s->ops->upload(s->dev, &w->desc, &first, buffer, out, err));
+    OK(s->ops->upload(s->dev, &w->desc, &second, buffer, out, err));
 }
 
 static inline void upload_weights(side *s, const cuda_case *c, ln_device_weight *placed) {
@@ -131,12 +131,12 @@ static inline void upload_weights(side *s, const cuda_case *c, ln_device_weight 
         const case_weight *w = &c->weights[i];
         ln_weight_size size;
         OK(s->ops->weight_size(s->dev, &w->desc, &w->host, &size, err));
-        s->room_bytes[i] = size.bound + GUARD;
-        void *room;
-        OK(s->ops->alloc(s->dev, s->room_bytes[i], 0, &room, err));
-        s->room[i] = room;
-        poison(s, room, s->room_bytes[i]);
-        upload_ranges(s, w, size.in_place, room, &placed[i]);
+        s->buffer_bytes[i] = size.bound + GUARD;
+        void *buffer;
+        OK(s->ops->alloc(s->dev, s->buffer_bytes[i], 0, &buffer, err));
+        s->buffer[i] = buffer;
+        poison(s, buffer, s->buffer_bytes[i]);
+        upload_ranges(s, w, size.in_place, buffer, &placed[i]);
     }
 }
 
@@ -191,7 +191,7 @@ static inline void close_side(side *s) {
     s->ops->free(s->dev, s->temp, s->temp_bytes);
     if (s->pool) s->ops->free(s->dev, s->pool, s->pool_bytes);
     for (int i = 0; i < CASE_WEIGHTS; i++)
-        if (s->room[i]) s->ops->free(s->dev, s->room[i], s->room_bytes[i]);
+        if (s->buffer[i]) s->ops->free(s->dev, s->buffer[i], s->buffer_bytes[i]);
     s->ops->queue_close(&s->queue);
     s->ops->close(&s->dev);
     ln_arena_free(&s->arena);
@@ -225,7 +225,7 @@ static inline double tolerance_of(const side *s, int k) {
     return 0;
 }
 
-/* Fails where two outputs differ by more than the tolerance; NaN must meet NaN. */
+/* Fails if two outputs differ by more than the tolerance; NaN must meet NaN. */
 static inline void compare_outputs(const char *what, const float *want, const float *got, int64_t n,
                                    double tolerance) {
     double most = 0, largest = 0;

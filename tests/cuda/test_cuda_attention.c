@@ -37,7 +37,7 @@ static void build_attention(ln_graph *g, const void *user) {
     ln_g_output(g, ln_g_attn_paged(g, "y", q, after, -1, &p));
 }
 
-/* Gives sequences their pages: block b of slot s is page s * n_blocks + b, of which the order is reversed. */
+/* Assigns pages to sequences: block b of slot s is page s * n_blocks + b, of which the order is reversed. */
 static void set_pages(side *s, int n_slots, int n_blocks) {
     ln_page_change *c = ln_step_changes(s->step);
     for (int at = 0; at < n_slots * n_blocks; at++)

@@ -1,5 +1,5 @@
-/* Every node of every golden model on the GPU against the reference device, exact and fast, what happens
- * where the GPU's memory is not enough, and the GPU's ceilings. Skipped where there is no GPU. */
+/* Every node of every golden model on the GPU against the reference device, exact and fast, what happens if
+ * the GPU's memory is not enough, and the GPU's ceilings. Skipped if there is no GPU. */
 /* run: quick cuda */
 #include "cuda_case.h"
 #include "inspect/inspect.h"
@@ -76,7 +76,7 @@ static void too_little_memory(void **state) {
 }
 
 /* The plan counts both memories. What is allocated on the GPU is at most 5 % more than planned, and an engine
- * that does not fit is refused before anything is taken. */
+ * that does not fit is rejected before anything is taken. */
 static void planned_memory(void **state) {
     (void)state;
     ln_package *m;

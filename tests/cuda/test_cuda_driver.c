@@ -1,5 +1,5 @@
-/* The command where the CUDA plug-in is installed and its driver is missing or too old: a library in the
- * place of the driver's reports an old version. Needs no GPU; skipped where the plug-in was not built. */
+/* The command if the CUDA plug-in is installed and its driver is missing or too old: a library in the place
+ * of the driver's reports an old version. Needs no GPU; skipped if the plug-in was not built. */
 /* run: quick cuda */
 #include <setjmp.h>
 #include <stdarg.h>

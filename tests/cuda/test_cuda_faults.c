@@ -12,7 +12,7 @@
  * does not; it is fixed by the options, whereas the KV pool of an engine shrinks to what is free. */
 enum { LEFT = 64 << 20, N_CTX = 1024, N_ADAPTERS = 64, RANK = 64 };
 
-/* Takes the GPU's memory but for `left` bytes, in a process that has the device open. */
+/* Allocates the GPU's memory except `left` bytes, in a process that has the device open. */
 static void *fill_memory(ln_dev *dev, uint64_t left, size_t *bytes) {
     ln_dev_info i = {.size = sizeof i};
     void *p;
@@ -32,7 +32,7 @@ static void answer(ln_eng *e) {
     ln_req_free(&r);
 }
 
-/* An engine that does not fit is refused with the plan's figures; one that does not get its memory although
+/* An engine that does not fit is rejected with the plan's figures; one that does not get its memory although
  * it was planned gives back what it took; with memory again it opens. */
 static void not_enough_memory(void **state) {
     (void)state;
@@ -112,7 +112,7 @@ static void build_wide(ln_graph *g, const void *user) {
     ln_g_output(g, ln_g_linear(g, "y", x, codes, -1));
 }
 /* Weights and programs exist before the threads start; each thread submits steps that no graph was captured
- * for, so that every step launches its kernels anew. */
+ * for, so that every step launches its kernels again. */
 typedef struct wide_thread {
     wide w;
     side s;

@@ -1,6 +1,6 @@
-/* The kernels of the CUDA device against the reference device: products of every format with every stored
- * form, adapters; odd sizes, bytes behind the blocks, NaN, and a row's bits alone and among others. Skipped
- * if there is no GPU. Attention: test_cuda_attention. */
+/* The kernels of the CUDA device against the reference device: products of every format with every encoding,
+ * adapters; odd sizes, bytes behind the blocks, NaN, and a row's bits alone and among others. Skipped if
+ * there is no GPU. Attention: test_cuda_attention. */
 /* run: quick cuda */
 #include "cuda_case.h"
 

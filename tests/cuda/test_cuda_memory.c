@@ -1,6 +1,6 @@
 /* Memory of the CUDA device: the peak against the plan, steps that allocate nothing, and requests that leave
  * nothing behind. With LN_CUDA_MODEL=DIR on that model instead of the bundled one, whose parts are smaller
- * than the driver's granules; with LN_LONG 10,000 requests instead of 300. Skipped where there is no GPU. */
+ * than the driver's granules; with LN_LONG 10,000 requests instead of 300. Skipped if there is no GPU. */
 /* run: quick cuda */
 #include "cuda_case.h"
 #include "engine/embed.h"
@@ -16,7 +16,7 @@ static const char *model_dir(void) {
     return dir ? dir : LN_ROOT "/models/tiny";
 }
 
-/* The device is open throughout, so that its context and its kernels are there before anything is measured,
+/* The device is open throughout, so that its context and its kernels are loaded before anything is measured,
  * as they are when a plan reads how much memory is free. */
 static ln_dev *dev;
 static uint64_t free_now(void) {

@@ -105,7 +105,7 @@ static void b7_no_stray_mark_in_qwen(void **s) {
     ln_tok_close(&t);
 }
 
-/* ---- B8: bytes, words, normal forms, streams ---- */
+/* ---- B8: bytes, words, normalisation, streams ---- */
 
 #define FALLBACK                                                                                           \
     "{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}]}," \

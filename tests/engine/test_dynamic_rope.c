@@ -10,13 +10,13 @@
 enum {
     FROM = 40,
     LONG = 60,
-    ROOM = 80,
+    CAPACITY = 80,
     VOCAB = 266
 }; /* FROM: the model's context, up to which
       frequencies do not change */
 
 static ln_package *model;
-static int32_t ids[ROOM];
+static int32_t ids[CAPACITY];
 
 static ln_eng *engine(int chunk, int seqs) {
     ln_options o = {.n_chunk = chunk, .n_parallel = seqs, .n_logits = chunk, .n_threads = 2, .n_ctx = 120};
@@ -113,7 +113,7 @@ static int setup(void **state) {
     (void)state;
     ln_options o = {0};
     uint64_t seed = 3;
-    for (int i = 0; i < ROOM; i++) ids[i] = (int32_t)(test_random(&seed) % VOCAB);
+    for (int i = 0; i < CAPACITY; i++) ids[i] = (int32_t)(test_random(&seed) % VOCAB);
     OK(ln_package_open(&model, DIR, &o, err));
     assert_int_equal(model->spec.V, VOCAB);
     return 0;

@@ -197,7 +197,7 @@ static void bits_are_the_same_beside_an_answer(void **state) {
         }
 }
 
-/* The second program is refused where the limit leaves nothing for it. */
+/* The second program is rejected where the limit leaves nothing for it. */
 static void the_limit_of_memory_holds(void **state) {
     (void)state;
     fixture *f = open_golden("llama-plain-f32", ln_options_default());

@@ -174,7 +174,7 @@ static void forms_that_cannot_be(void **state) {
     FAILS(LN_EINVALID, "ln_sampling.grammar: no token of the model begins it",
           ln_generate(engine, &prompt, &how, NULL, NULL, &r, err));
     ln_result_free(&r);
-    /* what a form needs beyond its beginning is refused before the first token */
+    /* what a form needs beyond its beginning is rejected before the first token */
     how = sampling("{\"regex\":\"(.{1,50}){1,50}\"}", 1);
     FAILS(LN_EINVALID, "needs more than 16384 states",
           ln_generate(engine, &prompt, &how, NULL, NULL, &r, err));

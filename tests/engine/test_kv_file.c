@@ -1,5 +1,5 @@
 /* Files of keys and values: what is saved and loaded gives the same bits as what was computed; files of other
- * models, other options, damaged and cut ones are refused and leave the engine as it was. */
+ * models, other options, damaged and cut ones are rejected and leave the engine as it was. */
 /* run: quick cuda */
 #include "../common.h"
 #include "base/file.h"
@@ -239,7 +239,7 @@ static void foreign_files_are_refused(void **state) {
     close_it(&a);
 }
 
-/* Every byte counts: a changed one, wherever it is, and a missing end are refused. */
+/* Every byte counts: a changed one, wherever it is, and a missing end are rejected. */
 static void damaged_files_are_refused(void **state) {
     (void)state;
     ln_options o = usual(NULL);

@@ -55,7 +55,7 @@ static void test_kv_bytes(void **state) {
     }
 }
 
-/* Less than one context is refused, in the plan and when an engine is opened; the context that the message
+/* Less than one context is rejected, in the plan and when an engine is opened; the context that the message
  * names fits. */
 static void test_less_than_a_context(void **state) {
     (void)state;
@@ -211,7 +211,7 @@ static void test_records_are_counted(void **state) {
     ln_package_close(&m);
 }
 
-/* Requests that wait are in the plan; beyond it a request is refused where the limit leaves too little, and
+/* Requests that wait are in the plan; beyond it a request is rejected where the limit leaves too little, and
  * accepted again when others are gone. */
 static void test_the_limit_holds_for_requests(void **state) {
     (void)state;

@@ -1,5 +1,6 @@
 /* Embeddings of directories with the files of sentence-transformers: the vectors that it computes
- * (sentence_cases.jsonl, written by tools/golden_sentence.py), what is refused by name, what is warned about.
+ * (sentence_cases.jsonl, written by tools/golden_sentence.py), what is rejected by name, what is warned
+ * about.
  *
  * usage: test_sentence [FILE]   cases from another file, of `tools/golden_sentence.py --random` */
 /* run: quick */
@@ -185,7 +186,7 @@ static void vectors_are_those_of_sentence_transformers(void **state) {
     (void)fclose(in);
 }
 
-/* ---- what is refused ---- */
+/* ---- what is rejected ---- */
 
 #define MODULE(name, path, type)                                                                           \
     "{\"idx\":0,\"name\":\"" name "\",\"path\":\"" path "\",\"type\":\"sentence_transformers.models." type \
@@ -327,7 +328,7 @@ static void keys_that_are_not_applied_are_named(void **state) {
 }
 
 /* Token ids and conversations get no prompt: the default one is warned about, one that is asked for is
- * refused. A prompt of another name is refused with the names. */
+ * rejected. A prompt of another name is rejected with the names. */
 static void prompts_go_before_texts(void **state) {
     (void)state;
     static const struct refusal r = {

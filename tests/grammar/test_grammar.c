@@ -1,4 +1,4 @@
-/* Grammars of forms: which texts fit, which schemas are refused, and masks against token by token. */
+/* Grammars of forms: which texts fit, which schemas are rejected, and masks against token by token. */
 /* run: quick asan */
 #include "grammar_test.h"
 
@@ -368,7 +368,8 @@ static void masks_agree_with_tokens(void **state) {
     ln_vocabulary_free(&v);
 }
 
-/* A string of bounded length has a state for each length, so that a matcher runs out of room and forgets. */
+/* A string of bounded length has a state for each length, so that a matcher runs out of states and drops
+ * them. */
 static void a_matcher_forgets(void **state) {
     (void)state;
     static const char form[] = SCHEMA("{\"type\":\"string\",\"minLength\":20000,\"maxLength\":20001}");

@@ -241,7 +241,7 @@ static void words_have_few_states(void **state) {
     assert_int_equal(judge(form, "\"a Moon b\"", 10), WHOLE);
 }
 
-/* A grammar that becomes too large while the rules of a counted text are made is refused. */
+/* A grammar that becomes too large while the rules of a counted text are made is rejected. */
 static void too_large_while_counted(void **state) {
     (void)state;
     ln_str form = {0};

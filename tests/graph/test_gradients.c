@@ -316,7 +316,7 @@ static void what_no_trainable_reaches_costs_nothing(void **state) {
     for (int i = 0; i < m.n_blocks; i++) free(m.blocks[i]);
 }
 
-/* An op without a gradient on the way to a parameter is refused by name. */
+/* An op without a gradient on the way to a parameter is rejected by name. */
 static void refusals_name_the_op(void **state) {
     (void)state;
     maker m = {.seed = 3};

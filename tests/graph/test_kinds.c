@@ -69,7 +69,7 @@ static void states_have_types_and_dimensions(void **state) {
 }
 
 /* A node has one value for each output: several are named by number, a single one by the name alone. add has
- * one output in the table of ops, so check refuses the node that has three. */
+ * one output in the table of ops, so check rejects the node that has three. */
 static void nodes_have_several_outputs(void **state) {
     (void)state;
     ln_graph g;

@@ -184,7 +184,7 @@ static void arguments_without_end(void **state) {
     argv[0] = S("linnet");
     for (int i = 1; i <= MANY; i++) argv[i] = S("x");
     outcome *o = run_with("", 0, argv);
-    if (o->code != 98) expect(o, 2, NULL); /* 98: the kernel refused to start it */
+    if (o->code != 98) expect(o, 2, NULL); /* 98: the kernel did not start it */
     ln_free(argv);
     char *text = ln_zalloc(1, 130001);
     memset(text, 'a', 130000);
@@ -370,7 +370,7 @@ static void cut_in_the_midst(void **state) {
         }
 }
 
-/* At any time from the start on: a file truncated before it was opened is refused (3), one truncated later
+/* At any time from the start on: a file truncated before it was opened is rejected (3), one truncated later
  * gives 9, and a command that had finished gives 0. The process never ends by a signal. */
 static void cut_at_any_moment(void **state) {
     (void)state;

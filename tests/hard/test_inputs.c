@@ -190,7 +190,7 @@ static void every_row(void **state) {
 }
 
 /* No command so far may have taken more than 96 MiB, which is what 256 threads take on AMX: bad input is
- * refused before memory is allocated for it. */
+ * rejected before memory is allocated for it. */
 static void little_memory(void **state) {
     (void)state;
     struct rusage u;
@@ -369,7 +369,7 @@ static void shards(void **state) {
     END;
 }
 
-/* Sockets, pipes and devices in place of files: refused without waiting for them. */
+/* Sockets, pipes and devices in place of files: rejected without waiting for them. */
 static void special_files(void **state) {
     (void)state;
     static const char *const leaves[] = {"config.json", "model.safetensors", "tokenizer.json"};

@@ -1,6 +1,6 @@
 /* The verdict on a safetensors file equals that of an independent oracle (tools/safetensors_oracle.py:
  * Python's JSON reader and integers of any size), for every file of the fuzzers' corpus and for mutated
- * files generated from a seed. Absence of crashes is not enough: a reader that accepts what others refuse
+ * files generated from a seed. Absence of crashes is not enough: a reader that accepts what others reject
  * is wrong without crashing. */
 /* run: slow */
 #include "../base/cm.h"

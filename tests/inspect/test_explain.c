@@ -116,7 +116,7 @@ static void on_progress(void *user, const char *what, int64_t done, int64_t tota
     ++*(int *)user;
 }
 
-/* A model that fits once may not fit twice: refused before the first engine allocates anything. */
+/* A model that fits once may not fit twice: rejected before the first engine allocates anything. */
 static void both_devices_must_fit(void **state) {
     (void)state;
     int n_loading = 0;

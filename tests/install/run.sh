@@ -83,7 +83,7 @@ absolute() {
     grep -q '"/opt/y/lib" ABSOLUTE' "$dir/absolute/linnetConfig.cmake" && grep -q '"/opt/z/include" ABSOLUTE' "$dir/absolute/linnetConfig.cmake"
 }
 check "absolute directories" absolute
-refused() { # refused REASON OPTION...: CMake does not configure, and says why
+refused() { # rejected REASON OPTION...: CMake does not configure, and says why
     reason=$1; shift; rm -rf "$dir/refused"
     ! cmake -G Ninja -S "$src" -B "$dir/refused" "$@" >"$dir/refused.log" 2>&1 || return 1
     tr -s ' \n' ' ' <"$dir/refused.log" | grep -q "$reason"

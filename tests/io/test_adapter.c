@@ -1,5 +1,5 @@
 /* Adapters of PEFT, mlx-lm and go-mlx: what the programs themselves add to a matrix (tests/golden/adapters,
- * made by tools/golden_adapters.py), and every mismatch refused by name. */
+ * made by tools/golden_adapters.py), and every mismatch rejected by name. */
 /* run: quick */
 #include "../base/cm.h"
 

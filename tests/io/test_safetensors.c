@@ -245,7 +245,7 @@ static void test_contents(void **state) {
     free(mem);
 }
 
-/* S-8: a header of exactly the limit loads; S-7: one byte more is refused. */
+/* S-8: a header of exactly the limit loads; S-7: one byte more is rejected. */
 static void test_largest_header(void **state) {
     (void)state;
     size_t n = LN_ST_MAX_HEADER + 1, bytes;

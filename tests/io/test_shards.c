@@ -95,7 +95,7 @@ static void test_index(void **state) {
                "b in " S2 "/x.safetensors (no file)\n", 1);
     with_index("X-2 no shard", MAP("x.safetensors", "y.safetensors"), LN_EIO,
                "y.safetensors: cannot be opened", 0);
-    /* A tensor that its shard lacks is recorded; a load that needs the tensor refuses. */
+    /* A tensor that its shard lacks is recorded; a load that needs the tensor rejects. */
     with_index("X-3", "{\"weight_map\":{\"a\":\"" S1 "\",\"c\":\"" S2 "\",\"b\":\"" S2 "\"}}", LN_OK,
                "c in " S2 "\n", 2);
     with_index("X-3 elsewhere", MAP(S2, S1), LN_OK, "a in " S2 " not " S1 "\nb in " S1 " not " S2 "\n", 0);
@@ -167,7 +167,7 @@ static void test_index(void **state) {
     opens("a shard in a directory below", "below", LN_OK, "", 1);
 }
 
-/* of a million shard names, the 4,097th is refused. */
+/* of a million shard names, the 4,097th is rejected. */
 static void test_many_shards(void **state) {
     (void)state;
     ln_str s = {0};

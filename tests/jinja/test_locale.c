@@ -178,12 +178,12 @@ static void models(void **state) {
     generated(&here);
     leave();
     assert_string_equal(here.data, plain.data);
-    assert_non_null(strstr(here.data, "=0.5")); /* the refused bias in the error message */
+    assert_non_null(strstr(here.data, "=0.5")); /* the rejected bias in the error message */
     ln_str_free(&plain);
     ln_str_free(&here);
 }
 
-/* The message about a refused configuration has the number that was found. */
+/* The message about a rejected configuration has the number that was found. */
 static void refused_configuration(void **state) {
     (void)state;
     char path[200], *data;

@@ -290,16 +290,16 @@ static inline void run_kernel(int isa, const ln_call *call, const ln_bounds *bou
     run_kernel_with(isa, call, NULL, bounds, n_threads);
 }
 
-/* narrow_room: a buffer for the values of `wide` as bf16, 2 bytes each. narrow_of: the same, filled with
+/* narrow_buffer: a buffer for the values of `wide` as bf16, 2 bytes each. narrow_of: the same, filled with
  * the values of `wide`, which must be bf16-valued. */
-static inline guarded narrow_room(const ln_arg *wide, ln_arg *narrow) {
+static inline guarded narrow_buffer(const ln_arg *wide, ln_arg *narrow) {
     guarded g = guard((size_t)((wide->rows - 1) * wide->pitch + wide->cols) * 2, true, 0);
     *narrow = *wide;
     narrow->data = g.data, narrow->dtype = LN_BF16, narrow->format = bf16_if(true);
     return g;
 }
 static inline guarded narrow_of(const ln_arg *wide, ln_arg *narrow) {
-    guarded g = narrow_room(wide, narrow);
+    guarded g = narrow_buffer(wide, narrow);
     memset(g.data, 0xff, g.bytes); /* NaN between the rows */
     for (int64_t r = 0; r < wide->rows; r++)
         for (int64_t i = 0; i < wide->cols; i++)
@@ -319,7 +319,7 @@ static inline void widen(const ln_arg *narrow, const ln_arg *wide) {
 static inline void run_narrow(const ln_kernel *kernel, const ln_call *c, const ln_pvalue *values,
                               const ln_bounds *bounds, int n_threads) {
     ln_call d = *c;
-    guarded g = narrow_room(&c->out[0], &d.out[0]);
+    guarded g = narrow_buffer(&c->out[0], &d.out[0]);
     run_this(kernel, &d, values, bounds, n_threads);
     widen(&d.out[0], &c->out[0]);
     unguard(&g);

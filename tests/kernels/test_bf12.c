@@ -295,10 +295,10 @@ static void test_upload(void **state) {
             assert_false(size.in_place);
             const int64_t bytes = (int64_t)size.bound, expected = (int64_t)size.expected;
             assert_int_equal(bytes, plain + (C > LN_BF12_MIN_COLS ? LN_BF12_HEADER_BYTES : 0));
-            guarded room = guard((size_t)bytes, true, 0);
+            guarded buffer = guard((size_t)bytes, true, 0);
             ln_device_weight out;
-            assert_int_equal(ln_device_cpu.upload(dev, &v, &h, room.data, &out, &err), LN_OK);
-            assert_ptr_equal(out.data, room.data);
+            assert_int_equal(ln_device_cpu.upload(dev, &v, &h, buffer.data, &out, &err), LN_OK);
+            assert_ptr_equal(out.data, buffer.data);
             assert_int_equal(out.form, bf12 ? LN_CPU_FORM_BF12 : 0);
             if (bf12) {
                 assert_int_equal(out.bytes, ln_bf12_bytes(ln_pack_blocks(D), C, m.n_full));
@@ -306,7 +306,7 @@ static void test_upload(void **state) {
                             (cases[i].k == FULL || ((int64_t)out.bytes <= expected && expected < plain)));
                 float row[640];
                 for (int64_t d = 0; d < D; d++) {
-                    ln_bf12_row(row, room.data, C, d, 1);
+                    ln_bf12_row(row, buffer.data, C, d, 1);
                     for (int64_t c = 0; c < C; c++)
                         assert_true(same_bits(row[c], ln_num_load(m.numbers.data, LN_BF16, d * C + c)));
                 }
@@ -314,11 +314,11 @@ static void test_upload(void **state) {
                 assert_int_equal(expected, bytes);
                 guarded want = guard((size_t)plain, true, 0);
                 ln_pack(want.data, m.numbers.data, LN_BF16, D, C, 0, ln_pack_blocks(D));
-                assert_memory_equal(want.data, room.data, (size_t)plain);
+                assert_memory_equal(want.data, buffer.data, (size_t)plain);
                 unguard(&want);
             }
             ln_device_cpu.close(&dev);
-            unguard(&room);
+            unguard(&buffer);
             drop(&m);
         }
 }

@@ -19,17 +19,17 @@ static ln_host_weight rows_from(const weight *w, int64_t d, int64_t n) {
 }
 
 /* Packs `some` rows at a time. */
-static void pack(ln_dev *dev, const ln_weight_desc *v, const weight *w, int64_t some, guarded *room) {
+static void pack(ln_dev *dev, const ln_weight_desc *v, const weight *w, int64_t some, guarded *buffer) {
     ln_error err;
     ln_device_weight out = {0};
     for (int64_t d = 0; d < w->D; d += some) {
         const ln_host_weight h = rows_from(w, d, LN_MIN(some, w->D - d));
-        assert_int_equal(ln_device_cpu.upload(dev, v, &h, room->data, &out, &err), LN_OK);
-        assert_ptr_equal(out.data, room->data);
+        assert_int_equal(ln_device_cpu.upload(dev, v, &h, buffer->data, &out, &err), LN_OK);
+        assert_ptr_equal(out.data, buffer->data);
     }
 }
 /* Packs all rows from an array with padding behind each row. */
-static void pack_padded(ln_dev *dev, const ln_weight_desc *v, const weight *w, guarded *room) {
+static void pack_padded(ln_dev *dev, const ln_weight_desc *v, const weight *w, guarded *buffer) {
     enum { PADDING = 12 };
     ln_error err;
     ln_device_weight out = {0};
@@ -45,15 +45,15 @@ static void pack_padded(ln_dev *dev, const ln_weight_desc *v, const weight *w, g
         memcpy(biases + d * h.scale_pitch, w->a.biases + d * numbers, (size_t)numbers);
     }
     h.data = codes, h.scales = scales, h.offsets = biases;
-    assert_int_equal(ln_device_cpu.upload(dev, v, &h, room->data, &out, &err), LN_OK);
+    assert_int_equal(ln_device_cpu.upload(dev, v, &h, buffer->data, &out, &err), LN_OK);
     free(codes), free(scales), free(biases);
 }
 
 /* The offset of p in the buffer; -1 for NULL. */
-static int64_t place(const void *p, const guarded *room) {
+static int64_t place(const void *p, const guarded *buffer) {
     if (!p) return -1;
-    const int64_t at = (int64_t)((uintptr_t)p - (uintptr_t)room->data);
-    assert_true(at >= FIRST && at < (int64_t)room->bytes);
+    const int64_t at = (int64_t)((uintptr_t)p - (uintptr_t)buffer->data);
+    assert_true(at >= FIRST && at < (int64_t)buffer->bytes);
     return at;
 }
 
@@ -78,33 +78,33 @@ static void packed_check(int64_t D, int64_t C, ln_groups enc, ln_dtype dtype, ui
     const size_t bytes = size.bound;
     assert_int_equal(size.expected, bytes);
     if (!size.in_place) { /* else the plain ISA level */
-        guarded room[4];
+        guarded buffer[4];
         const int64_t some[] = {(D + 15) / 16 * 16, 16, 48};
         for (int i = 0; i < 4; i++) {
-            room[i] = guard(bytes, true, 0);
-            memset(room[i].data, i == 0 ? 0xa5 : 0x5a, bytes); /* a byte that is not written would differ */
-            if (i < 3) pack(dev, &v, &w, some[i], &room[i]);
-            else pack_padded(dev, &v, &w, &room[i]);
+            buffer[i] = guard(bytes, true, 0);
+            memset(buffer[i].data, i == 0 ? 0xa5 : 0x5a, bytes); /* a byte that is not written would differ */
+            if (i < 3) pack(dev, &v, &w, some[i], &buffer[i]);
+            else pack_padded(dev, &v, &w, &buffer[i]);
         }
         const bool per_row = info.layout_uses & uses & LN_USE_BFP && C <= LN_I8PAIR_MAX_COLS,
                    apart = per_row && enc.bits <= 4 && uses & LN_USE_GATHER;
         ln_affine first;
-        memcpy(&first, room[0].data, sizeof first);
+        memcpy(&first, buffer[0].data, sizeof first);
         assert_true((first.units != NULL) == per_row && (first.scales != NULL) == apart && !first.biases);
         for (int i = 1; i < 4; i++) {
             ln_affine a;
-            memcpy(&a, room[i].data, sizeof a);
-            assert_int_equal(place(a.codes, &room[i]), place(first.codes, &room[0]));
-            assert_int_equal(place(a.units, &room[i]), place(first.units, &room[0]));
-            assert_int_equal(place(a.scales, &room[i]), place(first.scales, &room[0]));
+            memcpy(&a, buffer[i].data, sizeof a);
+            assert_int_equal(place(a.codes, &buffer[i]), place(first.codes, &buffer[0]));
+            assert_int_equal(place(a.units, &buffer[i]), place(first.units, &buffer[0]));
+            assert_int_equal(place(a.scales, &buffer[i]), place(first.scales, &buffer[0]));
             for (size_t k = FIRST; k < bytes; k++)
-                if (room[i].data[k] != room[0].data[k])
+                if (buffer[i].data[k] != buffer[0].data[k])
                     fail_msg("D %lld, C %lld, %d bits in %ds, dtype %d, uses %u: byte %zu of %zu "
                              "differs, %lld rows at a time",
                              (long long)D, (long long)C, enc.bits, enc.group, (int)dtype, uses, k, bytes,
                              i < 3 ? (long long)some[i] : -1);
         }
-        for (int i = 0; i < 4; i++) unguard(&room[i]);
+        for (int i = 0; i < 4; i++) unguard(&buffer[i]);
     }
     weight_free(&w);
     ln_device_cpu.close(&dev);
@@ -132,7 +132,7 @@ static void test_wide(void **state) {
             packed_check(40, C, (ln_groups){4, 64}, LN_BF16, uses_of[i]);
 }
 
-/* Ranges that a device does not take are refused with the weight's name, and vectors come in any pieces. */
+/* Ranges that a device does not take are rejected with the weight's name, and vectors come in any pieces. */
 static void test_ranges(void **state) {
     (void)state;
     const ln_device_ops *both[] = {&ln_device_cpu, &ln_device_ref};
@@ -141,7 +141,7 @@ static void test_ranges(void **state) {
         ln_dev *dev;
         ln_device_weight out;
         ln_weight_size size;
-        float numbers[64 * 4], room[64 * 32];
+        float numbers[64 * 4], buffer[64 * 32];
         for (int i = 0; i < 256; i++) numbers[i] = (float)i;
         assert_int_equal(both[k]->open(&dev,
                                        &(ln_dev_options){.size = sizeof(ln_dev_options), .n_threads = 1},
@@ -158,7 +158,7 @@ static void test_ranges(void **state) {
         for (size_t i = 0; i < LN_COUNT(bad); i++) {
             ln_host_weight h = bad[i];
             h.data = numbers;
-            assert_int_equal(both[k]->upload(dev, &w, &h, room, &out, &err), LN_EUNSUPPORTED);
+            assert_int_equal(both[k]->upload(dev, &w, &h, buffer, &out, &err), LN_EUNSUPPORTED);
             assert_non_null(strstr(err.message, "some.weight"));
         }
         const ln_weight_desc v = {.size = sizeof v, .name = "vector", .n_dims = 1, .dims = {40}};
@@ -167,10 +167,10 @@ static void test_ranges(void **state) {
         for (int i = 0; i < 40; i += 16) { /* every second number */
             const ln_host_weight h = {
                 .data = numbers + 2 * i, .row0 = i, .n_rows = LN_MIN(16, 40 - i), .n_cols = 1, .pitch = 8};
-            assert_int_equal(both[k]->upload(dev, &v, &h, room, &out, &err), LN_OK);
-            assert_true(out.data == (void *)room && out.bytes == 160 && out.form == 0);
+            assert_int_equal(both[k]->upload(dev, &v, &h, buffer, &out, &err), LN_OK);
+            assert_true(out.data == (void *)buffer && out.bytes == 160 && out.form == 0);
         }
-        for (int i = 0; i < 40; i++) assert_true(room[i] == (float)(2 * i));
+        for (int i = 0; i < 40; i++) assert_true(buffer[i] == (float)(2 * i));
         both[k]->close(&dev);
     }
 }

@@ -1,5 +1,6 @@
 /* The embedding table and the output head that PEFT saves beside an adapter (save_embedding_layers): an
- * adapter whose copies have the model's values is applied as without them, any other one is refused by name.
+ * adapter whose copies have the model's values is applied as without them, any other one is rejected by
+ * name.
  *
  * Each case writes the tensors of a golden adapter, and after them copies of the model's own matrices. */
 /* run: quick */

@@ -1,5 +1,5 @@
 /* Weights in affine groups: which combinations of the quantization block and the tensors are valid; every
- * disagreement is refused with the name of the tensor. */
+ * disagreement is rejected with the name of the tensor. */
 /* run: quick */
 #include "../io/io_test.h"
 

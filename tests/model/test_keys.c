@@ -1,5 +1,5 @@
 /* The tables of keys: a key of config.json, generation_config.json, tokenizer_config.json or a
- * quantization block that asks for other behaviour than linnet's is refused or logged with its name; real
+ * quantization block that asks for other behaviour than linnet's is rejected or logged with its name; real
  * files have no key that is missing from the tables; an unknown key is logged only at the level of -v. */
 /* run: slow asan */
 #include "../io/io_test.h"
@@ -62,7 +62,7 @@ static ln_status with_key(size_t family, const char *name, const char *value, ln
 }
 
 /* Keys of configurations of the supported families and of related ones, written down independently of the
- * table. For each key: the values that are refused and those that are accepted, separated by spaces. */
+ * table. For each key: the values that are rejected and those that are accepted, separated by spaces. */
 static const struct {
     const char *name, *refused, *fine;
     unsigned families;
@@ -157,7 +157,7 @@ static void test_by_name(void **state) {
            with_key(2, "is_causal", "false", &err), &err);
 }
 
-/* Every row of the table: another value is refused with the key's name in each of the row's families, the
+/* Every row of the table: another value is rejected with the key's name in each of the row's families, the
  * row's values are accepted. */
 static void test_every_row(void **state) {
     (void)state;
@@ -411,7 +411,8 @@ static void test_without_file(void **state) {
     const char *text =
         said("{\"do_sample\":true,\"temperature\":0.7,\"top_k\":50,\"suppress_tokens\":[1],\"num_beams\":4}",
              NULL, NULL, LN_LOG_WARN);
-    assert_non_null(strstr(text, "not there; not applied: do_sample true, temperature 0.7, suppress_tokens "
+    assert_non_null(strstr(text, "does not exist; not applied: do_sample true, temperature 0.7, "
+                                 "suppress_tokens "
                                  "[1], num_beams 4\n"));
     assert_string_equal(said("{\"do_sample\":true,\"temperature\":0.7}", "{}", NULL, LN_LOG_WARN), "");
 }

@@ -317,7 +317,7 @@ static void test_heads(void **state) {
         ln_spec_close(&s);
     }
     /* A separate head of another dtype in a tied configuration unties the model; one of another shape is
-     * refused. */
+     * rejected. */
     ln_spec s;
     spec_of(LLAMA ",\"tie_word_embeddings\":true}", &s);
     fill(&d, &s, "model.");

@@ -1,4 +1,4 @@
-/* Plug-ins that are to be refused, one for each value of BAD_...: see tests/run/test_plugins.c. */
+/* Plug-ins that are to be rejected, one for each value of BAD_...: see tests/run/test_plugins.c. */
 #include "device/device.h"
 
 #include <stddef.h>

@@ -104,16 +104,16 @@ static ln_status flat_weight_size(const ln_dev *dev, const ln_weight_desc *w, co
     out->bound = out->expected = (size_t)(w->dims[0] * row_bytes(w));
     return LN_OK;
 }
-static ln_status flat_upload(ln_dev *dev, const ln_weight_desc *w, const ln_host_weight *host, void *room,
+static ln_status flat_upload(ln_dev *dev, const ln_weight_desc *w, const ln_host_weight *host, void *buffer,
                              ln_device_weight *out, ln_error *err) {
     const int64_t row = row_bytes(w);
     (void)dev;
     if (host->col0 || host->n_cols * ln_dtype_bytes((ln_dtype)w->enc.scale) != row)
         return refuse(err, LN_EUNSUPPORTED, "weight %s: device flat takes whole rows", w->name);
     for (int64_t r = 0; r < host->n_rows; r++)
-        memcpy((char *)room + (host->row0 + r) * row,
+        memcpy((char *)buffer + (host->row0 + r) * row,
                (const char *)host->data + r * (host->pitch ? host->pitch : row), (size_t)row);
-    *out = (ln_device_weight){.data = room, .bytes = (size_t)(w->dims[0] * row)};
+    *out = (ln_device_weight){.data = buffer, .bytes = (size_t)(w->dims[0] * row)};
     return LN_OK;
 }
 

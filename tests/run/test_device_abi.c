@@ -109,9 +109,9 @@ typedef struct program {
     ln_lowering lowering;
     ln_bounds b;
     ln_v x, y;
-    void *temp, *room;
+    void *temp, *buffer;
     ln_device_weight table;
-    size_t room_bytes;
+    size_t buffer_bytes;
 } program;
 enum { V = 40, D = 32, ROWS = 9 };
 static float table[V * D];
@@ -140,14 +140,14 @@ static void new_program(program *p) {
     ln_weight_size size;
     OK(ops->weight_size(dev, &desc, &host, &size, err));
     assert_true(size.expected <= size.bound);
-    p->room_bytes = size.bound + 1;
-    OK(ops->alloc(dev, p->room_bytes, 0, &p->room, err));
-    OK(ops->upload(dev, &desc, &host, p->room, &p->table, err));
+    p->buffer_bytes = size.bound + 1;
+    OK(ops->alloc(dev, p->buffer_bytes, 0, &p->buffer, err));
+    OK(ops->upload(dev, &desc, &host, p->buffer, &p->table, err));
     p->p.values[w].data = p->table.data;
 }
 static void close_program(program *p) {
     ops->free(dev, p->temp, (size_t)p->p.temp_bytes);
-    ops->free(dev, p->room, p->room_bytes);
+    ops->free(dev, p->buffer, p->buffer_bytes);
     ln_arena_free(&p->arena);
 }
 

@@ -1,5 +1,5 @@
-/* Devices as plug-ins: what is refused, with which message, and that the reference device as a plug-in gives
- * the bits of the built-in one for every golden model, in both numerics modes. */
+/* Devices as plug-ins: what is rejected, with which message, and that the reference device as a plug-in
+ * gives the bits of the built-in one for every golden model, in both numerics modes. */
 /* run: quick */
 #include "../common.h"
 #include "base/file.h"

@@ -261,7 +261,7 @@ static void texts_are_judged(void **state) {
     json_decref(r);
 }
 
-/* Every object of a body says which keys it takes: those without U+0000, because bodies refuse the others. */
+/* Every object of a body says which keys it takes: those without U+0000, because bodies reject the others. */
 static void check_keys(const json_t *schema, const char *name) {
     const char *key;
     json_t *item;

@@ -69,7 +69,7 @@ static void large_bodies_of_one_client_wait(void **state) {
     assert_int_equal(stop(), 0);
 }
 
-/* A body that is longer than the share of its client is refused by its head; one of unknown length when it
+/* A body that is longer than the share of its client is rejected by its head; one of unknown length when it
  * outgrows the share. Both numbers are told, and small requests go on. */
 static void bodies_keep_the_share_of_texts(void **state) {
     (void)state;

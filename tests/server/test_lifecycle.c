@@ -206,7 +206,7 @@ static int begin_as(const char *key, const char *body) {
 
 /* One key floods the queue, another asks once: it does not wait for all of the first one's (LT-9). Half of
  * the queue is the most that one key may fill. */
-static void a_flood_of_one_key_leaves_room(void **state) {
+static void a_flood_of_one_key_leaves_capacity(void **state) {
     (void)state;
     enum { FLOOD = 20 };
     int fd[FLOOD], n_done = 0, n_refused = 0;
@@ -504,7 +504,7 @@ int main(void) {
         SERVED(a_key_is_not_in_the_list_of_processes),
         SERVED(a_key_file_that_others_may_read_is_named),
         SERVED(the_server_is_fenced),
-        SERVED(a_flood_of_one_key_leaves_room),
+        SERVED(a_flood_of_one_key_leaves_capacity),
         SERVED(a_signal_drains),
         SERVED(a_second_signal_cuts),
         SERVED(a_second_signal_ends_calls),

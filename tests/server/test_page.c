@@ -1,5 +1,5 @@
 /* The page at / as a client gets it: without a key, whole, with a policy that names its one style and its one
- * script by their digests. tests/server/page.sh uses it in a browser, which refuses wrong digests. */
+ * script by their digests. tests/server/page.sh uses it in a browser, which rejects wrong digests. */
 /* run: slow */
 #include "server_test.h"
 
@@ -61,7 +61,7 @@ static void the_page_is_whole(void **state) {
     assert_int_equal(stop(), 0);
 }
 
-/* The page of a proxy has an https origin; that of another site is refused. */
+/* The page of a proxy has an https origin; that of another site is rejected. */
 static void origins_are_compared(void **state) {
     (void)state;
     START("--log-format", "none");

@@ -1,4 +1,4 @@
-/* What the server refuses: rows of protocol errors (P) and of bodies (R), each sent while eight streams run,
+/* What the server rejects: rows of protocol errors (P) and of bodies (R), each sent while eight streams run,
  * which must not change by a byte. test_http.c has the rows that need no socket. */
 /* run: slow */
 #include "server_test.h"
@@ -157,7 +157,7 @@ static void requests_are_refused(void **state) {
     drop_reply(&r);
 }
 
-/* The body that is refused before it is read does not take its answer away. */
+/* The body that is rejected before it is read does not take its answer away. */
 static void large_bodies_are_refused(void **state) {
     (void)state;
     const size_t n = (32u << 20) + 1;
@@ -227,7 +227,7 @@ static void a_client_may_wait_for_100(void **state) {
     assert_int_equal(r.status, 200);
     drop_reply(&r);
     (void)close(fd);
-    const int other = dial(); /* refused before the body is sent */
+    const int other = dial(); /* rejected before the body is sent */
     put_text(other, "POST /nothing HTTP/1.1\r\nHost: localhost\r\n" JSON
                     "Expect: 100-continue\r\nContent-Length: 15\r\n\r\n");
     r = read_reply(other, &rest, false);

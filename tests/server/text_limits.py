@@ -200,7 +200,7 @@ class Server:
             c.request("POST", path, body, {"Content-Type": "application/json", "x-api-key": key})
             r = c.getresponse()
             return r.status, r.read(), time.time() - start, time.time()
-        except OSError:  # refused before the whole body was sent, and reset
+        except OSError:  # rejected before the whole body was sent, and reset
             return 0, b"", time.time() - start, time.time()
         finally:
             c.close()

@@ -146,7 +146,7 @@ def main():
     for file, config, own in cases:
         try:
             record(f"{file}: {json.dumps(config)} {json.dumps(own)}", file, config, own)
-        except Exception as e:  # directories that transformers refuses
+        except Exception as e:  # directories that transformers rejects
             print("refused:", file, config, own, str(e)[:100].replace("\n", " "), file=sys.stderr)
 
 

@@ -189,7 +189,7 @@ def cases():
     yield "ids with a gap", {"added_tokens": [added(N + 5, "<X>"), added(6, "a")]}, {
         CONFIG: {"eos_token": "<Y>"}
     }
-    # an object is a token by its __type; of the standard names transformers refuses such objects
+    # an object is a token by its __type; of the standard names transformers rejects such objects
     yield "objects without a type", {"added_tokens": own}, {
         CONFIG: {
             "image_token": {"content": "<X>"},

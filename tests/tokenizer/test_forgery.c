@@ -44,7 +44,7 @@ static void text_member(ln_str *s, const char *key, const char *value, size_t n)
 }
 
 /* Encodes a conversation that has `text` in every place of a message that the template renders; returns
- * the number of control tokens in the ids, or SIZE_MAX if the template refuses the role. */
+ * the number of control tokens in the ids, or SIZE_MAX if the template rejects the role. */
 static size_t controls_of(const model *m, const char *text, size_t n, bool in_role) {
     ln_str s = {0};
     ln_ids ids = {0};

@@ -60,7 +60,7 @@ static void no_text_has_fewer_ids(void **state) {
     assert_true(bounded);
 }
 
-/* A text that is too long for the list of ids is refused before it is encoded. */
+/* A text that is too long for the list of ids is rejected before it is encoded. */
 static void too_long_a_text_is_refused(void **state) {
     (void)state;
     ln_tok *t = opened(LN_ROOT "/models/tiny");

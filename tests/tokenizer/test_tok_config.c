@@ -1,5 +1,5 @@
 /* Directories whose other files define tokens, compared with what transformers makes of them
- * (config.jsonl, written by make_config.py), and files that are refused.
+ * (config.jsonl, written by make_config.py), and files that are rejected.
  *
  * usage: test_tok_config [FILE]   directories from another file */
 /* run: slow asan */

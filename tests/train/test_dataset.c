@@ -1,4 +1,4 @@
-/* Training data: the four kinds of samples, their masks, the length limit, and what is refused. */
+/* Training data: the four kinds of samples, their masks, the length limit, and what is rejected. */
 /* run: quick */
 #include "../common.h"
 
@@ -340,7 +340,7 @@ static void files_of_a_directory(void **state) {
     FAILS(LN_EIO, "train.jsonl", train_data_paths(dir, NULL, train, valid, err));
 }
 
-/* A model without a chat template: prompt and completion are joined as texts; conversations are refused. */
+/* A model without a chat template: prompt and completion are joined as texts; conversations are rejected. */
 static void without_a_template(void **state) {
     (void)state;
     ln_model_template *t = tiny->tmpl;

@@ -1,4 +1,4 @@
-/* What a run that is resumed must find as it was: whatever changes its samples or its base model is refused
+/* What a run that is resumed must find as it was: whatever changes its samples or its base model is rejected
  * by name, and the time that a template writes is that of the start. */
 /* run: slow */
 #include <linnet.h>

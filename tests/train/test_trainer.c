@@ -1,5 +1,5 @@
 /* The trainer: what torch and peft make of the same start (tests/golden/trainer), the same bits after any
- * interruption, and what is refused. */
+ * interruption, and what is rejected. */
 /* run: quick */
 #include "../common.h"
 
@@ -474,7 +474,7 @@ static void early_stop(void **state) {
     assert_true(a.n_applied == a.n_tensors && a.rank_max == 3);
     remove_dir("early");
     how.valid = NULL, how.valid_split = 0;
-    FAILS(LN_EUSAGE, "early_stop: expected 0 where there are no samples", run(SMALL, &how, 2, &r, err));
+    FAILS(LN_EUSAGE, "early_stop: expected 0 if there are no samples", run(SMALL, &how, 2, &r, err));
 }
 
 /* ---- memory ---- */

@@ -1,5 +1,5 @@
-/* Files of requests and of answers, without an engine: which lines are refused, what is found again, and what
- * a file of answers that was left at any byte becomes. */
+/* Files of requests and of answers, without an engine: which lines are rejected, what is found again, and
+ * what a file of answers that was left at any byte becomes. */
 /* run: quick */
 #include "../base/cm.h"
 
@@ -96,7 +96,7 @@ static void lines_refused(void **state) {
     }
 }
 
-/* Many requests: each is found again, and one more with an id that was there is refused. */
+/* Many requests: each is found again, and one more with an id that was there is rejected. */
 static void many_lines(void **state) {
     (void)state;
     enum { MANY = 20000 };

@@ -442,7 +442,7 @@ static void streams(void **state) {
         "true or false");
 }
 
-/* Every refused field: 400 with its name for a value that means something, accepted for the values in its
+/* Every rejected field: 400 with its name for a value that means something, accepted for the values in its
  * row. */
 static void refused(void **state) {
     (void)state;

@@ -1,6 +1,6 @@
 /* Hostile values for every field of a request's body (R-1), every pair of fields at the ends of their ranges
  * (R-47), and bodies that are small as texts and large as trees (R-8, R-46). A body is accepted with values
- * in range or refused with the name of a field; memory is bounded and all of it is freed. */
+ * in range or rejected with the name of a field; memory is bounded and all of it is freed. */
 /* run: quick */
 #include "wire_test.h"
 
@@ -260,7 +260,7 @@ static void tools_are_checked(void **state) {
     }
 }
 
-/* By how many bytes the resident memory of a process grows that reads the body, which must be refused. */
+/* By how many bytes the resident memory of a process grows that reads the body, which must be rejected. */
 static uint64_t growth(const char *body) {
     int fd[2], status;
     uint64_t grown = 0;
@@ -282,7 +282,7 @@ static uint64_t growth(const char *body) {
     return grown;
 }
 
-/* An empty array is two bytes of text and 130 of memory: 32 MiB of them would take 1.5 GB. What is refused
+/* An empty array is two bytes of text and 130 of memory: 32 MiB of them would take 1.5 GB. What is rejected
  * has not been built beyond the limit (O4: at most twice the input and 64 MiB). */
 static void trees_are_bounded(void **state) {
     (void)state;

@@ -84,7 +84,7 @@ static void good(wire_kind kind, const char *members) {
     if (st != LN_OK) fail_msg("%s: %d: %s", members, st, why.error.message);
 }
 
-/* Asserts that the body is refused with 400, and that the error names `param`. */
+/* Asserts that the body is rejected with 400, and that the error names `param`. */
 static void bad(wire_kind kind, const char *members, const char *param, const char *text) {
     ln_status st = read_with(kind, members);
     if (st != LN_EINVALID || why.error.code != st) fail_msg("%s: status %d", members, st);
