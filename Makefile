@@ -68,7 +68,7 @@ check-debian:
 check-templates: all
 	@python3 -c 'import jinja2' 2>/dev/null || { echo "SKIP: no python3-jinja2: templates are NOT compared with it"; exit 0; }; \
 	    python3 -W ignore tools/jinja_programs.py check $(BUILD)/linnet
-# The AMX ISA level on a model of the tile instructions, where there is AVX-512 with VNNI: about three minutes.
+# The AMX ISA level on a model of the tile instructions, with AVX-512 and VNNI: about three minutes.
 check-amx: setup
 	@tools/check_amx $(BUILD)-amx
 # The real mlx-lm, from PyPI, against linnet. Not a part of .ci/run. Two minutes.
@@ -77,7 +77,7 @@ check-mlx: all
 # The server's page in Chromium (Debian: apt-get install chromium); pictures of it in $(BUILD)/page. Half a minute.
 check-page: all
 	@tests/server/page.sh $(CURDIR) $(abspath $(BUILD)) --shots $(abspath $(BUILD))/page || [ $$? = 77 ]
-# The server's OpenAPI document beside what it answers (schemathesis, from PyPI), and its metrics (promtool). Four minutes.
+# The server's OpenAPI document against what it answers (schemathesis, from PyPI), and its metrics (promtool). Four minutes.
 check-openapi: all
 	@tests/server/openapi.sh $(CURDIR) $(BUILD)
 # The kernels of aarch64, under emulation: five minutes.
@@ -118,7 +118,7 @@ asan: setup
 	@$(MAKE) --no-print-directory all BUILD=$(BUILD)-asan CMAKE_FLAGS='-DLN_SANITIZE=ON -DLN_OPTIMISE="-O1 -g"'
 	@ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 LN_SANITIZED=1 \
 	    tools/run_tests.sh $(BUILD)-asan
-# For .ci/run, the tests of the tag asan: what reads input from outside, and one test of each kind of kernel; not optimised, but for the kernels: that is three times faster to build.
+# For .ci/run, the tests of the tag asan: what reads input from outside, and one test of each kind of kernel. Not optimised, except for the kernels: that is three times faster to build.
 asan-sample: setup
 	@mkdir -p $(BUILD)-asan
 	@$(CONFIGURE) -B $(BUILD)-asan -DLN_SANITIZE=ON -DLN_OPTIMISE="-O0 -g1" >$(BUILD)-asan/configure.log 2>&1 || { cat $(BUILD)-asan/configure.log; exit 1; }
@@ -170,7 +170,7 @@ install: all
 clean:
 	rm -rf $(BUILD) $(BUILD)-archs $(BUILD)-asan $(BUILD)-tsan $(BUILD)-amx $(BUILD)-neon $(BUILD)-fuzz $(BUILD)-coverage $(BUILD)-compilers
 
-# Speed beside this machine's ceilings; make bench MODEL=./model BENCH_FLAGS="--depth 0,4096 --streams 1,8"
+# Speed next to this machine's ceilings; make bench MODEL=./model BENCH_FLAGS="--depth 0,4096 --streams 1,8"
 MODEL ?= tiny
 bench: setup
 	@$(MAKE) --no-print-directory all

@@ -110,7 +110,7 @@ static ln_request *ask(ln_engine *e, const int32_t *ids, size_t n, int64_t n_max
     return r;
 }
 
-/* Reads the events that are there; returns the tokens among them, and whether the request has finished. */
+/* Reads the available events; returns the tokens among them, and whether the request has finished. */
 static int tokens_of(ln_request *r, bool *finished) {
     ln_event v = {.size = sizeof v};
     int n = 0;
@@ -131,7 +131,7 @@ typedef struct pace {
     size_t n_steps, n_gaps;
 } pace;
 
-/* One step; the gaps between tokens of the streams are kept where `gaps`, else the step's time. */
+/* One step; the gaps between tokens of the streams are kept if `gaps`, else the step's time. */
 static void pace_step(pace *p, bool gaps) {
     const double start = now();
     TRY(ln_engine_step(p->e, NULL, &failure));

@@ -1,14 +1,14 @@
-/* Judges values by forms, without a model: tools/judge_schemas.py feeds it suites of schemas.
+/* Judges values by grammars, without a model: tools/judge_schemas.py feeds it suites of schemas.
  *
  * usage: form_judge < LINES      each line is {"form": FORM, "values": [VALUE, ...], "walks": N}
  *
  * A VALUE is a scalar as its JSON text, ["[", VALUE, ...] or ["{", NAME, VALUE, ...]. The properties of an
- * object are tried in any order, since a form has one.
+ * object are tried in any order, since a grammar has one.
  *
- * Prints a line of JSON for each line: {"error": MESSAGE, "compile_ms": F} where the form is rejected, else
+ * Prints a line of JSON for each line: {"error": MESSAGE, "compile_ms": F} if the grammar is rejected, else
  * {"compile_ms": F, "bytes": N, "values": [...], "walks": [...]}: for each value true, or the text that fits
- * so far in the best order that was tried; and for each of N random walks a complete text of the form, or
- * null where none came to an end. A fault while a text is matched is a text as "FAULT: MESSAGE". */
+ * so far in the best order that was tried; and for each of N random walks a complete text of the grammar, or
+ * null if none came to an end. A fault while a text is matched is a text as "FAULT: MESSAGE". */
 #include "../src/base/json.h"
 #include "../src/grammar/states.h"
 
@@ -115,7 +115,7 @@ static json_t *judge(const ln_grammar *g, const json_t *v) {
     return out ? out : json_string("(no UTF-8)");
 }
 
-/* A random text of the form. Beyond HURRY bytes it prefers bytes that end strings, lists and itself. */
+/* A random text of the grammar. Beyond HURRY bytes it prefers bytes that end strings, lists and itself. */
 static json_t *walk(const ln_grammar *g, const ln_vocabulary *v, uint64_t *seed) {
     ln_matcher *m;
     ln_error err;

@@ -1,5 +1,5 @@
-/* Measures what a form costs: sorting a vocabulary, compiling the form, and the mask of each state along a
- * text.
+/* Measures what a grammar costs: sorting a vocabulary, compiling the grammar, and the mask of each state
+ * along a text.
  *
  * usage: mask_speed DIR FORM TEXT     DIR holds tokenizer.json; FORM is an ln_sampling.grammar; TEXT has that
  * form

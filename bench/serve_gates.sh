@@ -2,7 +2,7 @@
 # The server's three measurements that need a quiet machine, each in less than four minutes on two cores.
 # usage: bench/serve_gates.sh overload | slow | peer MODEL LLAMA_SERVER FILE.gguf
 #   overload   goodput at ten times the capacity: at least 95 % of the peak
-#   slow       p99 beside 5,000 connections that drip their heads: at most 5 % more
+#   slow       p99 with 5,000 connections that drip their heads: at most 5 % more
 #   peer       tokens per second and time to the first one beside llama-server, 1, 4 and 16 clients
 # SECONDS, TIMES, TOKENS: see bench/serve_load.py; the values here are those that keep within the time.
 set -eu

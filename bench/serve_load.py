@@ -227,7 +227,7 @@ def slow(model):
         for round_ in range(3):
             _, alone = closed_loop(server.port, 1, body, SECONDS)
             child = os.fork()
-            if child == 0:  # drips a byte on every connection every five seconds, and opens those anew that were closed
+            if child == 0:  # drips a byte on every connection every five seconds, and opens those again that were closed
                 sockets = [None] * n
                 while True:
                     begin = time.monotonic()
@@ -254,7 +254,7 @@ def slow(model):
         server.stop()
 
 
-# ---- beside llama-server ----
+# ---- against llama-server ----
 
 def clients(port, n, each, prompt, tokens):
     """Tokens per second of n clients that ask `each` times, and the times to the first event."""

@@ -1,6 +1,6 @@
 /* Compares the step times of whole builds of linnet in interleaved runs within one process. Two separate
  * commands can be compared only on a machine whose speed is constant for minutes; interleaved runs also work
- * where it changes within seconds.
+ * if it changes within seconds.
  *
  * A build is a shared object that bench/steps.sh makes from a source tree. Each build opens the model itself,
  * so packed weights and KV pages are in memory once for each build. A round runs all builds, in another order

@@ -65,14 +65,14 @@ static struct {
     _Alignas(64) uint8_t a[GROUPS * 2 * TILE], b[B_BYTES + 2 * TILE], sums[8 * 2 * TILE],
         numbers[GROUPS * 64];
     float terms[GROUPS * 2 * SIDE], y[4 * SIDE * SIDE];
-} buffer;
+} buf;
 
 /* The epilogue of a group for four rows: combines the sums of both digits, scales them, adds them to y. */
 INLINE void finish(const int what, int64_t step, int quarter, vf *y) {
-    const uint8_t *sums = buffer.sums + step % 8 * 2 * TILE;
-    const float *terms = buffer.terms + step % GROUPS * 2 * SIDE;
-    const vf scale = vf_load_bf16((const uint16_t *)(const void *)(buffer.numbers + step % GROUPS * 64));
-    const vf bias = vf_load_bf16((const uint16_t *)(const void *)(buffer.numbers + step % GROUPS * 64 + 32));
+    const uint8_t *sums = buf.sums + step % 8 * 2 * TILE;
+    const float *terms = buf.terms + step % GROUPS * 2 * SIDE;
+    const vf scale = vf_load_bf16((const uint16_t *)(const void *)(buf.numbers + step % GROUPS * 64));
+    const vf bias = vf_load_bf16((const uint16_t *)(const void *)(buf.numbers + step % GROUPS * 64 + 32));
     __asm__("" : "+r"(sums));
     __asm__("" : "+r"(terms));
 #pragma GCC unroll 4
@@ -89,9 +89,9 @@ INLINE void finish(const int what, int64_t step, int quarter, vf *y) {
 /* Step i with its sums in tile registers h and l (ONE_SUM: only h); was_h, was_l: those of step i - 1. */
 #define STEP(h, l, was_h, was_l)                                                                             \
     {                                                                                                        \
-        const uint8_t *a = buffer.a + i % GROUPS * 2 * TILE,                                                   \
-                      *b = buffer.b + (what & B_NEAR ? i % 4 : i) * (what & ONE_SUM ? 2 : 1) * TILE % B_BYTES; \
-        uint8_t *sums = buffer.sums + i % 8 * 2 * TILE;                                                        \
+        const uint8_t *a = buf.a + i % GROUPS * 2 * TILE,                                                   \
+                      *b = buf.b + (what & B_NEAR ? i % 4 : i) * (what & ONE_SUM ? 2 : 1) * TILE % B_BYTES; \
+        uint8_t *sums = buf.sums + i % 8 * 2 * TILE;                                                        \
         if (what & ZEROS) {                                                                                  \
             tile_zero(h);                                                                                    \
             if (!(what & ONE_SUM)) tile_zero(l);                                                             \
@@ -124,7 +124,7 @@ INLINE void steps(const int what, int64_t n) {
     const int64_t lag = what & LATE ? 3 : 1; /* steps between a store and the vector loads of it */
     vf y[SIDE];
 #pragma GCC unroll 16
-    for (int r = 0; r < SIDE; r++) y[r] = vf_load(buffer.y + r * SIDE);
+    for (int r = 0; r < SIDE; r++) y[r] = vf_load(buf.y + r * SIDE);
     for (int64_t i = 0; i < n; i += 2) {
         STEP(0, 1, 2, 3)
         i++;
@@ -132,17 +132,17 @@ INLINE void steps(const int what, int64_t n) {
         i--;
     }
     if (!(what & FINISH))
-        return; /* nothing to store; two threads may run this at once, and buffer.y is shared */
+        return; /* nothing to store; two threads may run this at once, and buf.y is shared */
 #pragma GCC unroll 16
-    for (int r = 0; r < SIDE; r++) vf_store(buffer.y + r * SIDE, y[r]);
+    for (int r = 0; r < SIDE; r++) vf_store(buf.y + r * SIDE, y[r]);
 }
 
 /* A step of two tile products (with PRODUCTS) and what / TIMES times 16 vector operations on registers. */
 INLINE void beside(const int what, int64_t n) {
-    const vf factor = vf_load(buffer.y);
+    const vf factor = vf_load(buf.y);
     vf y[SIDE];
 #pragma GCC unroll 16
-    for (int r = 0; r < SIDE; r++) y[r] = vf_load(buffer.y + r * SIDE);
+    for (int r = 0; r < SIDE; r++) y[r] = vf_load(buf.y + r * SIDE);
     for (int64_t i = 0; i < n; i += 2) {
         if (what & PRODUCTS) {
             tile_dpbsud(0, 4, 6);
@@ -156,7 +156,7 @@ INLINE void beside(const int what, int64_t n) {
             for (int r = 0; r < SIDE; r++) y[r] = vf_fma(y[r], factor, factor);
     }
 #pragma GCC unroll 16
-    for (int r = 0; r < SIDE; r++) vf_store(buffer.y + r * SIDE, y[r]);
+    for (int r = 0; r < SIDE; r++) vf_store(buf.y + r * SIDE, y[r]);
 }
 
 /* A 2 x 2 register blocking: two row tiles times two blocks of outputs, one sum each. A turn is four steps
@@ -165,16 +165,16 @@ INLINE void beside(const int what, int64_t n) {
  * blocks. */
 INLINE void square_rows(int64_t turn, int from, int to) {
     const int64_t last = turn / 2 - 1, tile = turn % 2; /* each turn finishes one of the two row tiles */
-    const uint8_t *sums = buffer.sums + last % 2 * 8 * TILE + tile * 2 * TILE;
-    const float *terms = buffer.terms + last * 4 % GROUPS * 2 * SIDE;
+    const uint8_t *sums = buf.sums + last % 2 * 8 * TILE + tile * 2 * TILE;
+    const float *terms = buf.terms + last * 4 % GROUPS * 2 * SIDE;
     vf scale[2][2], bias[2][2];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        const uint16_t *numbers = (const uint16_t *)(const void *)(buffer.numbers + i * 64);
+        const uint16_t *numbers = (const uint16_t *)(const void *)(buf.numbers + i * 64);
         scale[i / 2][i % 2] = vf_load_bf16(numbers), bias[i / 2][i % 2] = vf_load_bf16(numbers + SIDE);
     }
     for (int r = from; r < to; r++) {
-        float *y = buffer.y + tile * 2 * SIDE * SIDE + r * SIDE;
+        float *y = buf.y + tile * 2 * SIDE * SIDE + r * SIDE;
 #pragma GCC unroll 2
         for (int b = 0; b < 2; b++) {
             vf v = vf_load(y + b * SIDE * SIDE);
@@ -192,8 +192,8 @@ INLINE void square_rows(int64_t turn, int from, int to) {
     if (what & FINISH && what & SPREAD && turn > 1) square_rows(turn, 4 * (q), 4 * (q) + 4);
 INLINE void square(const int what, int64_t n) {
     for (int64_t turn = 0; turn < n / 4; turn++) {
-        const uint8_t *a = buffer.a + turn * 4 % GROUPS * 2 * TILE, *b = buffer.b + turn * 4 * TILE % B_BYTES;
-        uint8_t *sums = buffer.sums + turn % 4 * 4 * TILE;
+        const uint8_t *a = buf.a + turn * 4 % GROUPS * 2 * TILE, *b = buf.b + turn * 4 * TILE % B_BYTES;
+        uint8_t *sums = buf.sums + turn % 4 * 4 * TILE;
         tile_zero(0);
         tile_zero(1);
         tile_zero(2);
@@ -232,7 +232,7 @@ INLINE void square(const int what, int64_t n) {
  * both digits stay in L1, and A tiles come from L2. */
 INLINE void whole_rows(const int what, int64_t n) {
     for (int64_t i = 0; i < n; i += 2) {
-        const uint8_t *a = buffer.b + i * TILE % B_BYTES, *b = buffer.a + i / 2 % (GROUPS / 2) * 4 * TILE;
+        const uint8_t *a = buf.b + i * TILE % B_BYTES, *b = buf.a + i / 2 % (GROUPS / 2) * 4 * TILE;
         if (what & A_LOADS) tile_load_t1(4, a, LINE);
         tile_load(6, b, LINE);
         tile_dpbsud(0, 4, 6);

@@ -111,7 +111,7 @@ foreach(source ${LN_CUDA_KERNELS})
     foreach(bits 0 2 3 4 5 6 8)
       ln_cuda_object(products_${bits} ${source} -DGPU_CODE_BITS=${bits})
     endforeach()
-  elseif(name STREQUAL "products_wgmma") # one object for each stored form
+  elseif(name STREQUAL "products_wgmma") # one object for each layout of weights
     if(90 IN_LIST archs)
       foreach(form 0 1 2 3)
         ln_cuda_object(products_wgmma_${form} ${source} -DGPU_WGMMA_FORM=${form})

@@ -31,7 +31,7 @@ else()
   set(LN_CMAKE_LIBDIR "\${CMAKE_CURRENT_LIST_DIR}/../${LN_UP}/${CMAKE_INSTALL_LIBDIR}")
   set(LN_CMAKE_INCLUDEDIR "\${CMAKE_CURRENT_LIST_DIR}/../${LN_UP}/${CMAKE_INSTALL_INCLUDEDIR}")
 endif()
-# What a program needs beside the static library. Not Requires.private: pkg-config would add those libraries' own definitions to --cflags.
+# What a program needs in addition to the static library. Not Requires.private: pkg-config would add those libraries' own definitions to --cflags.
 if(CMAKE_DL_LIBS)
   set(LN_PC_DL -l${CMAKE_DL_LIBS})
 endif()

@@ -15,7 +15,7 @@ if(LN_SHARED AND LN_USER_SHARED MATCHES " -static(-pie)? ")
   set(LN_SHARED OFF)
 endif()
 
-# The static library is one relocatable object with the library's own names made local (install.cmake). Where objects hold gcc's intermediate
+# The static library is one relocatable object with the library's own names made local (install.cmake). If objects hold gcc's intermediate
 # code, gcc compiles it into that object; clang's bit code cannot be made into one by every linker.
 set(LN_LTO OFF)
 if(LN_USER_EXE MATCHES " -flto(=[^ ]*)? ")

@@ -21,7 +21,7 @@ static void add_turn(const char *role, const char *text, size_t bytes) {
 static ln_status on_text(void *user, const char *text, size_t bytes, ln_error *err) {
     (void)user, (void)err;
     fwrite(text, 1, bytes, stdout);
-    return fflush(stdout) == 0 ? LN_OK : LN_ECANCELLED; /* nobody reads any more: stop, without an error */
+    return fflush(stdout) == 0 ? LN_OK : LN_ECANCELLED; /* the reader is gone: stop, without an error */
 }
 
 /* The engine keeps the keys and values of the turns before: only the new ones are computed. */

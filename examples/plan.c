@@ -30,7 +30,7 @@ int main(int argc, char **argv) {
     if (st == LN_OK) st = ln_model_open(&model, name, &options, &err);
     if (st == LN_OK)
         st = ln_engine_open(&engine, model, &options,
-                            &err); /* LN_EMEMORY where even the shortest did not fit */
+                            &err); /* LN_EMEMORY if even the shortest did not fit */
     if (st == LN_OK) printf("opened\n");
     else fprintf(stderr, "%s\n", err.message);
     ln_engine_close(&engine);

@@ -1,7 +1,7 @@
-/* Fuzzes the parser of calls of tools (chat/tool_calls.c). The first byte chooses the form, the second how
+/* Fuzzes the parser of calls of tools (chat/tool_calls.c). The first byte chooses the format, the second how
  * long the pieces are in which the text comes; the rest is the text. In pieces it must give what it gives at
  * once; no byte is lost or comes twice; each call names a tool, and its arguments are an object. Text of a
- * form of channels goes through chat/channels.c first. */
+ * format of channels goes through chat/channels.c first. */
 #include "fuzz.h"
 
 #include "chat/reasoning.h"
@@ -40,7 +40,7 @@ static ln_status take(seen *w, ln_calls *t, bool final, ln_error *err) {
     return LN_OK;
 }
 
-/* Pushes text through the parser of channels, if the form is one of them, to that of calls. */
+/* Pushes text through the parser of channels, if the format is one of them, to that of calls. */
 static ln_status push(seen *w, ln_reasoning *r, ln_calls *t, const char *text, size_t bytes, ln_error *err) {
     if (!r->delims) return ln_calls_push(t, text, bytes, err);
     LN_TRY(ln_reasoning_push(r, text, bytes, err));

@@ -1,4 +1,4 @@
-/* A directory of the process, in memory where that is possible, for targets whose parser reads files. It is
+/* A directory of the process, in memory if that is possible, for targets whose parser reads files. It is
  * removed when the process ends. */
 #ifndef LN_FUZZ_DIR_H
 #define LN_FUZZ_DIR_H
@@ -54,7 +54,7 @@ static inline void dir_put_tensors(const char *name, const ln_tensor_spec *specs
 }
 
 /* Splits the input at bytes 0xFF, which no JSON document contains, into the files of these names. An empty
- * part, but for the first, is a file that does not exist. The last part is the rest of the input. */
+ * part, except the first, is a file that does not exist. The last part is the rest of the input. */
 static inline void dir_put_parts(const char *const *names, size_t n, const uint8_t *data, size_t bytes) {
     for (size_t i = 0; i < n; i++) {
         const uint8_t *mark = bytes && i + 1 < n ? memchr(data, 0xff, bytes) : NULL;

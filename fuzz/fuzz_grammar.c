@@ -1,6 +1,7 @@
-/* Fuzzes forms and their matcher. The input is a form and a text, separated by a byte 0xFF (which no JSON
- * text contains). The text goes to two matchers, byte by byte and at once, which must agree; the mask of each
- * state must agree with the single tokens; and a text that a schema's form calls complete must be JSON. */
+/* Fuzzes grammars and their matcher. The input is an expression and a text, separated by a byte 0xFF (which
+ * no JSON text contains). The text goes to two matchers, byte by byte and at once, which must agree; the
+ * mask of each state must agree with the single tokens; and a text that a schema's grammar calls complete
+ * must be JSON. */
 #include "fuzz.h"
 
 #include "base/json.h"
@@ -41,7 +42,7 @@ static ln_status check_mask(ln_matcher *m, const ln_vocabulary *v, ln_error *err
     return LN_OK;
 }
 
-/* Whether the form is a schema, so that its texts are JSON. */
+/* Whether the expression is a schema, so that its texts are JSON. */
 static bool is_schema(const char *form, size_t bytes) {
     json_t *v = NULL;
     const bool yes = ln_json_load(&v, "form", form, bytes, NULL) == LN_OK && json_object_get(v, "schema");

@@ -1,4 +1,4 @@
-/* Fuzzes the reader of model.safetensors.index.json beside three shards. What opens has its tensors sorted,
+/* Fuzzes the reader of model.safetensors.index.json next to three shards. What opens has its tensors sorted,
  * each once, within the shard that the index names. */
 #include "fuzz_dir.h"
 

@@ -1,8 +1,8 @@
-/* Fuzzes the writer of streams (serve/stream.c and the two other forms of the API). The first bytes choose
- * the form, choices, log-probabilities, stop texts and HTTP version; the rest is a sequence of events of the
- * engine. The bytes that would go to the socket are taken apart again: chunks of HTTP/1.1, events that are
- * JSON, one finish for each choice, the text, the calls and the tokens of the result put together, one
- * [DONE], and in a response at its end the items that ended before. */
+/* Fuzzes the writer of streams (serve/stream.c and the two other APIs). The first bytes choose the API,
+ * choices, log-probabilities, stop texts and HTTP version; the rest is a sequence of events of the engine.
+ * The bytes that would go to the socket are taken apart again: chunks of HTTP/1.1, events that are JSON, one
+ * finish for each choice, the text, the calls and the tokens of the result put together, one [DONE], and in
+ * a response at its end the items that ended before. */
 #include "fuzz.h"
 
 #include "serve/dialect.h"

@@ -192,7 +192,8 @@ static void type(const char *keys) {
         assert_true(done > 0);
         keys += done;
         n -= (size_t)done;
-        if (n > 0) (void)pump(0); /* reads output at the same time, so that neither side blocks on a full buffer */
+        if (n > 0)
+            (void)pump(0); /* reads output at the same time, so that neither side blocks on a full buffer */
     }
 }
 

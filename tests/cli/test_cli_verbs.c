@@ -174,7 +174,8 @@ static void rounded_embedding_scale(void **state) {
         expect(RUN(S("eval"), path, S(LN_ROOT "/LICENSE"), S("--numerics"), S("exact")), 0, of[i].scale);
         assert_true(!strstr(last->err, "rounded") == !of[i].scale);
     }
-    char path[512]; /* in fast, which is compared with transformers in the checkpoint's dtype, nothing is said */
+    char path
+        [512]; /* in fast, which is compared with transformers in the checkpoint's dtype, nothing is said */
     (void)snprintf(path, sizeof path, LN_ROOT "/tests/golden/%s", of[0].model);
     expect(RUN(S("score"), path, S("--ids"), S("1,2,3")), 0, NULL);
     assert_null(strstr(last->err, "rounded"));

@@ -16,7 +16,7 @@ typedef struct sim {
     uint64_t page[SIM_PAGES][SIM_LEN];
     int32_t table[SIM_SEQS][LN_STATE_GROUPS][SIM_ENTRIES]; /* what the device would hold */
     ln_seq *seqs[SIM_SEQS];
-    uint64_t key[SIM_SEQS]; /* what the texts of each sequence depend on besides their tokens */
+    uint64_t key[SIM_SEQS]; /* what the texts of each sequence depend on in addition to their tokens */
     int64_t copies, copy_fails_at, in_place; /* in_place: copies of a page to itself */
 } sim;
 

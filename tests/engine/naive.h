@@ -1,8 +1,8 @@
 /* The naive engine: what a request must give, computed in the plainest way that there is.
  *
  * One request alone, one row a step, one thread, keys and values of the whole text in one block of a fresh
- * sequence, nothing reused: on the reference device, or, where the CPU's products have an order of their own
- * (AMX, a GPU), on that device. For tests only.
+ * sequence, nothing reused: on the reference device, or, if products have an order of their own (AMX, a
+ * GPU), on that device. For tests only.
  *
  * A `world` is a model in one of the numerics modes with its naive engine and a set of questions, numbered
  * from 0, which are made from their numbers alone. Their answers are computed when they are first needed and
@@ -179,7 +179,7 @@ static inline answer *naive_answer(world *w, const question *q) {
     return a;
 }
 
-/* The text of the first n generated tokens, where the request was cancelled after them. */
+/* The text of the first n generated tokens, if the request was cancelled after them. */
 static inline void naive_text(const world *w, const question *q, const answer *a, size_t n, ln_str *out) {
     ln_answer text = {0};
     out->len = 0;

@@ -36,7 +36,7 @@ static ln_eng *open_engine(const ln_package *m, int threads, int chunk, int seqs
     return e;
 }
 
-/* Makes request number i: prompts of all lengths, every kind of sampling, log-probabilities in some. */
+/* Fills in request number i: prompts of all lengths, every kind of sampling, log-probabilities in some. */
 static void make_case(const ln_package *m, int i, request_case *c) {
     static const ln_logit_bias bias[] = {{5, 2.0f}, {9, -INFINITY}};
     uint64_t state = 77 + (uint64_t)i;

@@ -87,7 +87,7 @@ static bool is_finished(ln_request *r) {
     return v.kind == LN_EVENT_FINISH;
 }
 
-/* All chats at once: each asks its next question when its answer is there. */
+/* All chats at once: each asks its next question when it has its answer. */
 static void together(ln_engine *e) {
     size_t n_active = 1;
     for (int i = 0; i < CHATS; i++) {

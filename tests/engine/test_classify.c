@@ -503,7 +503,7 @@ static void paths_reuse_the_prompt(void **state) {
         OK(ln_engine_get_stats(f->engine, &after, err));
         const int64_t reused = (int64_t)(after.cached_tokens - before.cached_tokens);
         assert_int_equal(reused, PATHS * tokens + m.cached_tokens);
-        /* the second time all of a prompt but its last row is there */
+        /* the second time all of a prompt except its last row is cached */
         assert_int_equal(m.cached_tokens, again ? tokens - (int64_t)f->n : 0);
         free(a);
     }

@@ -62,7 +62,7 @@ static void the_hosts_tokens(void **state) {
     ln_package_close(&m);
 }
 
-/* A form on such a device: the mask reaches it, and the answer is that of the host. */
+/* A grammar on such a device: the mask reaches it, and the answer is that of the host. */
 static void a_form(void **state) {
     (void)state;
     static const char form[] =

@@ -52,7 +52,7 @@ static void chunks_do_not_matter(void **state) {
 }
 
 /* A prompt has the logits of a fresh engine whatever the sequence held before: longer and shorter texts,
- * with tokens kept where that is allowed. */
+ * with tokens kept if that is allowed. */
 static void what_was_there_does_not_matter(void **state) {
     (void)state;
     static const struct {

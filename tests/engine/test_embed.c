@@ -167,7 +167,7 @@ static void rows_are_not_bounded_by_logits(void **state) {
     assert_int_equal(most.activation_bytes, 0);
 }
 
-/* Beside a request that generates, a step computes the logits of all its output rows; the bits stay. */
+/* With a request that generates, a step computes the logits of all its output rows; the bits stay. */
 static void bits_are_the_same_beside_an_answer(void **state) {
     (void)state;
     static const char *const models[] = {"gemma3-text-f32", "qwen3-f16"};
@@ -197,7 +197,7 @@ static void bits_are_the_same_beside_an_answer(void **state) {
         }
 }
 
-/* The second program is rejected where the limit leaves nothing for it. */
+/* The second program is rejected if the limit leaves nothing for it. */
 static void the_limit_of_memory_holds(void **state) {
     (void)state;
     fixture *f = open_golden("llama-plain-f32", ln_options_default());
@@ -213,8 +213,8 @@ static void the_limit_of_memory_holds(void **state) {
     close_all(f);
 }
 
-/* An engine that is opened for embeddings plans their memory and has it: the first call takes none, even
- * where the limit leaves nothing, and the bits are those of an engine that prepares the second program later.
+/* An engine that is opened for embeddings plans their memory and has it: the first call takes none, even if
+ * the limit leaves nothing, and the bits are those of an engine that prepares the second program later.
  */
 static void memory_is_planned(void **state) {
     (void)state;

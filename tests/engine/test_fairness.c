@@ -2,8 +2,8 @@
  * for one slice of a model that is being loaded.
  *
  * A step is at most 3 jobs of the pool, and each job waits for at most one job of each other engine. Both
- * numbers are counted by pool and scheduler; nothing is timed. Each engine decodes in a thread of its own, on
- * a pool of the test's own, which nobody else uses. */
+ * numbers are counted by pool and scheduler; nothing is timed. Each engine decodes in a thread of its own,
+ * on a pool that only this test uses. */
 /* run: quick tsan-long */
 #include "../common.h"
 #include "base/thread_pool.h"

@@ -134,9 +134,9 @@ static void entries_in_vain(void **state) {
 
 /* ---- no permission ---- */
 
-/* Opens `model` in a process whose only rights are those of the file modes, also where the test runs as
- * root; with `needs` only the template or a file is looked for. Returns 0 if the result is LN_EIO and the
- * message has the reason and the name. */
+/* Opens `model` in a process whose only rights are those of the file modes, also if the test runs as root;
+ * with `needs` only the template or a file is looked for. Returns 0 if the result is LN_EIO and the message
+ * has the reason and the name. */
 static int denied(const char *model, const char *needs, const char *name) {
     int status;
     pid_t pid = fork();
@@ -196,7 +196,7 @@ static void no_permission(void **state) {
     assert_int_equal(bad, 0);
 }
 
-/* The same through the model cache, where a file without read permission must not be reported as missing. */
+/* The same through the model cache. There a file without read permission must not be reported as missing. */
 static void no_permission_in_the_cache(void **state) {
     (void)state;
     static const char *const names[] = {"hub",

@@ -60,7 +60,7 @@ static void test_rows(void **state) {
                 fail_msg("row %zu: %s: token %d", r, forbid_rows[r].keys, id);
             k += wanted;
         }
-        /* Where ln_forbids says that nothing is forbidden, the device finds the largest logit by itself:
+        /* If ln_forbids returns that nothing is forbidden, the device finds the largest logit by itself:
          * then the rules must indeed forbid nothing. */
         if (!ln_forbids(&how, forbid_rows[r].n_generated)) assert_int_equal(n_want, 0);
         excluded += n_want;

@@ -1,4 +1,4 @@
-/* Answers of a form (ln_sampling.grammar) with the bundled model: each has its form, and other requests of
+/* Answers with a grammar (ln_sampling.grammar) and the bundled model: each matches, and other requests of
  * the same steps change nothing. */
 /* run: quick asan tsan-long */
 #include "../common.h"
@@ -49,7 +49,7 @@ static ln_sampling sampling(const char *form, uint64_t seed) {
 
 static const ln_prompt prompt = {.size = sizeof(ln_prompt), .text = "Tell me of it", .text_bytes = 13};
 
-/* Whether a text has the form; *whole: and is complete. */
+/* Whether a text begins a match; *whole: and is complete. */
 static bool has_form(const char *form, const char *text, size_t bytes, bool *whole) {
     ln_vocabulary v = {0};
     ln_grammar *g;
@@ -87,7 +87,7 @@ static void answers_have_their_form(void **state) {
     assert_true(n_whole >= 25); /* any JSON may nest beyond n_max */
 }
 
-/* The same ids alone as beside requests of other forms and of none, and with log-probabilities, which are
+/* The same ids alone as with requests of other grammars and of none, and with log-probabilities, which are
  * those of the model. */
 static void neighbours_change_nothing(void **state) {
     (void)state;
@@ -125,7 +125,7 @@ static void neighbours_change_nothing(void **state) {
     for (size_t i = 0; i < N; i++) ln_result_free(&crowd[i]);
 }
 
-/* Where several texts are complete, the model's end of the text decides; ignore_eos goes on to the longest.
+/* If several texts are complete, the model's end of the text decides; ignore_eos goes on to the longest.
  */
 static void the_end_is_the_models_or_the_forms(void **state) {
     (void)state;
@@ -174,7 +174,7 @@ static void forms_that_cannot_be(void **state) {
     FAILS(LN_EINVALID, "ln_sampling.grammar: no token of the model begins it",
           ln_generate(engine, &prompt, &how, NULL, NULL, &r, err));
     ln_result_free(&r);
-    /* what a form needs beyond its beginning is rejected before the first token */
+    /* what a grammar needs beyond its beginning is rejected before the first token */
     how = sampling("{\"regex\":\"(.{1,50}){1,50}\"}", 1);
     FAILS(LN_EINVALID, "needs more than 16384 states",
           ln_generate(engine, &prompt, &how, NULL, NULL, &r, err));

@@ -3,7 +3,7 @@
 #include "kv_sim.h"
 
 static sim s;
-static int32_t a[SIM_CTX], b[SIM_CTX]; /* texts: a[i] = i; b parts from it where a test says */
+static int32_t a[SIM_CTX], b[SIM_CTX]; /* texts: a[i] = i; b parts from it at a place of the test's choice */
 
 static const ln_kv_options plain = {.n_pages = 32,
                                     .page_len = 4,
@@ -120,7 +120,7 @@ static void roots(void **state) {
     sim_end(&s);
 }
 
-/* A window that has moved on: a prefix is reusable where its window is held, and nowhere else. */
+/* A window that has moved on: a prefix is reusable if its window is held, and only then. */
 static void windows(void **state) {
     (void)state;
     static const ln_kv_options o = {.n_pages = 40,
@@ -174,7 +174,7 @@ static void least_recent_first(void **state) {
     sim_end(&s);
 }
 
-/* A text that a longer one stands for makes that one the newest, even where nothing of it was reused. */
+/* A text that a longer one stands for makes that one the newest, even if nothing of it was reused. */
 static void stood_for(void **state) {
     (void)state;
     sim_open(&s, &plain);
@@ -231,7 +231,7 @@ static void reasons(void **state) {
 }
 
 /* A prompt that shares only a part of an evicted block with it: the beginning, or more than a neighbour that
- * is still there. */
+ * is still cached. */
 static void evicted_in_part(void **state) {
     (void)state;
     const ln_kv_options wide = {.n_pages = 8,
@@ -281,7 +281,7 @@ static void budget(void **state) {
     sim_end(&s);
 }
 
-/* Admission: what is promised is there when it is taken; a shared page costs nothing. */
+/* Admission: what is promised exists when it is taken; a shared page costs nothing. */
 static void admission(void **state) {
     (void)state;
     sim_open(&s, &plain);
@@ -303,7 +303,7 @@ static void admission(void **state) {
     sim_end(&s);
 }
 
-/* Where a prefix ends in a block and no other page can be had, the block's page itself is taken over, unless
+/* If a prefix ends in a block and no other page is available, the block's page itself is taken over, unless
  * a sequence holds it. */
 static void taken_over(void **state) {
     (void)state;
@@ -378,7 +378,7 @@ static void behind_a_longer_block(void **state) {
     assert_int_equal(sim_run(&s, a, 23, 8), 22);
     assert_int_equal(sim_run(&s, a, 23, 8), 22); /* what a + 22 has added replaces it */
     assert_int_equal(sim_run(&s, a, 30, 8), 23);
-    assert_int_equal(sim_run(&s, a, 25, 8), 24); /* the whole block is there again */
+    assert_int_equal(sim_run(&s, a, 25, 8), 24); /* the whole block is cached again */
     sim_end(&s);
 }
 

@@ -85,8 +85,8 @@ static void assert_same(const ln_result *a, const ln_result *b) {
     }
 }
 
-/* For models with and without windows, in both KV types, and lengths at and beside the border of a block: the
- * next request reuses what was loaded and has the bits of one that computes everything. */
+/* For models with and without windows, in both KV types, and lengths at and next to the border of a block:
+ * the next request reuses what was loaded and has the bits of one that computes everything. */
 static void loaded_bits_are_computed_bits(void **state) {
     (void)state;
     static const struct {
@@ -128,15 +128,15 @@ static void loaded_bits_are_computed_bits(void **state) {
             assert_int_equal(n_x, n_y);
             assert_memory_equal(x, y, n_x);
             ln_free(x), ln_free(y);
-            OK(ln_eng_seq_load(b.e, path[0], &loaded, err)); /* again: it is there already */
+            OK(ln_eng_seq_load(b.e, path[0], &loaded, err)); /* again: it exists already */
             assert_int_equal(loaded, n);
             free_answer(&first), free_answer(&got), free_answer(&want);
             close_it(&a), close_it(&b), close_it(&c);
         }
 }
 
-/* A window's layers are saved for the positions that can still be seen; a part of a text can be saved where
- * it is held. */
+/* A window's layers are saved for the positions that can still be seen; a part of a text can be saved if it
+ * is held. */
 static void parts_of_texts(void **state) {
     (void)state;
     ln_options o = usual(NULL);
@@ -319,7 +319,7 @@ static void a_full_pool(void **state) {
 
 enum { SAVES = 20 };
 
-/* Saves a text SAVES times; counts the steps that were run meanwhile. */
+/* Saves a text SAVES times; counts the steps that were run at the same time. */
 typedef struct saving {
     opened *x;
     const int32_t *ids;

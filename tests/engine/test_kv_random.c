@@ -268,7 +268,8 @@ static void step_one(ln_seq *q) {
                                    : q->tables[0][b * s.kv->o.pages_per_block[0]]] > 1;
 }
 
-/* Holds the pages of a text that is kept, as ln_seq_save does, or lets them go: nobody wrote to them. */
+/* Holds the pages of a text that is kept, as ln_seq_save does, or releases them: no sequence wrote to
+ * them. */
 static void save_or_not(void) {
     const ln_kv_options *o = &s.kv->o;
     static int32_t table[LN_STATE_GROUPS][SIM_ENTRIES];

@@ -40,7 +40,7 @@ static void test_kv_bytes(void **state) {
         const uint64_t one = plan_of(m, &o).kv_bytes;
         o = of(3, 0);
         ln_plan p = plan_of(m, &o);
-        assert_int_equal(p.kv_bytes, 3 * one); /* tiny beside half of any machine's memory */
+        assert_int_equal(p.kv_bytes, 3 * one); /* tiny compared with half of any machine's memory */
         assert_int_equal(p.n_contexts, 3);
         assert_int_equal(p.n_parallel, 3);
         o = of(256, 2 * one + one / 2);
@@ -84,8 +84,8 @@ static void test_less_than_a_context(void **state) {
     ln_package_close(&m);
 }
 
-/* A limit that the caller set may be used up, but for the reserve of 1 MiB; without one an engine takes half
- * of what the machine leaves, so a second one fits as well. */
+/* A limit that the caller set may be used up, except for the reserve of 1 MiB; without one an engine takes
+ * half of what the machine leaves, so a second one fits as well. */
 static void test_what_the_limit_leaves(void **state) {
     (void)state;
     if (getenv("LN_SANITIZED")) skip(); /* a sanitizer's own memory counts, and grows */
@@ -123,7 +123,7 @@ static void test_what_the_limit_leaves(void **state) {
     ln_package_close(&m);
 }
 
-/* Where no context fits, fewer rows a step or fewer sequences are advised, and they fit. */
+/* If no context fits, fewer rows a step or fewer sequences are advised, and they fit. */
 static void test_advice_for_many_sequences(void **state) {
     (void)state;
     if (getenv("LN_SANITIZED")) skip(); /* a sanitizer's own memory counts, and grows */
@@ -211,7 +211,7 @@ static void test_records_are_counted(void **state) {
     ln_package_close(&m);
 }
 
-/* Requests that wait are in the plan; beyond it a request is rejected where the limit leaves too little, and
+/* Requests that wait are in the plan; beyond it a request is rejected if the limit leaves too little, and
  * accepted again when others are gone. */
 static void test_the_limit_holds_for_requests(void **state) {
     (void)state;

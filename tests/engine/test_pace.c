@@ -62,7 +62,7 @@ static double step(ln_pace *pace, machine *m, int64_t n_prefill) {
     return seconds;
 }
 
-/* Decodes alone, then beside a prompt of `prompt` rows. */
+/* Decodes alone, then with a prompt of `prompt` rows. */
 static void read_prompt(ln_pace *pace, machine *m, int64_t prompt) {
     for (int i = 0; i < 20; i++) step(pace, m, 0);
     m->longest = 0;
@@ -85,7 +85,7 @@ static void gaps_stay_bounded(void **state) {
     assert_true(m.longest <= 2 * 0.027 + 0.100);
 }
 
-/* Where a step takes long because the model is large, rows of prompts still get as long as decoding. */
+/* If a step takes long because the model is large, rows of prompts still get as long as decoding. */
 static void large_models_read_on(void **state) {
     (void)state;
     ln_pace pace = {0};

@@ -181,7 +181,7 @@ static void numbers(const ln_run *r, int64_t n, bool value, float behind, float 
                     t < n ? number(h, e, t, value) : behind;
 }
 
-/* A page copied up to a position has zeros behind it, even where there were NaNs. */
+/* A page copied up to a position has zeros behind it, even if there were NaNs. */
 static void check_copies(ln_eng *e) {
     enum { MOST = 4096 };
     static float in[2][MOST], want[2][MOST], got[2][MOST];

@@ -289,7 +289,7 @@ static void the_sampling_is_copied(void **state) {
     ln_package_close(&m);
 }
 
-/* A greedy choice that the device makes is the one that the sampler makes, also where a stop id is the
+/* A greedy choice that the device makes is the one that the sampler makes, also if a stop id is the
  * likeliest token and excluded. */
 static void a_plain_choice_is_the_samplers(void **state) {
     (void)state;

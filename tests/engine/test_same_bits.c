@@ -368,9 +368,9 @@ static void test_rungs(void **s) {
     free(want[0]), free(want[1]), free(got);
 }
 
-/* The weights take the bytes that the plan said. Where bf16 matrices are compressed they take at most that
- * and at least 90 % of it, and at least a tenth less than in the file; the bound is no tighter as some
- * matrices have few columns. */
+/* The weights take the bytes that the plan said. If bf16 matrices are compressed, they take at most that and
+ * at least 90 % of it, and at least a tenth less than in the file; the bound is no tighter as some matrices
+ * have few columns. */
 static void check_bytes(const ln_run *run) {
     const uint64_t planned = run->sizes.weights_bytes, held = run->resident->bytes,
                    dense = (uint64_t)model->weights.bytes;
@@ -480,8 +480,8 @@ static void test_pieces(void **s) {
     model = small, n_rows = rows;
 }
 
-/* Weight rows that differ from all others, where the plan takes no samples (bf12.h): more memory is taken
- * than planned, which is logged, and the logits have the same bits. */
+/* Weight rows that differ from all others, in rows of which the plan takes no samples (bf12.h): more memory
+ * is taken than planned, which is logged, and the logits have the same bits. */
 static void test_beyond_plan(void **s) {
     (void)s;
     char small_dir[sizeof dir];

@@ -96,11 +96,11 @@ static void test_filters(void **s) {
             if (id > rows[r].most) fail_msg("row %zu: token %d is filtered", r, id);
             seen |= 1 << id;
         }
-        assert_int_equal(seen, (2 << rows[r].most) - 1); /* every token that is kept is drawn */
+        assert_int_equal(seen, (2 << rows[r].most) - 1); /* every token that is kept is sampled */
     }
 }
 
-/* The five likeliest tokens of a model with top_k 5 and top_p 0.5, as transformers draws: of 0.157, 0.154,
+/* The five likeliest tokens of a model with top_k 5 and top_p 0.5, as transformers samples: of 0.157, 0.154,
  * 0.149, 0.125 and 0.100 the first three have 0.673 of the five. And a share that is reached exactly. */
 static void test_top_k_before_top_p(void **s) {
     (void)s;
@@ -118,7 +118,7 @@ static void test_top_k_before_top_p(void **s) {
     assert_int_equal(seen, 1);
 }
 
-/* Chi-squared test over 60,000 draws: 9 degrees of freedom, p = 1e-6 at 43. */
+/* Chi-squared test over 60,000 samples: 9 degrees of freedom, p = 1e-6 at 43. */
 static void test_distribution(void **s) {
     (void)s;
     float l[10];

@@ -72,7 +72,7 @@ static void rows_are_shared(void **state) {
     assert_true(s->n_items == 2 && s->parts[1] == r[2] && s->items[1].n == 1);
     ln_req_free(&r[0]);
     e->sched->pace = (ln_pace){.row_seconds = 1e9};
-    OK(ln_driver_step(e->sched, NULL, err)); /* nobody decodes: all rows */
+    OK(ln_driver_step(e->sched, NULL, err)); /* no sequence decodes: all rows */
     assert_int_equal(s->items[0].n + s->items[1].n + s->items[2].n, 20);
     step_until_done(e, 100);
     for (int i = 2; i < 5; i++) ln_req_free(&r[i]);
@@ -99,7 +99,7 @@ static void shares_are_not_tiny(void **state) {
     ln_package_close(&m);
 }
 
-/* With fewer rows of logits than sequences everyone has its turn. */
+/* With fewer rows of logits than sequences each sequence gets one in turn. */
 static void few_rows_of_logits(void **state) {
     (void)state;
     ln_package *m = open_package(QWEN);
@@ -118,7 +118,7 @@ static void few_rows_of_logits(void **state) {
         for (int k = 0; k < 60 && left > 0; k++) OK(ln_driver_step(e->sched, &left, err));
         ln_engine_stats st;
         ln_sched_stats(e->sched, &st);
-        for (int i = 0; i < e->sched->n_running; i++) /* nobody starves */
+        for (int i = 0; i < e->sched->n_running; i++) /* no request starves */
             for (int k = 0; k < CASES; k++)
                 if (e->sched->running[i] == r[k])
                     assert_true(ln_req_look(r[k]).changes > before[k] || st.n_steps < 60);
@@ -266,7 +266,7 @@ static void rows_are_read_on_all_threads(void **state) {
     ln_package_close(&m);
 }
 
-/* Nobody reads a request: the engine's thread finishes it all the same, and the others. */
+/* A request that is not read: the engine's thread finishes it all the same, and the others. */
 static void a_slow_reader_delays_nobody(void **state) {
     (void)state;
     ln_package *m = open_package(QWEN);

@@ -1,6 +1,6 @@
-/* Random schedules against the naive engine (naive.h): whatever runs beside a request, whatever is cancelled,
- * reused or evicted, and however its tokens are cut into steps, its tokens, log-probabilities, texts and the
- * logits of its rows are those of the naive engine to the bit.
+/* Random schedules against the naive engine (naive.h): whatever else runs, whatever is cancelled, reused or
+ * evicted, and however its tokens are cut into steps, its tokens, log-probabilities, texts and the logits of
+ * its rows are those of the naive engine to the bit.
  *
  * A schedule is made from its number: a model, an engine's options, a pool from tight to ample, 1 to 17
  * requests with times of arrival, cancels, closes, and who drives the engine: a loop of steps, the engine's
@@ -95,7 +95,7 @@ static ln_status on_score(void *user, int64_t t, double logprob, const ln_top *t
     return take_row(l, t, logits);
 }
 
-/* Hands a request to its engine; false: the pool could never hold it, or a failure. */
+/* Submits a request to its engine; false: the pool could never hold it, or a failure. */
 static bool submit(live *l, int64_t step) {
     ln_error err = {0};
     const question *q = l->q;
@@ -220,7 +220,7 @@ static bool check_metrics(const live *l, const ln_metrics *m, const live *all, i
     return true;
 }
 
-/* Reads the events that are there; the tokens and texts of events are those of the result. */
+/* Reads the available events; the tokens and texts of events are those of the result. */
 static bool read_events(live *l, int64_t most) {
     ln_event v = {.size = sizeof v};
     ln_error err = {0};
@@ -296,7 +296,7 @@ static void make_request(schedule *s, live *l, int i, int range) {
     if (l->stop_row >= l->q->n_ids) l->stop_row = -1;
 }
 
-/* Gives the engine a pool of its own size: from what one of the requests needs to what all slots could. */
+/* Opens the engine with a pool of some size: from what one request needs to what all slots could. */
 static void resize_pool(schedule *s) {
     const int64_t all = s->e->run->sizes.n_pages;
     const live *l = &s->all[draw_below(&s->seed, s->n)];

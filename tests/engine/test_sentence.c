@@ -135,7 +135,7 @@ static void check_vector(const json_t *c, const char *name, size_t i, const answ
                  json_array_size(want));
     for (size_t d = 0; d < json_array_size(want); d++) {
         const double w = json_number_value(json_array_get(want, d)), got = (double)a->values[d];
-        /* besides the bound, the roundings to float and to the 9 digits of the file */
+        /* in addition to the bound, the roundings to float and to the 9 digits of the file */
         if (!(fabs(got - w) <= bound + fabs(w) * 7e-8 + 1e-30))
             fail_msg("%s, text %zu, value %zu: %.9g, expected %.9g (%.3g)", name, i, d, got, w, bound);
     }

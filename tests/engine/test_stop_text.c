@@ -24,7 +24,7 @@ typedef struct expected {
 static bool is_mark(char c) { return c == 'M' || c == 'N'; }
 static bool is_mixed(const char *text) { return strpbrk(text, "MN") != NULL; }
 
-/* Whether `stop` begins at all[at], where a text without marks passes over them. */
+/* Whether `stop` begins at all[at]; a text without marks passes over them. */
 static bool begins(const char *all, size_t n, size_t at, const char *stop) {
     const bool mixed = is_mixed(stop);
     if (!mixed && is_mark(all[at])) return false;

@@ -24,7 +24,7 @@ static inline void open_vocabulary(ln_vocabulary *v, const char *const *more, si
 
 typedef enum verdict { WRONG, BEGINS, WHOLE } verdict;
 
-/* What the form says of a text, fed byte by byte and at once. */
+/* What the grammar says of a text, fed byte by byte and at once. */
 static inline verdict judge(const char *form, const char *text, size_t bytes) {
     ln_grammar *g;
     ln_matcher *m;
@@ -60,7 +60,7 @@ typedef struct text_case {
 
 #define SCHEMA(s) "{\"schema\":" s "}"
 
-/* Asserts what each form says of its texts. */
+/* Asserts what each grammar says of its texts. */
 static inline void all_fit(const text_case *cases, size_t n_cases) {
     static const char *const said[] = {"does not fit", "begins", "is whole"};
     for (size_t i = 0; i < n_cases; i++) {

@@ -1,4 +1,4 @@
-/* Grammars in GBNF and in Lark's EBNF as forms. */
+/* Grammars in GBNF and in Lark's EBNF as expressions. */
 /* run: quick asan */
 #include "grammar_test.h"
 

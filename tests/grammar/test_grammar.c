@@ -1,4 +1,4 @@
-/* Grammars of forms: which texts fit, which schemas are rejected, and masks against token by token. */
+/* Grammars of answers: which texts fit, which schemas are rejected, and masks against token by token. */
 /* run: quick asan */
 #include "grammar_test.h"
 
@@ -452,7 +452,7 @@ static void deep_texts_end(void **state) {
     ln_vocabulary_free(&v);
 }
 
-/* Long forms are not deep: sequences of a pattern, items of a constant, characters of a text. */
+/* Long expressions are not deep: sequences of a pattern, items of a constant, characters of a text. */
 static void long_forms(void **state) {
     (void)state;
     ln_str form = {0}, text = {0};

@@ -63,7 +63,7 @@ static const text_case cases[] = {
     {SCHEMA("{\"type\":\"integer\",\"multipleOf\":3,\"minimum\":100}"), {"102", "300"}, {"1"}, {"99", "100"}},
     {OPEN("{\"type\":\"integer\"}"), {"2", "2.0", "-7.00"}, {"2."}, {"2.5", "2.01"}},
     {SCHEMA("{\"type\":\"integer\"}"), {"2"}, {"-"}, {"2.", "2.0"}},
-    /* given values meet all that stands beside them */
+    /* given values meet all that stands next to them */
     {SCHEMA("{\"enum\":[\"a\",\"bcd\",1,null],\"minLength\":2,\"not\":{\"type\":\"null\"}}"),
      {"\"bcd\"", "1"},
      {"\"b"},
@@ -210,8 +210,8 @@ static void texts_fit(void **state) {
     all_fit(cases, LN_COUNT(cases));
 }
 
-/* Words without anchors need as many states as their automaton, at bytes and at tokens: a form of 28 words
- * failed in the middle of an answer. */
+/* Words without anchors need as many states as their automaton, at bytes and at tokens: a grammar of 28
+ * words failed in the middle of an answer. */
 static void words_have_few_states(void **state) {
     (void)state;
     static const char form[] = SCHEMA("{\"pattern\":\"Red|Blue|Yellow|Gold|Silver|Crystal|Ruby|Sapphire|"

@@ -1,5 +1,5 @@
-/* JSON schemas whose texts must not be more than the schema allows: where keywords meet, bounds of numbers as
- * doubles, and what programs send. */
+/* JSON schemas whose texts must not be more than the schema allows: combinations of keywords, bounds of
+ * numbers as doubles, and what programs send. */
 /* run: quick */
 #include "grammar_test.h"
 
@@ -118,7 +118,7 @@ static const text_case cases[] = {
      {"{\"a\":1}", "{}"},
      {"{"},
      {"{\"b\":"}},
-    /* recursion through allOf, and through a $ref that has keywords beside it */
+    /* recursion through allOf, and through a $ref that has keywords next to it */
     {SCHEMA("{\"$ref\":\"#/$defs/"
             "n\",\"$defs\":{\"n\":{\"properties\":{\"v\":{\"type\":\"integer\"},\"next\":{"
             "\"allOf\":[{\"$ref\":\"#/$defs/n\"}],\"description\":\"d\"}},\"required\":[\"v\"]}}}"),
@@ -185,8 +185,8 @@ static void schemas_are_refused(void **state) {
     }
 }
 
-/* Further properties beside listed ones, of more first characters than one byte has digits: no listed name
- * comes with a further property's value. */
+/* Further properties in addition to listed ones, of more first characters than one byte has digits: no
+ * listed name comes with a further property's value. */
 static void listed_names_are_not_further_ones(void **state) {
     (void)state;
     enum { N = 300 };

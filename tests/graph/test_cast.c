@@ -6,7 +6,7 @@
 
 static const ln_policy policies[] = {LN_POLICY_EXACT, LN_POLICY_FAST, LN_POLICY_TRAIN};
 
-/* A policy that names a pair of a format and a stored form without a row in quant/formats.def would make
+/* A policy that names a pair of a format and an encoding without a row in quant/formats.def would make
  * programs that no device can run. */
 static void every_operand_has_a_product(void **state) {
     (void)state;

@@ -83,7 +83,7 @@ static ln_v attention(maker *m, int v_dim, int64_t window, float softcap, bool w
     return ln_g_attn(&m->g, "y", q, k, v, sinks, &p, NULL);
 }
 
-/* Builds the output of an op, some of them in several forms; -1: there are no more forms. */
+/* Builds the output of an op, of some of them in several variants; -1: there are no more variants. */
 static ln_v build(maker *m, ln_op op, int form) {
     ln_graph *g = &m->g;
     const int64_t R = LN_DIM_T;
@@ -168,7 +168,7 @@ static ln_v build(maker *m, ln_op op, int form) {
     return -1;
 }
 
-/* Bits of numbers for a weight in a stored form. */
+/* Bits of numbers for a weight in an encoding. */
 static void *weight_data(maker *m, ln_dtype dtype, ln_groups enc, int64_t D, int64_t C) {
     if (!enc.bits) {
         uint8_t *data = block(m, (size_t)(D * C * 4));
@@ -272,7 +272,7 @@ static void every_gradient_is_a_difference_quotient(void **state) {
     }
 }
 
-/* The gradient of x through frozen weights in every stored form. */
+/* The gradient of x through frozen weights in every encoding. */
 static void frozen_weights_of_every_form(void **state) {
     (void)state;
     static const int bits[] = {2, 3, 4, 5, 6, 8};

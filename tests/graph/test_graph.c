@@ -266,7 +266,7 @@ static void test_training_size(void **state) {
     assert_true(four <= 0.080);
 }
 
-/* Allocation by size, where the lower bound cannot be met, equals its definition: the largest value first, of
+/* Allocation by size, if the lower bound cannot be met, equals its definition: the largest value first, of
  * equal ones the earliest and of those the longest-lived first, each at the lowest offset that is free over
  * its lifetime. */
 static void test_allocation_by_size(void **state) {

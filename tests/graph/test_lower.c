@@ -1,6 +1,6 @@
 /* lower: the answers of a device become formats, fusions, layouts and reuse in place, and answers that do
  * not fit the graph are rejected. Devices of the test's own show the pass; the AMX level of the CPU device,
- * which need not be there for that, shows what it chooses. */
+ * which the machine need not have for that, shows what it chooses. */
 /* run: quick */
 #include "../common.h"
 #include "device/cpu/exec.h"

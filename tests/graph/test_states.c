@@ -65,7 +65,7 @@ static int plan_state(unsigned flags, int slot, int stages[6], int *pairs) {
     return p.n_stages;
 }
 
-/* Writers of a state share a stage only where its versions are disjoint (a running sum, for example, is not):
+/* Writers of a state share a stage only if its versions are disjoint (a running sum, for example, is not):
  * otherwise a barrier separates two writers, a writer and a later reader, a reader and a later writer. */
 static void test_states(void **state) {
     (void)state;

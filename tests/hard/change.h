@@ -110,7 +110,7 @@ static ln_str read_whole(const char *path) {
     return s;
 }
 
-/* Makes dir/m a fresh copy of a golden model. */
+/* Replaces dir/m by a fresh copy of a golden model. */
 static void fresh_model(const char *golden) {
     char command[600];
     (void)snprintf(command, sizeof command,

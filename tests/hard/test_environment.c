@@ -135,7 +135,7 @@ static void small_stack(void **state) {
         expect(RUN(S("score"), S(TINY), S("Hello world")), 0, NULL);
         expect(RUN(S("ls"), S(LN_ROOT "/tests/golden")), 0, NULL);
     }
-    most = 64 << 10; /* too little to run a model: a message where the limit is hard, else it is raised */
+    most = 64 << 10; /* too little to run a model: a message if the limit is hard, else it is raised */
     expect(RUN(GENERATE), 6, "the stack is limited to 64 KiB; expected 512 or more: ulimit -s 512");
     before_exec = set_soft_limit;
     expect(RUN(GENERATE), 0, NULL);

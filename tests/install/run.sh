@@ -112,9 +112,8 @@ exports() { # exports FILE NM-OPTION
 check "the shared library exports the headers" exports "$lib/liblinnet.so" -D
 check "the static library exports the headers" exports "$lib/liblinnet.a" -g
 
-# What belongs to the program is left to it. sigaction is there for ln_guard_files; fork and _exit for the child process of a backend, which
-# executes Python at once; dlopen for devices that are plug-ins, and in the CUDA plug-in for
-# the driver's version and for cuBLAS, which only measuring uses: only those files may call them.
+# What belongs to the program is left to it. sigaction serves ln_guard_files; fork and _exit the child process of a backend, which
+# executes Python at once; dlopen devices that are plug-ins, and in the CUDA plug-in the driver's version and cuBLAS, which only measuring uses. Only those files may call them.
 minds_its_business() {
     nm -D --undefined-only "$lib/liblinnet.so" | sed 's/.* //; s/@.*//' | sort -u >"$dir/wanted"
     grep -q '^memcpy$' "$dir/wanted" || { echo "the list was not understood"; return 1; }

@@ -60,7 +60,7 @@ static inline const char *at(const char *name) {
     (void)snprintf(path[turn], sizeof path[turn], "%s/%s", test_dir, name);
     return path[turn];
 }
-/* Makes the parent directories of a path below test_dir. */
+/* Creates the parent directories of a path below test_dir. */
 static inline void make_dirs(const char *name) {
     char part[4096];
     for (const char *slash = strchr(name, '/'); slash; slash = strchr(slash + 1, '/')) {

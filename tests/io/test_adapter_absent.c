@@ -21,7 +21,7 @@ static void keep_line(void *user, ln_level level, const char *line) {
 
 static void path_of(char path[300], const char *name) { (void)snprintf(path, 300, "%s/%s", dir, name); }
 
-/* Makes the directory an adapter of this configuration, whose tensors are for q_proj and v_proj of all
+/* Writes an adapter of this configuration to the directory, whose tensors are for q_proj and v_proj of all
  * layers. */
 static void set_config(const char *config) {
     char path[300];

@@ -266,7 +266,7 @@ static void test_largest_header(void **state) {
     free(header);
 }
 
-/* Makes the header of `count` tensors with numbered names; `same`: all of them refer to the same byte. */
+/* Builds the header of `count` tensors with numbered names; `same`: all of them refer to the same byte. */
 static char *many(size_t count, bool same, size_t *bytes) {
     char *p = malloc(count * 80 + 16), *q = p;
     *q++ = '{';

@@ -1,6 +1,6 @@
 /* Which files hold the tensors: a single file, an index, a set of shards without an index; names that an
- * index must not have; links. The ids are those of the catalogue of bad inputs (X-1 ...). Also where a
- * model is searched: paths, the Hugging Face cache, the bundled model. */
+ * index must not have; links. The ids are those of the catalogue of bad inputs (X-1 ...). Also the places in
+ * which a model is searched: paths, the Hugging Face cache, the bundled model. */
 /* run: slow asan */
 #include "io_test.h"
 

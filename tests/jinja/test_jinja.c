@@ -353,8 +353,8 @@ static void sources(void **state) {
 }
 
 /* Which template is used for conversations without tools and with them, of every combination of sources.
- * NULL: rejected. The values are those of apply_chat_template in transformers 5.24, but for chat_templates/,
- * which it does not read. */
+ * NULL: rejected. The values are those of apply_chat_template in transformers 5.24, except for
+ * chat_templates/, which it does not read. */
 static void precedence(void **state) {
     (void)state;
     static const char text[] = "\"config\"",

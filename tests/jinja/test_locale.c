@@ -128,7 +128,7 @@ static void messages_with_reals(void **state) {
 /* The embedding program may set a locale for one thread only. */
 static void locale_of_a_thread(void **state) {
     (void)state;
-    if (!name[0] || getenv("LN_SANITIZED")) skip(); /* newlocale of glibc leaks where LOCPATH is set */
+    if (!name[0] || getenv("LN_SANITIZED")) skip(); /* newlocale of glibc leaks if LOCPATH is set */
     char text[16];
     locale_t own = newlocale(LC_ALL_MASK, name, (locale_t)0), was = uselocale(own);
     assert_true(own != (locale_t)0);

@@ -62,8 +62,7 @@ static inline void *declared_block(declared_call *m, size_t bytes) {
     return m->block[m->n_blocks++] = p;
 }
 
-/* Allocates n values in (-1, 1), rounded to bf16 where a fast run has bf16 values. The call owns the
- * block. */
+/* Allocates n values in (-1, 1), rounded to bf16 if a fast run has bf16 values. The call owns the block. */
 static inline float *declared_numbers(declared_call *m, int64_t n, bool bf16) {
     float *p = declared_block(m, (size_t)n * sizeof *p);
     uint32_t u = (uint32_t)m->n_blocks;

@@ -137,7 +137,8 @@ typedef struct weight {
     int64_t D, C;
 } weight;
 
-/* Makes a weight of random codes, scales of either sign and biases, in three separate, unaligned blocks. */
+/* Creates a weight of random codes, scales of either sign and biases, in three separate, unaligned
+ * blocks. */
 static inline weight weight_new(int64_t D, int64_t C, ln_groups enc, ln_dtype dtype, bool special) {
     weight w = {.D = D, .C = C};
     int64_t n = D * (C / enc.group), size = ln_dtype_bytes(dtype);
@@ -328,7 +329,7 @@ static inline void run_narrow(const ln_kernel *kernel, const ln_call *c, const l
 static inline bool same_bits(float a, float b) {
     return ln_f32_bits(a) == ln_f32_bits(b) || (a != a && b != b);
 }
-/* Fails with the first row and column where two blocks differ. */
+/* Fails with the first row and column in which two blocks differ. */
 static inline void assert_same(const float *want, const float *got, int64_t rows, int64_t cols, int64_t pitch,
                                const char *what) {
     for (int64_t r = 0; r < rows; r++)
@@ -375,8 +376,7 @@ static inline void each_rung_bytes(const ln_call *call, const ln_bounds *bounds,
         }
 }
 
-/* Makes the call of a product with a weight in affine groups, and with a bias of type `bias` unless that
- * is -1. */
+/* Calls a product with a weight in affine groups, and with a bias of type `bias` unless that is -1. */
 static inline ln_call product_call(ln_pnode *node, ln_op op, ln_arg x, weight *w, const guarded *b, int bias,
                                    const guarded *y, int64_t ldy) {
     *node = (ln_pnode){.op = op, .n_in = bias >= 0 ? 3 : 2, .n_out = 1, .in = {0, 1, 2}};

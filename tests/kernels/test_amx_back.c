@@ -1,5 +1,5 @@
 /* Tests backward products on tiles (device/cpu/gemm/gemm_back_amx.inc.h) against sums in double with bounds
- * derived from the roundings, for odd sizes, weights in both stored forms and any number of threads, all of
+ * derived from the roundings, for odd sizes, weights in both encodings and any number of threads, all of
  * which must give the same bits, as must a row without the others. The kernels run on a model of the tile
  * instructions on every machine, and on the instructions, with the model's bits, where the machine has
  * them. */
@@ -13,7 +13,7 @@
 
 #define U 0x1p-24 /* half a unit in the last place of f32, relative */
 
-/* A product of w[D,C] in a stored form with bf16 values x. */
+/* A product of w[D,C] in an encoding with bf16 values x. */
 typedef struct back_case {
     int64_t rows, D, C;
     bool bf12, narrow;
@@ -31,7 +31,7 @@ static void case_open(back_case *t, int64_t cols, float size) {
     const int64_t pitch = t->narrow ? cols + 32 : cols + 3, n = (t->rows - 1) * pitch + cols;
     int64_t full = 0;
     t->w = guard((size_t)(t->D * t->C * 2), true, 0);
-    for (int64_t i = 0; i < t->D * t->C; i++) /* tight for bf12, but for every third block */
+    for (int64_t i = 0; i < t->D * t->C; i++) /* tight for bf12, except every third block */
         weight_put(t->w.data, LN_BF16, i,
                    t->bf12 && i / t->C / LN_PACK_NR % 3 ? ((float)random_in(-1000, 1000)) * 1e-3f
                                                         : random_f32());

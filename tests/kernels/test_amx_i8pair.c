@@ -1,7 +1,7 @@
 /* Tests linear and linear_gated of int8 pairs on int8 tiles (device/cpu/gemm/gemm_i8pair_amx.inc.h) against
  * the reference kernel: equality of bits for every bit width, group size, type of scales and number of rows,
  * between guard pages. The kernel runs on models of the tile and vector instructions, with smaller blocks
- * than in the library; test_linear_i8pair runs it on the instructions where the machine has them. */
+ * than in the library; test_linear_i8pair runs it on the instructions if the machine has them. */
 /* run: slow */
 #define LN_I8PAIR_KC        320 /* KC blocks that begin within a group of 128 */
 #define LN_I8PAIR_LARGE_KC  192

@@ -1,6 +1,6 @@
-/* Tests attn_paged on every ISA level against the reference kernel, and the kernel on tiles over bf16
- * pages against its own formula (device/cpu/attention/attn_amx.inc.h), on a model of the tile instructions
- * everywhere and on the instructions where the machine has them: equality of bits.
+/* Tests attn_paged on every ISA level against the reference kernel, and the kernel on tiles over bf16 pages
+ * against its own formula (device/cpu/attention/attn_amx.inc.h), on a model of the tile instructions
+ * everywhere and on the instructions if the machine has them: equality of bits.
  *
  * Pages are in shuffled order, two to a KV block and two layers to a page, with poison (NaN) everywhere
  * that no row of the step may read: positions after a sequence's last row, positions below every window,

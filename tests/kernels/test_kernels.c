@@ -391,7 +391,7 @@ static void holds(ln_isa isa, const ln_kernel_row *own, bool wanted) {
                 assert_true((table.of[own->op][v].fn == own->kernel.fn) == wanted), n++;
     assert_true(n > 0);
 }
-/* Kernels that use instructions of only some machines of an ISA level are chosen exactly where the machine
+/* Kernels that use instructions of only some machines of an ISA level are chosen if and only if the machine
  * has them. The bits of results do not show which kernel ran. */
 static void test_optional(void **state) {
     (void)state;

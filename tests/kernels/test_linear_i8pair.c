@@ -1,5 +1,5 @@
 /* Tests convert to int8 pairs on every ISA level against the reference kernel, and linear of them with the
- * AMX ISA level's kernel where the machine has the instructions: equality of bits, at odd addresses, between
+ * AMX ISA level's kernel if the machine has the instructions: equality of bits, at odd addresses, between
  * guard pages. Products of up to four rows with weights of 4 and 8 bits need only AVX-512 with VNNI; the
  * kernel on tiles runs here on AMX, and on a model of AMX in test_amx_i8pair. The values of the reference
  * itself are tested by tests/quant/test_block_float.c and, here, by a plain sum. */
@@ -166,7 +166,7 @@ static void test_exact(void **state) {
 }
 
 /* Compares the reference with the plain sum over s q + b in double, within the errors of x, of the weights
- * and of the omitted product. The last row has one sign and one outlier, where sum(l) is large: without
+ * and of the omitted product. The last row has one sign and one outlier, for which sum(l) is large: without
  * ln_i8pair_correction its error would be several times as large. */
 static void test_near(void **state) {
     (void)state;
@@ -231,8 +231,8 @@ static void check(int64_t rows, int64_t D, int64_t C, ln_groups enc, ln_dtype dt
 static void test_lines(void **state) { (void)state; }
 #endif
 
-/* Blocks of the library's real size: more than 3,072 columns, outputs in more than one group of blocks.
- * Not under sanitizers, where it takes a quarter of an hour: the model of tiles runs the same code with
+/* Blocks of the library's real size: more than 3,072 columns, outputs in more than one group of blocks. Not
+ * under sanitizers, with which it takes a quarter of an hour: the model of tiles runs the same code with
  * smaller blocks. */
 static void test_wide(void **state) {
     (void)state;

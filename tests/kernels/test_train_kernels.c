@@ -1,5 +1,5 @@
 /* Kernels of training on every ISA level and number of threads against the reference device: equality of
- * bits, at sizes that are no multiples of tiles, for weights in every stored form. */
+ * bits, at sizes that are no multiples of tiles, for weights in every encoding. */
 /* run: quick */
 #include "../graph/run_graph.h"
 #include "device/cpu/exec.h"
@@ -51,7 +51,7 @@ static ln_v targets(bits_case *m, int64_t d0, int32_t V) {
     m->bound[v] = data;
     return v;
 }
-/* A weight of random values in a stored form; with `wild` some of bf16's exponents are rare ones. */
+/* A weight of random values in an encoding; with `wild` some of bf16's exponents are rare ones. */
 static ln_v frozen(bits_case *m, ln_dtype dtype, ln_groups enc, int64_t D, int64_t C) {
     const ln_v v = ln_g_encoded(&m->g, "w", ln_encoding_of(dtype, enc), 0, 2, (const int64_t[]){D, C});
     struct frozen *f = &m->weights[m->n_weights++];

@@ -1,4 +1,4 @@
-/* The embedding table and the output head that PEFT saves beside an adapter (save_embedding_layers): an
+/* The embedding table and the output head that PEFT saves with an adapter (save_embedding_layers): an
  * adapter whose copies have the model's values is applied as without them, any other one is rejected by
  * name.
  *
@@ -26,7 +26,8 @@
 
 static char dir[] = "/tmp/linnet-copies-XXXXXX";
 
-/* A tensor beside the adapter's: the values of the model's, those of row `changed` (-1: none) plus 1. */
+/* A tensor in addition to the adapter's: the values of the model's, those of row `changed` (-1: none) plus
+ * 1. */
 typedef struct copy {
     const char *name, *of; /* of: the tensor in the model's file */
     ln_st_dtype dtype;
@@ -94,7 +95,7 @@ static void make(const char *model, const char *adapter, const copy *c, size_t n
     ln_str_free(&head), ln_str_free(&data), ln_str_free(&config);
 }
 
-/* Shows the adapter beside the model; the digest, where it is applied, goes to digest. */
+/* Shows the adapter with the model; the digest, if it is applied, goes to digest. */
 static ln_status show(const char *model, char digest[65], int *n_unapplied) {
     char path[400];
     ln_adapter_info m = {.size = sizeof m};
@@ -186,7 +187,7 @@ static void others_are_refused(void **state) {
     }
 }
 
-/* A quantised matrix has other values than the one that the adapter was trained beside. */
+/* A quantised matrix has other values than the one with which the adapter was trained. */
 static void quantised_models_refuse_them(void **state) {
     (void)state;
     static const copy embed = {EMBED, "model.embed_tokens.weight", LN_ST_F32, 0, -1};

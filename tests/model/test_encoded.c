@@ -134,7 +134,7 @@ static void test_forms(void **state) {
             }
 }
 
-/* The forms that an entry of the block may have; paths under other prefixes refer to the same weight. */
+/* What an entry of the block may be; paths under other prefixes refer to the same weight. */
 static void test_entries(void **state) {
     (void)state;
     static const struct {

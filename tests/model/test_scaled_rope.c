@@ -19,7 +19,7 @@ static void read_spec(const char *json, ln_spec *s) {
 }
 
 /* The factor of cos and sin, the context length, and the length from which frequencies change; values of
- * transformers 5.24 where it computes them. */
+ * transformers 5.24 if it computes them. */
 static void test_scaled_ropes(void **state) {
     (void)state;
 #define YARN ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0"

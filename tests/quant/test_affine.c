@@ -44,7 +44,7 @@ static int close_mlx(void **state) {
     return 0;
 }
 
-/* Also runs in a job of the thread pool, where denormals count as zero: no byte may depend on that. */
+/* Also runs in a job of the thread pool, in which denormals count as zero: no byte may depend on that. */
 static void quantise_all(void *user, int thread, int n_threads) {
     (void)user, (void)thread, (void)n_threads;
     const ln_tensor *w = ln_tensors_find(&mlx, "w");

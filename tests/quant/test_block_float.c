@@ -304,7 +304,7 @@ static void test_weights(void **state_of_test) {
     }
 }
 
-/* A unit does not depend on whether denormals count as zero where it is computed, as in threads of a pool:
+/* A unit does not depend on whether denormals count as zero on the thread that computes it, as in a pool:
  * here a denormal breaks a tie. */
 static void test_unit_denormal(void **state) {
     (void)state;

@@ -187,7 +187,7 @@ typedef struct trace_state {
     const program *p;
     int n, rows;
 } trace_state;
-/* Reads the first value back as soon as it is there, and overwrites its row 1 by row 0. */
+/* Reads the first value back as soon as it is stored, and overwrites its row 1 by row 0. */
 static void on_node(void *user, int i, double seconds) {
     trace_state *t = user;
     float rows[ROWS * D];

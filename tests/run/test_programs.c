@@ -8,8 +8,9 @@
  *
  * The hash is that of a text (program_text) that names values by their order, not by their names. DECISIONS:
  * the ISA level that chooses formats and storage; `diff`: formats chosen by AMX, storage by the reference
- * device; `double`: the same in double. LN_PROGRAMS=write records the programs anew (lines of levels that
- * this build lacks stay); LN_PROGRAMS_TEXT=DIR writes each text into that directory, to compare two versions.
+ * device; `double`: the same in double. LN_PROGRAMS=write records the programs again (lines of levels that
+ * this build lacks stay); LN_PROGRAMS_TEXT=DIR writes each text into that directory, to compare two
+ * versions.
  */
 /* run: quick */
 #include "../common.h"
@@ -98,8 +99,8 @@ static void add_params(writer *w, const ln_pnode *n) {
     }
 }
 
-/* One line for each node: stage, layer, op, parameters, outputs, inputs; each value is described where it is
- * mentioned first. */
+/* One line for each node: stage, layer, op, parameters, outputs, inputs; each value is described at its
+ * first mention. */
 static void program_text(writer *w) {
     const ln_program *p = &w->r->programs[LN_RUN_LOGITS].program;
     for (int i = 0; i < p->n_nodes; i++) {

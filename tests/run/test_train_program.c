@@ -394,9 +394,9 @@ static float *logits_of(const golden *g, ln_device device, const int32_t *ids, i
 }
 
 /* In exact numerics a trainer and a server agree: the forward pass of training has the logits of inference,
- * bit for bit, where the adapter adds 0 (A x is summed in another order). The log-probability is not the same
- * number: the op of training sums in f32, scoring in double. bf16 models run on the reference device, because
- * the products of AMX have an order of their own. */
+ * bit for bit, if the adapter adds 0 (A x is summed in another order). The log-probability is not the same
+ * number: the op of training sums in f32, scoring in double. bf16 models run on the reference device,
+ * because the products of AMX have an order of their own. */
 static void logits_are_those_of_inference(void **state) {
     (void)state;
     double worst = 0;

@@ -1,5 +1,5 @@
-/* The HTTP reader: the rows of protocol errors (P-3 to P-29 where no socket is needed), each with every cut
- * of its bytes into two pieces, and byte by byte: the result must not depend on the cut. */
+/* The HTTP reader: the rows of protocol errors (P-3 to P-29, if no socket is needed), each with every cut of
+ * its bytes into two pieces, and byte by byte: the result must not depend on the cut. */
 /* run: quick */
 #include "../base/cm.h"
 
@@ -96,7 +96,7 @@ static void accepts_what_is_right(void **state) {
          "GET / [abc] GET /b [] "},
         {"POST / HTTP/1.1\r\n" H "Expect: 100-Continue\r\nContent-Length: 1\r\n\r\na", "POST / [a] "},
         {"POST / HTTP/1.1\r\n" H "Transfer-Encoding: "
-                                 "Chunked\r\n\r\n3\r\nabc\r\n00A;x=\"y\"\r\n0123456789\r\n0\r\n\r\n",
+         "Chunked\r\n\r\n3\r\nabc\r\n00A;x=\"y\"\r\n0123456789\r\n0\r\n\r\n",
          "POST / [abc0123456789] "},
         {"POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nAuthorization: x\r\n"
          "Content-Length: 7\r\n\r\nGET /b HTTP/1.1\r\n" H "\r\n",
@@ -286,7 +286,7 @@ static void keeps_its_limits(void **state) {
     expects("GET / HTTP/1.1\r\n" H "X: ", 'a', most, "\r\n\r\n", "GET / [] ");
     expects("GET / HTTP/1.1\r\n" H "X: ", 'a', most + 1, "\r\n\r\n", "431");
     expects("GET / HTTP/1.1\r\n" H "X: ", 'a', 1 << 20, "", "431"); /* P-8 */
-    for (int fields = 99; fields <= 100; fields++) {                /* besides Host */
+    for (int fields = 99; fields <= 100; fields++) {                /* in addition to Host */
         ln_str s = {0};
         ln_str_adds(&s, "GET / HTTP/1.1\r\n" H);
         for (int i = 0; i < fields; i++) ln_str_adds(&s, "X: a\r\n");

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs clients.py against a server on the bundled model, in a virtual environment of its own.
 # usage: tests/server/clients.sh ROOT BUILD
-# Where PyPI cannot be reached, the test is skipped, and says so. With LN_LONG more clients are installed, which takes minutes.
+# If PyPI cannot be reached, the test is skipped, and says so. With LN_LONG more clients are installed, which takes minutes.
 set -eu
 root=$1 build=$2
 venv=$build/clients-venv more=

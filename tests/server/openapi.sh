@@ -1,8 +1,7 @@
 #!/bin/sh
-# Lets schemathesis send what /openapi.json allows, and what it forbids, to a server on the bundled model, and promtool
-# read its /metrics. Schemathesis is installed from PyPI into a virtual environment of its own.
+# Runs schemathesis, which sends what /openapi.json allows, and what it forbids, to a server on the bundled model, and promtool on its /metrics. Schemathesis is installed from PyPI into a virtual environment of its own.
 # usage: tests/server/openapi.sh ROOT BUILD [EXAMPLES]     EXAMPLES: requests of each kind and path (30)
-# Where PyPI cannot be reached, or promtool (Debian: prometheus) is not installed, that part is skipped, and says so.
+# If PyPI cannot be reached, or promtool (Debian: prometheus) is not installed, that part is skipped, and says so.
 set -eu
 root=$1 build=$(cd "$2" && pwd) examples=${3:-30}
 venv=$build/openapi-venv

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs page.py: the server's page in Chromium, on the bundled model.
 # usage: tests/server/page.sh ROOT BUILD [--shots DIR]
-# Where there is no Chromium, or no websocket-client from PyPI, the test is skipped, and says so.
+# If there is no Chromium, or no websocket-client from PyPI, the test is skipped, and says so.
 set -eu
 root=$1 build=$2
 shift 2

@@ -209,7 +209,7 @@ static const char *field_of(const reply *r, const char *name) {
     return NULL;
 }
 
-/* Takes a chunked body out of raw[from); false: it is not whole. *used: where it ends. */
+/* Decodes the chunked body at raw[from); false: it is not whole. *used: its end. */
 static bool unchunk(const ln_str *raw, size_t from, ln_str *body, size_t *used) {
     body->len = 0;
     for (size_t at = from;;) {
@@ -403,7 +403,7 @@ static double delay_of(const char *path) {
 }
 
 enum { MOST_THREADS = 64 };
-/* The same of this process and of each thread of the server. Returns how many. */
+/* Does so for this process and each thread of the server. Returns how many. */
 static int delays(double all[MOST_THREADS]) {
     char path[400];
     int n = 0;

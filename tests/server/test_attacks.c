@@ -439,7 +439,8 @@ static double slowest_of(int n) {
     return most;
 }
 
-/* P-68, P-70: readers that take nothing cost memory within bounds, delay nobody, and are closed after 30 s.
+/* P-68, P-70: readers that take nothing cost memory within bounds, delay no other client, and are closed
+ * after 30 s.
  */
 static void stalled_readers_are_closed(void **state) {
     (void)state;

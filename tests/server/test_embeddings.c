@@ -1,5 +1,5 @@
-/* /v1/embeddings: forms of the input and of the answer, what is rejected with which field, and the values of
- * a crowd of requests beside a conversation. tests/engine/test_embed.c has the values themselves. */
+/* /v1/embeddings: kinds of input and answer, what is rejected with which field, and the values of a crowd of
+ * requests with a conversation. tests/engine/test_embed.c has the values themselves. */
 /* run: slow */
 #include "server_test.h"
 

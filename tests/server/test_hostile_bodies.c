@@ -54,7 +54,7 @@ static void prompts_around_the_context(void **state) {
     }
 }
 
-/* a text of 31 MiB is rejected for its length within seconds, and /health answers meanwhile. */
+/* a text of 31 MiB is rejected for its length within seconds, and /health answers during that time. */
 static void a_long_text_is_refused_soon(void **state) {
     (void)state;
     const size_t n = fewer(31, 2) << 20;
@@ -251,7 +251,7 @@ static void pairs_of_fields_are_answered_alike(void **state) {
         }
 }
 
-/* ---- other forms ---- */
+/* ---- other kinds of input ---- */
 
 typedef struct form {
     const char *path;

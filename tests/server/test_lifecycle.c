@@ -430,13 +430,14 @@ static void a_second_signal_ends_calls(void **state) {
     assert_int_equal(wait_end(), 0);
 }
 
-/* A reader that takes nothing holds nobody up, and gets all of its answer once it reads (P-67, P-69). */
+/* A reader that takes nothing delays no other client, and gets all of its answer once it reads (P-67,
+ * P-69). */
 static void a_slow_reader_is_waited_for(void **state) {
     (void)state;
     START("--log-format", "none");
     const int small = 65536;
     ln_str slow = {0}, body = {0};
-    /* The server waits 30 s for a reader: where that is short for all choices, one has to do. */
+    /* The server waits 30 s for a reader: if that is short for all choices, one has to do. */
     const double start = ln_now();
     assert_int_equal(status_of("POST", CHAT, JSON, BRIEF), 200);
     const int n_choices = ln_now() - start > 0.3 ? 1 : 3;
@@ -449,14 +450,14 @@ static void a_slow_reader_is_waited_for(void **state) {
     put(fd, body.data, body.len);
     ln_str_free(&body);
     (void)seconds_until("requests.running", n_choices);
-    (void)seconds_until("requests.running", 0); /* all is generated although nobody reads */
+    (void)seconds_until("requests.running", 0); /* all is generated although no client reads */
     assert_int_equal(status_of("POST", CHAT, JSON, n_choices == 1 ? BRIEF : long_body("")), 200);
     reply r = read_reply(fd, &slow, false);
     assert_int_equal(r.status, 200);
     int n = 0;
     for (const char *p = r.body.data; (p = strstr(p, "\"finish_reason\":\"length\"")); p++) n++;
     assert_int_equal(n, n_choices);
-    assert_true(r.body.len > (size_t)n_choices * 300 * 1000); /* twenty likely tokens beside each */
+    assert_true(r.body.len > (size_t)n_choices * 300 * 1000); /* twenty likely tokens with each */
     assert_memory_equal(r.body.data + r.body.len - 14, "data: [DONE]\n\n", 14);
     drop_reply(&r);
     ln_str_free(&slow);

@@ -6,7 +6,7 @@
 #include "server_test.h"
 
 enum { CLIENTS = 256, PROMPTS = 12, MOST_TEXT = 8192 };
-/* Where all prompts one after the other take longer (plain kernels, a busy machine), there are fewer clients.
+/* If all prompts one after the other take longer (plain kernels, a busy machine), there are fewer clients.
  */
 enum { SLOW_SECONDS = 3, FEW = 32 };
 #define CHAT "/v1/chat/completions"

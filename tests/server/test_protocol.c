@@ -237,7 +237,7 @@ static void a_client_may_wait_for_100(void **state) {
     ln_str_free(&rest);
 }
 
-/* On the paths of Anthropic's API every refusal has its form, also of paths and methods that are not
+/* On the paths of Anthropic's API every refusal has its error format, also of paths and methods that are not
  * answered. */
 static void refusals_have_the_form_of_the_api(void **state) {
     (void)state;

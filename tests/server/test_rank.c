@@ -1,4 +1,4 @@
-/* /score, /rerank and /classify beside transformers: the same probabilities on the bundled model
+/* /score, /rerank and /classify against transformers: the same probabilities on the bundled model
  * (rank_cases.h, written by tools/golden_rank.py). */
 /* run: quick */
 #include "server_test.h"

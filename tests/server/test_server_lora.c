@@ -1,5 +1,5 @@
-/* linnet serve --lora and --lora-dir: adapters in /v1/models, chosen by `model` in every kind of body, beside
- * requests without one; loaded, replaced and unloaded while requests run. */
+/* linnet serve --lora and --lora-dir: adapters in /v1/models, chosen by `model` in every kind of body,
+ * together with requests without one; loaded, replaced and unloaded while requests run. */
 /* run: quick */
 #include "server_test.h"
 
@@ -286,7 +286,7 @@ static void changes_are_checked(void **state) {
 }
 
 /* A stream with an adapter goes on while it is unloaded, another one is loaded in its place when the stream
- * has ended, and other requests go on meanwhile. */
+ * has ended, and other requests go on during that time. */
 static void a_running_request_keeps_its_adapter(void **state) {
     (void)state;
     static const char body[] = "{\"model\":\"%s\",\"prompt\":\"Once upon a "

@@ -1,4 +1,4 @@
-/* Calls of tools over HTTP, in the three forms of the API, with a model that writes one call and ends: its
+/* Calls of tools over HTTP, in the three APIs, with a model that writes one call and ends: its
  * generation_config.json forbids every token but one, which is a text and a call, and the end. */
 /* run: quick */
 #include "server_test.h"
@@ -224,8 +224,8 @@ static void responses(void **state) {
 
 /* ---- earlier turns ---- */
 
-/* The tokens of the prompt and those of them that the server already had: all but the last where two bodies
- * are the same conversation. */
+/* The tokens of the prompt and those of them that the server already had: all but the last if two bodies are
+ * the same conversation. */
 static void is_same(const char *path, const char *body, const char *total, const char *cached, int64_t n) {
     json_t *a = answer(path, body);
     const bool apart = strcmp(total, "usage.input_tokens") == 0 && strcmp(path, "/v1/messages") == 0;
@@ -309,7 +309,7 @@ static void thinking(void **state) {
             "usage.input_tokens", "usage.cache_read_input_tokens", n);
 }
 
-/* The OpenAPI document has tools where the model's calls are read. */
+/* The OpenAPI document has tools if the model's calls are read. */
 static void document(void **state) {
     (void)state;
     reply r = call("GET", "/openapi.json", "", NULL);
@@ -420,7 +420,7 @@ static void errors_name_the_clients_fields(void **state) {
             "tools[0].input_schema", "tools[0].input_schema: ");
     refused("/v1/messages",
             "{" SAID ",\"max_tokens\":1,\"tool_choice\":{\"type\":\"any\"},\"tools\":[{\"name\":\"a\","
-                     "\"input_schema\":"
+            "\"input_schema\":"
             "{\"type\":\"string\"}}]}",
             "tools[0].input_schema", "tools[0].input_schema: ");
     refused("/v1/messages", "{" SAID ",\"max_tokens\":1,\"stop_sequences\":[\"a\",\"\"]}",
@@ -450,7 +450,7 @@ static void errors_name_the_clients_fields(void **state) {
             "input[0].role", "input[0].role: ");
 }
 
-/* ---- calls that are required, of the bundled model with a template of this form ---- */
+/* ---- calls that are required, of the bundled model with a template of this format ---- */
 
 #define SCHEMA                                                                                               \
     "{\"type\":\"object\",\"properties\":{\"city\":{\"enum\":[\"Paris\",\"Rome\"]}},\"required\":[\"city\"]" \

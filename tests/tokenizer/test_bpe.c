@@ -27,7 +27,7 @@ static int find(const model *m, const char *text) {
     return -1;
 }
 
-/* Makes random tokens and all merges that produce them, shuffled: ranks need not follow the order in which
+/* Creates random tokens and all merges that produce them, shuffled: ranks need not follow the order in which
  * tokens are built. */
 static void make(model *m) {
     m->n = m->n_merges = 0;

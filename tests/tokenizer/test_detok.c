@@ -102,7 +102,7 @@ static void whole_characters_only(void **state) {
         }
         assert_int_equal(ln_detok_flush(&d, NULL), LN_OK);
         assert_string_equal(d.text.data, cases[i].pieces[k]);
-        assert_int_equal(ln_detok_push(&d, 4, NULL), LN_OK); /* the stream starts anew after a flush */
+        assert_int_equal(ln_detok_push(&d, 4, NULL), LN_OK); /* the stream starts again after a flush */
         assert_string_equal(d.text.data, "a");
         assert_int_equal(ln_detok_push(&d, -1, NULL), LN_EINVALID);
         ln_detok_close(&d);

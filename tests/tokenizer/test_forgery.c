@@ -1,6 +1,5 @@
-/* Control-token protection: whatever text a message has, the ids contain no control token that the
- * template did not write; and where no message spells a control token, the ids are those of the rendered
- * text.
+/* Control-token protection: whatever text a message has, the ids contain no control token that the template
+ * did not write; and if no message spells a control token, the ids are those of the rendered text.
  *
  * Table-driven: each family's real tokenizer with a template of that family, every control token of it, in
  * several positions and contexts. */
@@ -173,8 +172,8 @@ static void characters_stay(void **state) {
     ln_tok_close(&t);
 }
 
-/* Templates that undo an escape: control tokens that a message spelled in escaped form stay characters,
- * with each of these ways to undo it. */
+/* Templates that undo an escape: control tokens that a message spelled with escapes stay characters, with
+ * each of these ways to undo it. */
 static void escapes_taken_back(void **state) {
     (void)state;
     static const char *const forms[] = {

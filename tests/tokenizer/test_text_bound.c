@@ -82,7 +82,8 @@ static void too_long_a_text_is_refused(void **state) {
     ln_tok_close(&t);
 }
 
-/* Besides the text and its normalised copy, encoding takes a few bytes an id, and not lists of all pieces. */
+/* In addition to the text and its normalised copy, encoding takes a few bytes an id, and not lists of all
+ * pieces. */
 static void memory_grows_with_the_ids(void **state) {
     (void)state;
     static const char *const models[] = {LN_ROOT "/models/tiny", LN_ROOT "/tests/golden/llama-long-bf16"};

@@ -27,8 +27,8 @@ static size_t points_of(const char *svg, int which, double x[MOST], double y[MOS
     return n;
 }
 
-/* Draws the losses; in the picture each point of the smoothed line must lie between the highest and the
- * lowest loss that is drawn near it. */
+/* Plots the losses; in the picture each point of the smoothed line must lie between the highest and the
+ * lowest loss that is plotted near it. */
 static void check(const char *name, const train_point *p, size_t n, size_t reach) {
     static double x[MOST], y[MOST], sx[MOST], sy[MOST];
     ln_str s = {0};
@@ -68,7 +68,7 @@ static void smoothed_is_near_the_losses(void **state) {
     check("with gaps", p, 120, 3);
 }
 
-/* A few early losses do not decide what is drawn for the rest of the run. */
+/* A few early losses do not decide how the rest of the run is plotted. */
 static void early_losses_do_not_stay(void **state) {
     (void)state;
     static train_point p[120];

@@ -50,7 +50,7 @@ static ln_status on_step(void *user, const ln_step_report *r, ln_error *err) {
     return LN_OK;
 }
 
-/* Runs to the step `steps`, from the last checkpoint where there is one. */
+/* Runs to the step `steps`, from the last checkpoint if there is one. */
 static ln_status run(const ln_options *opt, int64_t steps, bool resume, ln_error *err) {
     char model[300], data[300], out[300];
     ln_model *m = NULL;
@@ -135,7 +135,7 @@ static void another_base_is_refused(void **state) {
     goes_on(&opt);
 }
 
-/* The first stop id ends the samples that are texts; it is config.json's where that has one. */
+/* The first stop id ends the samples that are texts; it is config.json's if that has one. */
 static void another_stop_id_is_refused(void **state) {
     (void)state;
     ln_options opt = ln_options_default();

@@ -40,7 +40,7 @@ static void more_memory_never_fits_less(void **state) {
     (void)plan(m, data, 0);
     const ln_trainer_info all = plan(m, data, 0);
     assert_int_equal(all.n_recompute, 0);
-    /* just below what each plan takes, so that the next one must do; then on where nothing fits any more */
+    /* just below what each plan takes, so that the next one must do; then on until nothing fits any more */
     uint64_t refused = 0, limit = all.peak_bytes - all.peak_bytes / 2000;
     int n_fit = 0, most = 0;
     for (int n_refused = 0; n_refused < 12;) {

@@ -34,7 +34,7 @@ NORMALIZERS = {
     "BertNormalizer, clean": dict(BERT, clean_text=True),
     "BertNormalizer, accents": dict(BERT, strip_accents=True),
 }
-# Where random texts take their characters: marks of many classes, letters that compose, Hangul and others.
+# The sources of the characters of random texts: marks of many classes, letters that compose, Hangul and others.
 RANGES = [
     [0x41, 0x5A],
     [0x61, 0x7A],

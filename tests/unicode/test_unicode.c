@@ -1,6 +1,6 @@
 /* Facts about characters that the tokenizer relies on, checked for every code point: which ones
- * normalization never changes, the byte-level alphabet, and the character classes of patterns. The normal
- * forms are in test_normal.c. */
+ * normalization never changes, the byte-level alphabet, and the character classes of patterns. Normalisation
+ * is in test_normal.c. */
 /* run: quick */
 #include "../tokenizer/vectors.h"
 
@@ -9,7 +9,7 @@
 enum { LAST = 0x10ffff };
 static bool surrogate(uint32_t cp) { return cp >= 0xd800 && cp <= 0xdfff; }
 
-/* The code points of the normal form of one code point. */
+/* The code points of the normalisation of one code point. */
 static size_t normal(unicode_form form, uint32_t cp, uint32_t list[32]) {
     char text[4];
     ln_str out = {0};
@@ -23,8 +23,8 @@ static size_t normal(unicode_form form, uint32_t cp, uint32_t list[32]) {
     return n;
 }
 
-/* Inert: the character is its own canonical form, no mark, and not the second of any composition. A text
- * of inert characters is therefore in NFC. */
+/* Inert: the character is its own canonical decomposition, no mark, and not the second of any composition. A
+ * text of inert characters is therefore in NFC. */
 static void inert_characters_are_inert(void **state) {
     (void)state;
     static bool second[LAST + 1];

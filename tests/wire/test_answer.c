@@ -103,8 +103,8 @@ static void chat_logprobs(void **state) {
     has("\"logprobs\":{\"content\":[],\"refusal\":null}");
 }
 
-/* The chosen token is among the likeliest even where it is not one of them; tokens that are spelt alike share
- * a member. */
+/* The chosen token is among the likeliest even if it is not one of them; tokens that are spelt alike share a
+ * member. */
 static void completion_logprobs(void **state) {
     (void)state;
     int32_t ids[] = {'a', 258, 259, 'b'};

@@ -96,7 +96,7 @@ static void lines_refused(void **state) {
     }
 }
 
-/* Many requests: each is found again, and one more with an id that was there is rejected. */
+/* Many requests: each is found again, and one more with an existing id is rejected. */
 static void many_lines(void **state) {
     (void)state;
     enum { MANY = 20000 };

@@ -129,7 +129,7 @@ static void lists(void **state) {
     bad(WIRE_CHAT, "\"logit_bias\":[1]", "logit_bias", "object");
 }
 
-/* Choice i draws with seed + i; seeds wrap. Seeds from 2^63 on keep their last digits. */
+/* Choice i samples with seed + i; seeds wrap. Seeds from 2^63 on keep their last digits. */
 static void seeds(void **state) {
     (void)state;
     ln_prompt p;
@@ -298,7 +298,7 @@ static void calls(void **state) {
                     "null");
 }
 
-/* Every member of a call that a template takes apart is there, with its type. */
+/* Every member of a call that a template takes apart is present, with its type. */
 static void calls_are_checked(void **state) {
     (void)state;
     static const char *const bad_calls[] = {"5",
@@ -316,7 +316,7 @@ static void calls_are_checked(void **state) {
     }
 }
 
-/* A model whose template has no form of calls: tools are shown, and not called. */
+/* A model whose template has no tool-call format: tools are shown, and not called. */
 /* A field of a sibling API names the right one; nothing that would change an answer is ignored. */
 static void sibling_fields(void **state) {
     (void)state;

@@ -1,8 +1,8 @@
-/* The form of an answer in bodies: response_format, and other engines' names. */
+/* The grammar of an answer in bodies: response_format, and other engines' names. */
 /* run: quick */
 #include "wire_test.h"
 
-/* Asserts that the body is taken, and which form it asks for. */
+/* Asserts that the body is accepted, and which grammar it asks for. */
 static void form_is(wire_kind kind, const char *members, const char *form) {
     good(kind, members);
     if (!form) {

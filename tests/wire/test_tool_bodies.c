@@ -93,7 +93,7 @@ static void refused_choices(void **state) {
     bad(WIRE_CHAT, TOOLS ",\"parallel_tool_calls\":1", "parallel_tool_calls", "true or false");
 }
 
-/* Tools that are no functions are left out, with a warning, where others remain. */
+/* Tools that are no functions are left out, with a warning, if others remain. */
 static void foreign_tools(void **state) {
     (void)state;
     static const char *const rows[] = {"{\"type\":\"web_search\"}",
@@ -126,8 +126,8 @@ static void request_is(const char *body, const char *text) {
     if (!strstr(q.prompts[0].request, text)) fail_msg("no %s in %s", text, q.prompts[0].request);
 }
 
-/* The history is given in the form that the template takes: null or an empty text beside calls, arguments as
- * objects or texts, one call a message with its result behind it. */
+/* The history is given as the template accepts it: null or an empty text next to calls, arguments as objects
+ * or texts, one call a message with its result behind it. */
 static void earlier_calls(void **state) {
     (void)state;
     static const char empty[] = "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c\","

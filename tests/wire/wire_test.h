@@ -69,7 +69,7 @@ static ln_status read_body(wire_kind kind, const char *body) {
     return wire_request_open(&q, &target, kind, body, strlen(body), &why);
 }
 
-/* Reads `members` beside a message or a prompt. */
+/* Reads `members` together with a message or a prompt. */
 static ln_status read_with(wire_kind kind, const char *members) {
     char body[8192];
     (void)snprintf(body, sizeof body, "{%s%s%s}",
