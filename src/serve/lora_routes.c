@@ -55,15 +55,10 @@ static bool may_change(exchange *x) {
 
 /* ---- bodies ---- */
 
-/* The member `name`, a text without U+0000; fills x->why where it is not there. */
+/* Stores the text of the member `name`, which must be present and not empty. */
 static ln_status text_member(exchange *x, const json_t *body, const char *name, const char **out) {
-    char found[80];
-    const json_t *v = json_object_get(body, name);
-    if (!json_is_string(v) || json_string_length(v) == 0 ||
-        strlen(json_string_value(v)) != json_string_length(v))
-        return wire_refuse(&x->why, name, "expected a text without U+0000, found %s", ln_json_text(v, found));
-    *out = json_string_value(v);
-    return LN_OK;
+    LN_TRY(body_text(&x->why, name, json_object_get(body, name), out));
+    return **out ? LN_OK : wire_refuse(&x->why, name, "expected a text that is not empty, found \"\"");
 }
 
 /* Reads `lora_name` to x->change->name. */

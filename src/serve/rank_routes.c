@@ -39,25 +39,12 @@ static ln_status no_room(call *c) { return wire_fail(&c->x->why, LN_OOM(&c->x->w
 
 /* ---- fields ---- */
 
-static const json_t *given(const json_t *body, const char *a, const char *b, const char **name) {
-    const json_t *v = json_object_get(body, *name = a);
-    if ((!v || json_is_null(v)) && b) {
-        v = json_object_get(body, b);
-        if (v && !json_is_null(v)) *name = b;
-    }
-    return v && !json_is_null(v) ? v : NULL;
-}
-
 /* A text, or the member `text` of an object, at place i of a field. */
 static ln_status text_of(call *c, const json_t *v, const char *name, size_t i, const char **out) {
-    char field[96], found[80];
+    char field[96];
     if (json_is_object(v)) v = json_object_get(v, "text");
     (void)snprintf(field, sizeof field, "%.60s[%zu]", name, i);
-    if (!json_is_string(v) || strlen(json_string_value(v)) != json_string_length(v))
-        return wire_refuse(&c->x->why, field, "expected a text without U+0000, found %s",
-                           ln_json_text(v, found));
-    *out = json_string_value(v);
-    return LN_OK;
+    return body_text(&c->x->why, field, v, out);
 }
 
 /* A list of 1 to `most` texts, or one text. The texts are the body's. */
@@ -75,15 +62,10 @@ static ln_status texts_of(call *c, const json_t *v, const char *name, size_t mos
     return LN_OK;
 }
 
+/* Stores the text of a member that may be absent or null; *out stays as it is then. */
 static ln_status text_field(call *c, const json_t *body, const char *name, const char **out) {
-    char found[80];
-    const json_t *v = json_object_get(body, name);
-    if (!v || json_is_null(v)) return LN_OK;
-    if (!json_is_string(v) || strlen(json_string_value(v)) != json_string_length(v))
-        return wire_refuse(&c->x->why, name, "expected a text without U+0000, found %s",
-                           ln_json_text(v, found));
-    *out = json_string_value(v);
-    return LN_OK;
+    const json_t *v = body_member(body, name, NULL, &name);
+    return v ? body_text(&c->x->why, name, v, out) : LN_OK;
 }
 
 static ln_status check_model(call *c, const json_t *body) {
@@ -245,7 +227,7 @@ static ln_status classify_all(call *c, const json_t *body) {
     ln_metrics m = {0};
     const json_t *raw = json_object_get(body, "raw");
     LN_TRY(check_model(c, body));
-    const json_t *input = given(body, "input", "inputs", &name);
+    const json_t *input = body_member(body, "input", "inputs", &name);
     LN_TRY(texts_of(c, input, name, MOST_INPUTS, &texts, &n));
     LN_TRY(texts_of(c, json_object_get(body, "labels"), "labels", MOST_LABELS, &c->labels, &c->n_labels));
     for (size_t i = 0; i < c->n_labels; i++)

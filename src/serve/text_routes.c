@@ -10,21 +10,10 @@ static exchange *of(work *w) { return (exchange *)(void *)w; }
 
 static void fail(exchange *x, ln_status st) { (void)wire_fail(&x->why, st); }
 
-/* The first member of these names that is there and not null; *name: which. */
-static const json_t *member(const json_t *root, const char *a, const char *b, const char **name) {
-    const json_t *v = json_object_get(root, a);
-    *name = a;
-    if (v && !json_is_null(v)) return v;
-    v = b ? json_object_get(root, b) : NULL;
-    if (!v || json_is_null(v)) return NULL;
-    *name = b;
-    return v;
-}
-
 static ln_status read_switch(exchange *x, const json_t *root, const char *a, const char *b, bool *out) {
     const char *name;
     char found[80];
-    const json_t *v = member(root, a, b, &name);
+    const json_t *v = body_member(root, a, b, &name);
     if (v && !json_is_boolean(v))
         return wire_refuse(&x->why, name, "expected true or false, found %s", ln_json_text(v, found));
     if (v) *out = json_is_true(v);
@@ -93,7 +82,7 @@ static void tokenize(work *w) {
     ln_status st;
     LN_GO(exchange_read_object(x, &root));
     note_others(root, known, LN_COUNT(known));
-    const json_t *text = member(root, "content", "prompt", &name);
+    const json_t *text = body_member(root, "content", "prompt", &name);
     if (!json_is_string(text))
         LN_GO(wire_refuse(&x->why, name, "expected a text, found %s", ln_json_text(text, found)));
     LN_GO(read_switch(x, root, "add_special", "add_special_tokens", &special));
@@ -155,7 +144,7 @@ static void detokenize(work *w) {
     ln_status st;
     LN_GO(exchange_read_object(x, &root));
     note_others(root, known, LN_COUNT(known));
-    const json_t *list = member(root, "tokens", NULL, &name);
+    const json_t *list = body_member(root, "tokens", NULL, &name);
     if (!json_is_array(list) || json_array_size(list) > MOST_IDS)
         LN_GO(wire_refuse(&x->why, name, "expected a list of at most %d token ids, found %s", MOST_IDS,
                           ln_json_text(list, found)));

@@ -166,3 +166,21 @@ ln_status body_stop(body_reader *b, const char *name, const json_t *v) {
     s->n_stop = n;
     return LN_OK;
 }
+
+const json_t *body_member(const json_t *body, const char *a, const char *b, const char **name) {
+    const json_t *v = json_object_get(body, a);
+    *name = a;
+    if (v && !json_is_null(v)) return v;
+    v = b ? json_object_get(body, b) : NULL;
+    if (!v || json_is_null(v)) return NULL;
+    *name = b;
+    return v;
+}
+
+ln_status body_text(wire_error *why, const char *field, const json_t *v, const char **out) {
+    char found[80];
+    if (!json_is_string(v) || strlen(json_string_value(v)) != json_string_length(v))
+        return wire_refuse(why, field, "expected a text without U+0000, found %s", ln_json_text(v, found));
+    *out = json_string_value(v);
+    return LN_OK;
+}

@@ -261,6 +261,8 @@ static void changes_are_checked(void **state) {
     char body[300];
     START("--log-format", "none", "--lora-dir", dir);
     refused(LOAD, "{}", 400, "\"param\":\"lora_name\"");
+    refused(LOAD, "{\"lora_name\":\"\"}", 400, "expected a text that is not empty");
+    refused(LOAD, "{\"lora_name\":\"a\\u0000b\"}", 400, "expected a text without U+0000");
     refused(LOAD, "[]", 400, "expected the body to be an object");
     refused(LOAD, "{\"lora_name\":\"tiny\",\"lora_path\":\"one\"}", 400, "name of the model itself");
     refused(LOAD, "{\"lora_name\":\"a\"}", 400, "\"param\":\"lora_path\"");
