@@ -39,8 +39,8 @@ ln_status body_seed(body_reader *b, const char *name, const json_t *v);
 ln_status body_ids(body_reader *b, const char *name, const json_t *v, const int32_t **ids, size_t *n);
 ln_status body_bias(body_reader *b, const char *name, const json_t *v);
 ln_status body_stop(body_reader *b, const char *name, const json_t *v);
-/* Returns the first of the members `a` and `b` that is present and not null, and sets *name to its name. NULL:
- * neither is, and *name is `a`. `b` may be NULL. */
+/* Returns the first of the members `a` and `b` that is present and not null, and sets *name to its name.
+ * NULL: neither is, and *name is `a`. `b` may be NULL. */
 const json_t *body_member(const json_t *body, const char *a, const char *b, const char **name);
 /* Stores a text without U+0000, borrowed from `v`. `field` names the value in a refusal. */
 ln_status body_text(wire_error *why, const char *field, const json_t *v, const char **out);

@@ -141,7 +141,7 @@ static bool same(const ln_str *s, const char *text) {
     return s->len == strlen(text) && (s->len == 0 || memcmp(s->data, text, s->len) == 0);
 }
 
-typedef struct wish {
+typedef struct wanted {
     const char *plan, *reasoning, *answer;
     bool has_budget, raw;
     int64_t budget, n_max;
@@ -151,9 +151,9 @@ typedef struct wish {
     const char *form;
     size_t n_ids; /* 0: not compared */
     int64_t n_reasoning;
-} wish;
+} wanted;
 
-static void check(fixture *r, const wish *w) {
+static void check(fixture *r, const wanted *w) {
     ln_logit_bias bias[40];
     ln_result out = {.size = sizeof out};
     heard h = {.stop_after = w->stop_after};
@@ -201,7 +201,7 @@ static void special_tokens(void **state) {
     (void)state;
     fixture r;
     enter(&r, AS_QWEN, true);
-    static const wish wishes[] = {
+    static const wanted wishes[] = {
         {.plan = "{\nabc}de.", .reasoning = "abc", .answer = "de", .n_ids = 8, .n_reasoning = 5},
         {.plan = "ab.", .reasoning = "", .answer = "ab"},
         {.plan = "a{b}c.", .reasoning = "", .answer = "a<think>b</think>c"},
@@ -231,7 +231,7 @@ static void letters_after_an_opened_prompt(void **state) {
     (void)state;
     fixture r;
     enter(&r, AS_R1, false);
-    static const wish wishes[] = {
+    static const wanted wishes[] = {
         {.plan = "ab</think>cd.", .reasoning = "ab", .answer = "cd", .n_ids = 12, .n_reasoning = 10},
         {.plan = "ab</thxin.", .reasoning = "ab</thxin", .answer = "", .n_reasoning = 9},
         {.plan = "ab</think>cd.", .reasoning = "", .answer = "ab</think>cd", .raw = true},
@@ -243,7 +243,7 @@ static void letters_after_an_opened_prompt(void **state) {
 static void budgets(void **state) {
     (void)state;
     fixture r;
-    static const wish
+    static const wanted
         opened[] =
             {
                 {.plan = "abcd.",
@@ -313,7 +313,7 @@ static void budgets(void **state) {
 static void forms_begin_after_reasoning(void **state) {
     (void)state;
     static const char form[] = "{\"choice\":[\"ab\",\"cd\"]}";
-    static const wish drawn[] = {
+    static const wanted drawn[] = {
         {"{xyz}ab", "xyz", "ab", .form = form, .n_reasoning = 4},
         {"{x.}zcd", "x", "cd", .form = form, .n_reasoning = 2},
         {"zab", "", "ab", .form = form},
@@ -321,7 +321,7 @@ static void forms_begin_after_reasoning(void **state) {
         {"\nab", "", "ab", .form = form},
         {"{xyzab", "x", "ab", .form = form, .has_budget = true, .budget = 1, .n_reasoning = -1},
     };
-    static const wish opened[] = {
+    static const wanted opened[] = {
         {"xy}ab", "xy", "ab", .form = form, .n_reasoning = 3},
         {"x.}cd", "x", "cd", .form = form, .n_reasoning = 2},
     };

@@ -277,7 +277,7 @@ static void leave(fixture *r) {
     assert_int_equal(rmdir(r->dir), 0);
 }
 
-typedef struct wish {
+typedef struct wanted {
     const char *plan, *text;
     size_t n_calls, n_ids;     /* n_ids 0: not compared */
     const char *stop, *events; /* events: t for a text, c for a call, of two in a row one is shown */
@@ -285,9 +285,9 @@ typedef struct wish {
     bool single, off;
     int64_t n_max;
     size_t malformed;
-} wish;
+} wanted;
 
-static ln_sampling sampling_of(const fixture *r, const wish *w, ln_logit_bias *bias) {
+static ln_sampling sampling_of(const fixture *r, const wanted *w, ln_logit_bias *bias) {
     const size_t n = strlen(w->plan);
     for (size_t i = 0; i < n; i++) bias[i] = (ln_logit_bias){think_id(r->tok, w->plan[i]), think_bias(i)};
     return (ln_sampling){.size = sizeof(ln_sampling),
@@ -309,7 +309,7 @@ static ln_sampling sampling_of(const fixture *r, const wish *w, ln_logit_bias *b
 static const ln_prompt prompt = {
     .size = sizeof(ln_prompt), .request = REQUEST, .request_bytes = sizeof REQUEST - 1};
 
-static void check(fixture *r, const wish *w) {
+static void check(fixture *r, const wanted *w) {
     ln_logit_bias bias[40];
     ln_result out = {.size = sizeof out};
     ln_request *req;
@@ -355,7 +355,7 @@ static void calls_of_a_model(void **state) {
     (void)state;
     fixture r;
     enter(&r, TEMPLATE, false);
-    static const wish wishes[] = {
+    static const wanted wishes[] = {
         {.plan = "a{}.", .text = "a", .n_calls = 1, .n_ids = 3, .events = "tc"},
         {.plan = "{}bc.", .text = "bc", .n_calls = 1, .n_ids = 4, .events = "ct"},
         {.plan = "ab.", .text = "ab", .events = "t"},
@@ -387,7 +387,7 @@ static void calls_of_a_model(void **state) {
 static void a_tag_that_is_special(void **state) {
     (void)state;
     fixture r;
-    static const wish wishes[] = {
+    static const wanted wishes[] = {
         {.plan = "a{}b.", .text = "ab", .n_calls = 1, .events = "tct"},
         {.plan = "a{bc.", .text = "a[TOOL_CALLS]", .events = "t", .n_max = 2, .malformed = 1},
         {.plan = "a{bc.", .text = "abc", .events = "t", .off = true},
@@ -405,7 +405,7 @@ static void refusals(void **state) {
     ln_logit_bias bias[4];
     ln_result out = {.size = sizeof out};
     ln_prompt p = prompt;
-    const wish plain = {.plan = "a."}, other = {.plan = "a.", .name = "h"};
+    const wanted plain = {.plan = "a."}, other = {.plan = "a.", .name = "h"};
     ln_sampling how;
     enter(&r, TEMPLATE, false);
     how = sampling_of(&r, &other, bias);
@@ -514,7 +514,7 @@ static void required_calls(void **state) {
 static void calls_beside_a_form(void **state) {
     (void)state;
     static const struct {
-        wish how;
+        wanted how;
         const char *text;
         size_t n_calls;
     } rows[] = {{{.plan = "{}."}, "", 1}, {{.plan = "xaby."}, "ab", 0}};

@@ -22,7 +22,7 @@
 static bool digit(char c) { return c >= '0' && c <= '9'; }
 
 /* The length of an ISA level's name at `at`, or 0. */
-static size_t rung_at(const char *at) {
+static size_t isa_at(const char *at) {
     static const char *const isas[] = {"plain", "avx2", "avx512", "amx", "neon"};
     for (size_t i = LN_COUNT(isas); i-- > 0;) {
         size_t n = strlen(isas[i]);
@@ -40,7 +40,7 @@ static void masked(ln_str *out, const char *text, size_t bytes) {
     for (size_t i = 0; i < bytes;) {
         const char *at = text + i;
         bool word = i > 0 && isalnum((unsigned char)at[-1]);
-        size_t n = digit(*at) ? strspn(at, "0123456789") : 0, isa = word ? 0 : rung_at(at),
+        size_t n = digit(*at) ? strspn(at, "0123456789") : 0, isa = word ? 0 : isa_at(at),
                unit = word ? 0 : unit_at(at);
         const bool line_start = i == 0 || at[-1] == '\n';
         if (bytes - i >= 9 &&

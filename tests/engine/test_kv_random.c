@@ -251,7 +251,7 @@ static void open_one(void) {
 
 static void step_one(ln_seq *q) {
     int32_t ids[SIM_CTX];
-    const int64_t wish = 1 + pick(s.kv->o.n_chunk), n = LN_MIN(wish, q->n_most - q->n);
+    const int64_t wanted = 1 + pick(s.kv->o.n_chunk), n = LN_MIN(wanted, q->n_most - q->n);
     if (n < 1) return;
     for (int64_t i = 0; i < n; i++)
         ids[i] = q->n + i < q->n_prompt ? prompts[q->slot][q->n + i] : (int32_t)(pick(8) == 0);

@@ -84,8 +84,8 @@ static void step(ln_eng *e, work *open) {
     for (int i = 0; i < MOST_OPEN; i++) {
         work *w = &open[i];
         if (!w->seq || w->seq->n == w->n || left == 0 || pick(4) == 0) continue;
-        const int64_t wish = 1 + pick(w->seq->n < w->seq->n_prompt ? CHUNK : 1),
-                      rows = LN_MIN(wish, LN_MIN(left, w->n - w->seq->n));
+        const int64_t wanted = 1 + pick(w->seq->n < w->seq->n_prompt ? CHUNK : 1),
+                      rows = LN_MIN(wanted, LN_MIN(left, w->n - w->seq->n));
         items[n] = (ln_batch_item){w->seq, w->ids + w->seq->n, rows, LN_LOGITS_ALL};
         of[n++] = w;
         left -= rows;

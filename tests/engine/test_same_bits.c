@@ -334,7 +334,7 @@ static distance distance_of(const float *a, const float *b, int64_t n) {
  * sum is rounded to f32 and values are not rounded to bf16, both bounds are multiplied by 2^-15 *
  * sqrt(700): one rounding for each of the 700 additions of a sum, whose errors grow with the square root
  * of their number. */
-static void test_rungs(void **s) {
+static void test_isa_levels(void **s) {
     (void)s;
     const int64_t N = fewer(300, 120);
     float *want[2], *got = calloc((size_t)N * VOCAB, sizeof(float));
@@ -452,7 +452,7 @@ static void test_quantised(void **s) {
         if (bits == 4)
             check_numerics(LN_EXACT), check_crowd(LN_EXACT, 2), fewer(1, 0) ? test_prefix(NULL) : (void)0;
         else check_crowd(LN_FAST, 3);
-        test_rungs(NULL);
+        test_isa_levels(NULL);
         ln_package_close(&model);
     }
     assert_int_equal(remove_model(), 0);
@@ -547,7 +547,7 @@ int main(void) {
                                        cmocka_unit_test(test_prefix),
                                        cmocka_unit_test(test_used_pages),
                                        cmocka_unit_test(test_together),
-                                       cmocka_unit_test(test_rungs),
+                                       cmocka_unit_test(test_isa_levels),
                                        cmocka_unit_test(test_quantised),
                                        cmocka_unit_test(test_pieces),
                                        cmocka_unit_test(test_beyond_plan),

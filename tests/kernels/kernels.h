@@ -351,7 +351,7 @@ static inline bool own_order(int isa, ln_op op, ln_dtype type) {
 #endif
 }
 
-static inline bool rung_here(int isa) {
+static inline bool isa_available(int isa) {
     static bool said[LN_ISA_COUNT];
     if (ln_cpu_isa_here((ln_isa)isa)) return true;
     if (!said[isa])
@@ -363,12 +363,12 @@ static inline bool rung_here(int isa) {
 
 /* Runs a row-wise call without weights on every ISA level above plain, with each of thread_counts: all
  * bytes of `got` must equal `want`. */
-static inline void each_rung_bytes(const ln_call *call, const ln_bounds *bounds, const guarded *want,
-                                   guarded *got, const char *what) {
+static inline void each_isa_bytes(const ln_call *call, const ln_bounds *bounds, const guarded *want,
+                                  guarded *got, const char *what) {
     ln_call c = *call;
     c.out[0].data = got->data;
     for (int isa = 1; isa < LN_ISA_COUNT; isa++)
-        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(isa); n++) {
+        for (size_t n = 0; n < LN_COUNT(thread_counts) && isa_available(isa); n++) {
             memset(got->data, 0xa5, got->bytes);
             run_kernel(isa, &c, bounds, thread_counts[n]);
             if (memcmp(want->data, got->data, got->bytes) != 0)
@@ -390,12 +390,12 @@ static inline ln_call product_call(ln_pnode *node, ln_op op, ln_arg x, weight *w
 
 /* Runs a product with a weight in affine groups on every ISA level above plain, with each of
  * thread_counts: all of `got`, including the gaps between rows, must equal `want`. */
-static inline void each_rung_q(const ln_call *call, const ln_pvalue *values, const ln_bounds *bounds,
-                               const weight *w, const guarded *want, guarded *got, const char *what) {
+static inline void each_isa_q(const ln_call *call, const ln_pvalue *values, const ln_bounds *bounds,
+                              const weight *w, const guarded *want, guarded *got, const char *what) {
     ln_call c = *call;
     c.out[0].data = got->data;
     for (int isa = 1; isa < LN_ISA_COUNT; isa++)
-        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(isa); n++) {
+        for (size_t n = 0; n < LN_COUNT(thread_counts) && isa_available(isa); n++) {
             char where[200];
             snprintf(where, sizeof where, "%s, on %s, %d threads", what, ln_cpu_isa_name((ln_isa)isa),
                      thread_counts[n]);

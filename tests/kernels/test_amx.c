@@ -106,7 +106,7 @@ static void linear_check(const linear_case *t) {
             values[0].layout = kind > 1 ? LN_LAYOUT_NARROW : LN_LAYOUT_ROWS;
             memset(got.data, 0xa5, got.bytes);
 #if defined(__x86_64__)
-            if (hardware && !rung_here(LN_ISA_AMX)) continue;
+            if (hardware && !isa_available(LN_ISA_AMX)) continue;
             if (hardware) run_kernel_with(LN_ISA_AMX, &c, values, &bounds, thread_counts[n]);
 #endif
             if (!hardware)
@@ -183,9 +183,9 @@ static void gated_check(int64_t rows, int64_t F, int64_t C, bool narrow, bool bf
                      kind % 2 ? "tiles" : "the model of tiles", (long long)rows, (long long)F, (long long)C,
                      narrow, kind / 2, thread_counts[n]);
 #if defined(__x86_64__)
-            if (kind % 2 && !rung_here(LN_ISA_AMX)) continue;
+            if (kind % 2 && !isa_available(LN_ISA_AMX)) continue;
             if (kind % 2) ln_cpu_kernels(LN_ISA_AMX, &table);
-            if (kind / 2 && !rung_here(LN_ISA_AVX2)) continue;
+            if (kind / 2 && !isa_available(LN_ISA_AVX2)) continue;
 #else
             if (kind % 2) continue;
 #endif
@@ -276,7 +276,7 @@ static void test_bf12(void **state) {
 static void test_real_blocks(void **state) {
     (void)state;
 #if defined(__x86_64__)
-    if (rung_here(LN_ISA_AMX)) {
+    if (isa_available(LN_ISA_AMX)) {
         linear_check(&(linear_case){600, 20, 3000, true, -1, false});
         if (fewer(1, 0)) {
             linear_check(&(linear_case){600, 20, 3008, true, -1, false});

@@ -68,7 +68,7 @@ static void run_all(const ln_kernel *kernel, ln_call *c, const ln_pvalue *values
     for (int hardware = 0; hardware < 2; hardware++)
         for (size_t n = 0; n < LN_COUNT(thread_counts); n += (size_t)fewer(1, 2)) {
 #if defined(__x86_64__)
-            if (hardware && !rung_here(LN_ISA_AMX)) continue;
+            if (hardware && !isa_available(LN_ISA_AMX)) continue;
             for (int k = 0; k < c->node->n_out; k++) memset(got[k].data, 0xa5, got[k].bytes);
             if (hardware) run_kernel_with(LN_ISA_AMX, &d, values, &bounds, thread_counts[n]);
 #else

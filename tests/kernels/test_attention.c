@@ -247,7 +247,7 @@ static void tiles_check(const attn_case *t) {
                      thread_counts[n]);
             memset(got.data, 0xa5, got.bytes);
 #if defined(__x86_64__)
-            if (hardware && !rung_here(LN_ISA_AMX)) continue;
+            if (hardware && !isa_available(LN_ISA_AMX)) continue;
             if (hardware) run_kernel(LN_ISA_AMX, &c, &bounds, thread_counts[n]);
 #else
             if (hardware) continue;
@@ -266,7 +266,7 @@ static void tiles_check(const attn_case *t) {
     for (int kind = 0; kind < 4; kind++) {
         ln_kernel_table table = {.of[LN_OP_ATTN_PAGED][1] = {attn_amx_tiles_run, attn_scratch}};
 #if defined(__x86_64__)
-        if (rung_here(LN_ISA_AMX)) ln_cpu_kernels(LN_ISA_AMX, &table);
+        if (isa_available(LN_ISA_AMX)) ln_cpu_kernels(LN_ISA_AMX, &table);
 #endif
         c.in[0] = kind % 2 ? narrow : wide;
         memset(got.data, 0xa5, got.bytes);
@@ -280,7 +280,7 @@ static void tiles_check(const attn_case *t) {
 }
 
 /* Checks every ISA level; narrow: q is bf16-valued, and some CPUs then multiply pairs of bf16. */
-static void rungs_check(const attn_case *t, bool narrow) {
+static void isas_check(const attn_case *t, bool narrow) {
     attn_pool a;
     pool_make(&a, t, false);
     int64_t rows = a.step.n_rows, cols = (int64_t)t->n_heads * t->head_dim, ldq = cols + 3,
@@ -306,7 +306,7 @@ static void rungs_check(const attn_case *t, bool narrow) {
     c.out[0].data = got.data;
     for (int isa = 1; isa < LN_ISA_COUNT; isa++)
         for (size_t n = 0;
-             n < LN_COUNT(thread_counts) && rung_here(isa) && !own_order(isa, LN_OP_ATTN_PAGED, t->dtype);
+             n < LN_COUNT(thread_counts) && isa_available(isa) && !own_order(isa, LN_OP_ATTN_PAGED, t->dtype);
              n++) {
             char what[200];
             snprintf(what, sizeof what,
@@ -325,8 +325,8 @@ static void rungs_check(const attn_case *t, bool narrow) {
 }
 
 static void attn_check(const attn_case *t) {
-    if (t->dtype == LN_BF16) tiles_check(t), rungs_check(t, true);
-    rungs_check(t, false);
+    if (t->dtype == LN_BF16) tiles_check(t), isas_check(t, true);
+    isas_check(t, false);
 }
 
 static const int head_shapes[][2] = {{1, 1}, {4, 1}, {7, 1}, {8, 2}, {16, 8}, {6, 3}, {14, 2}, {60, 1}};

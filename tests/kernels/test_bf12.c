@@ -172,7 +172,7 @@ static void product_check(const made *m, int64_t rows, bool fast, bool biased) {
     c.out[0] = (ln_arg){want.data, rows, D, ldy, LN_F32};
     run_kernel(-1, &c, &bounds, 2);
     for (int isa = 1; isa < LN_ISA_COUNT; isa++) {
-        if (!rung_here(isa)) continue;
+        if (!isa_available(isa)) continue;
         c.in[1] = m->w;
         if (own_order(isa, LN_OP_LINEAR, LN_BF16)) { /* the expected values come from the same kernel with
                                                         the uncompressed weight */
@@ -242,7 +242,7 @@ static void test_lookups(void **state) {
             c.in[0] = m.t;
             if (m.bf12.map)
                 for (int isa = 1; isa < LN_ISA_COUNT; isa++)
-                    if (rung_here(isa)) {
+                    if (isa_available(isa)) {
                         c.out[0].data = got.data;
                         memset(got.data, 0xa5, got.bytes);
                         run_kernel(isa, &c, &bounds, 2);
@@ -267,7 +267,7 @@ static void test_upload(void **state) {
                  {400, 640, FULL, false, true},
                  {64, 640, USUAL, true, false}};
     for (int isa = 1; isa < LN_ISA_COUNT; isa++)
-        for (size_t i = 0; i < LN_COUNT(cases) && rung_here(isa); i++) {
+        for (size_t i = 0; i < LN_COUNT(cases) && isa_available(isa); i++) {
             ln_error err;
             ln_dev *dev;
             const int64_t D = cases[i].D, C = cases[i].C,

@@ -95,9 +95,10 @@ static void check(const declared *declared_there, const declared_how *how) {
     guarded want = guard(bytes, true, 0), got = guard(bytes, true, 0);
     run_declared(-1, &d, &m, &w, (float *)(void *)want.data, 2);
     for (int isa = 0; isa < LN_ISA_COUNT; isa++) {
-        if (rung_here(isa) && has(isa, &m) && m.rows > 1 && !m.pool_bytes) check_none(isa, &d, &m, &w, &got);
+        if (isa_available(isa) && has(isa, &m) && m.rows > 1 && !m.pool_bytes)
+            check_none(isa, &d, &m, &w, &got);
         for (size_t n = 0;
-             n < LN_COUNT(thread_counts) && rung_here(isa) && !apart(isa, &d, how) && has(isa, &m); n++) {
+             n < LN_COUNT(thread_counts) && isa_available(isa) && !apart(isa, &d, how) && has(isa, &m); n++) {
             memset(got.data, 0xa5, bytes);
             run_declared(isa, &d, &m, &w, (float *)(void *)got.data, thread_counts[n]);
             if (memcmp(want.data, got.data, bytes) != 0)

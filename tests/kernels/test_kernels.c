@@ -48,7 +48,7 @@ static void linear_check(const linear_case *t) {
     run_kernel(-1, &c, &bounds, 2);
     c.out[0].data = got.data;
     for (int isa = 0; isa < LN_ISA_COUNT; isa++)
-        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(isa); n++) {
+        for (size_t n = 0; n < LN_COUNT(thread_counts) && isa_available(isa); n++) {
             char what[160];
             snprintf(what, sizeof what,
                      "linear on %s: %lld rows%s, D %lld, C %lld, dtype %d, bias %d, %d threads",
@@ -141,7 +141,7 @@ static void row_check_as(ln_call *c, int64_t rows, int64_t cols, bool inplace, b
         for (int64_t i = 0; i < cols; i++)
             assert_int_equal(ln_f32_bits(((float *)(void *)want.data)[r * ldy + i]) & 0xffff, 0);
     for (int isa = 0; isa < LN_ISA_COUNT; isa++)
-        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(isa); n++)
+        for (size_t n = 0; n < LN_COUNT(thread_counts) && isa_available(isa); n++)
             for (int on_input = 0; on_input <= (inplace ? 1 : 0); on_input++) {
                 char what[120];
                 ln_call d = *c;
@@ -370,7 +370,7 @@ static void test_kv_write(void **state) {
         run_kernel(-1, &c, &bounds, 1);
         c.in[0].data = c.out[0].data = got.data;
         for (int isa = 0; isa < LN_ISA_COUNT; isa++)
-            for (size_t t = 0; t < LN_COUNT(thread_counts) && rung_here(isa); t++) {
+            for (size_t t = 0; t < LN_COUNT(thread_counts) && isa_available(isa); t++) {
                 memset(got.data, 0xa5, bytes);
                 run_kernel(isa, &c, &bounds, thread_counts[t]);
                 assert_memory_equal(want.data, got.data, bytes);
@@ -395,14 +395,14 @@ static void holds(ln_isa isa, const ln_kernel_row *own, bool wanted) {
  * has them. The bits of results do not show which kernel ran. */
 static void test_optional(void **state) {
     (void)state;
-    if (!rung_here(LN_ISA_AVX512)) return;
+    if (!isa_available(LN_ISA_AVX512)) return;
     const bool amd = __builtin_cpu_is("amd"), dot = amd && __builtin_cpu_supports("avx512bf16"),
                vnni = __builtin_cpu_supports("avx512vnni");
     holds(LN_ISA_AVX512, ln_cpu_dense_vdpbf16, dot);
     holds(LN_ISA_AVX512, ln_cpu_attn_vdpbf16, dot);
     holds(LN_ISA_AVX512, ln_cpu_bfp_vnni, vnni && !amd);
     holds(LN_ISA_AVX512, ln_cpu_bfp_vnni_amd, vnni && amd);
-    if (!rung_here(LN_ISA_AMX)) return;
+    if (!isa_available(LN_ISA_AMX)) return;
     holds(LN_ISA_AMX, ln_cpu_dense_amx, true);
     holds(LN_ISA_AMX, ln_cpu_i8pair_amx, true);
     holds(LN_ISA_AMX, ln_cpu_attn_amx, true);

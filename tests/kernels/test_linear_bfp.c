@@ -31,7 +31,7 @@ static guarded fixed_check(const float *x, int64_t rows, int64_t C, int64_t ldx,
     char what[100];
     snprintf(what, sizeof what, "fixed: %lld rows, C %lld, %d bits, group %d", (long long)rows, (long long)C,
              enc.bits, enc.group);
-    each_rung_bytes(&c, &bounds, &want, &got, what);
+    each_isa_bytes(&c, &bounds, &want, &got, what);
     unguard(&got);
     return want;
 }
@@ -75,7 +75,7 @@ static void check(int64_t rows, int64_t D, int64_t C, ln_groups enc, ln_dtype dt
     snprintf(what, sizeof what,
              "linear, BFP: %lld rows, D %lld, C %lld, %d bits, group %d, dtype %d, bias %d", (long long)rows,
              (long long)D, (long long)C, enc.bits, enc.group, (int)dtype, bias);
-    each_rung_q(&c, values, &bounds, &w, &want, &got, what);
+    each_isa_q(&c, values, &bounds, &w, &want, &got, what);
 #if defined(__x86_64__)
     /* The ISA level's other kernels: without VNNI, with VNNI, with VNNI on AMD. */
     const ln_kernel_row *const lists[] = {ln_cpu_bfp_avx512, ln_cpu_bfp_vnni, ln_cpu_bfp_vnni_amd};
@@ -144,7 +144,7 @@ static void test_largest(void **state) {
         for (int r = 0; r < ROWS; r++) ln_bfp_encode(x + r * C, C, enc, v + r * (C / 2 + 2));
         ln_pnode node = {.op = LN_OP_LINEAR, .n_in = 2, .n_out = 1, .in = {0, 1}};
         for (int isa = 0; isa < LN_ISA_COUNT; isa++)
-            for (int rows = 1; rows <= ROWS && rung_here(isa); rows += 19) {
+            for (int rows = 1; rows <= ROWS && isa_available(isa); rows += 19) {
                 ln_affine a = w.a;
                 guarded packed = packed_q_for(isa, &a, D, C);
                 ln_bounds bounds = {rows, rows, 1};

@@ -31,7 +31,7 @@ static void in_place_check(ln_call c, const ln_bounds *bounds, const ln_arg *wan
         copy_row(ln_arg_i8pair(want, r), ln_arg_i8pair(&c.out[0], r), x->cols);
     c.in[0].data = c.out[0].data = got.data;
     for (int isa = 1; isa < LN_ISA_COUNT; isa++)
-        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(isa); n++) {
+        for (size_t n = 0; n < LN_COUNT(thread_counts) && isa_available(isa); n++) {
             memcpy(got.data, numbers, bytes);
             run_kernel(isa, &c, bounds, thread_counts[n]);
             if (memcmp(expected.data, got.data, bytes) != 0)
@@ -68,7 +68,7 @@ static void fixed_check(int64_t rows, int64_t C, int bits, bool special) {
     char what[100];
     snprintf(what, sizeof what, "convert to int8 pairs: %lld rows, C %lld, %d bits", (long long)rows,
              (long long)C, bits);
-    each_rung_bytes(&c, &bounds, &want, &got, what);
+    each_isa_bytes(&c, &bounds, &want, &got, what);
     const ln_arg made = c.out[0];
     guarded panels = guard((size_t)(rows * ldx) * 4, true, 0);
     for (int64_t r = 0; r < rows; r++)
@@ -78,7 +78,7 @@ static void fixed_check(int64_t rows, int64_t C, int bits, bool special) {
     c.in[0].layout = LN_CPU_PANELS;
     snprintf(what, sizeof what, "convert to int8 pairs in panels: %lld rows, C %lld, %d bits",
              (long long)rows, (long long)C, bits);
-    each_rung_bytes(&c, &bounds, &want, &got, what);
+    each_isa_bytes(&c, &bounds, &want, &got, what);
     in_place_check(c, &bounds, &made, what);
     guarded moved = guard(bytes, true, 0); /* Output in panels: the same bytes at other offsets. */
     c.out[0] = (ln_arg){
@@ -90,7 +90,7 @@ static void fixed_check(int64_t rows, int64_t C, int bits, bool special) {
         c.in[0].layout = k ? LN_CPU_PANELS : LN_LAYOUT_ROWS;
         snprintf(what, sizeof what, "convert to int8 pairs %s panels: %lld rows, C %lld, %d bits",
                  k ? "from panels to" : "to", (long long)rows, (long long)C, bits);
-        each_rung_bytes(&c, &bounds, &moved, &got, what);
+        each_isa_bytes(&c, &bounds, &moved, &got, what);
     }
     unguard(&moved);
     unguard(&x), unguard(&panels), unguard(&want), unguard(&got);
@@ -209,8 +209,8 @@ static void test_near(void **state) {
 #if defined(__x86_64__)
 static void check(int64_t rows, int64_t D, int64_t C, ln_groups enc, ln_dtype dtype, int bias, bool special) {
     const bool lines = rows <= 4 && (enc.bits == 4 || enc.bits == 8);
-    if (!rung_here(LN_ISA_AMX) &&
-        !(lines && rung_here(LN_ISA_AVX512) && __builtin_cpu_supports("avx512vnni")))
+    if (!isa_available(LN_ISA_AMX) &&
+        !(lines && isa_available(LN_ISA_AVX512) && __builtin_cpu_supports("avx512vnni")))
         return;
     row_check(&ln_cpu_i8pair_amx[0].kernel, lines ? "lines" : "tiles", rows, D, C, enc, dtype, bias, special);
 }

@@ -41,7 +41,7 @@ static void compare(ln_call *c, const float *rows, const char *what) {
     c->out[0].data = want.data;
     run_kernel(-1, c, &bounds, 1);
     for (int isa = 0; isa < LN_ISA_COUNT; isa++)
-        for (size_t k = 0; rung_here(isa) && k < LN_COUNT(thread_counts); k++)
+        for (size_t k = 0; isa_available(isa) && k < LN_COUNT(thread_counts); k++)
             for (int in_place = 0; in_place <= (rows != NULL); in_place++) {
                 ln_call d = *c;
                 d.out[0].data = got.data;
@@ -124,7 +124,7 @@ static void test_narrow(void **state) {
     guarded n = narrow_of(&c.in[0], &narrow);
     run_kernel(-1, &c, &bounds, 1);
     for (int isa = LN_ISA_PLAIN + 1; isa < LN_ISA_COUNT; isa++) {
-        if (!rung_here(isa)) continue;
+        if (!isa_available(isa)) continue;
         ln_call d = c;
         d.in[0] = narrow, d.out[0].data = got;
         run_kernel(isa, &d, &bounds, 1);

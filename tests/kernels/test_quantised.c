@@ -43,7 +43,7 @@ static void linear_check(int64_t rows, int64_t D, int64_t C, ln_groups enc, ln_d
     snprintf(what, sizeof what,
              "linear, affine: %lld rows, D %lld, C %lld, %d bits, group %d, dtype %d, bias %d",
              (long long)rows, (long long)D, (long long)C, enc.bits, enc.group, (int)dtype, bias);
-    each_rung_q(&c, values, &bounds, &w, &want, &got, what);
+    each_isa_q(&c, values, &bounds, &w, &want, &got, what);
     weight_free(&w);
     unguard(&x), unguard(&b), unguard(&want), unguard(&got);
 }
@@ -108,7 +108,7 @@ static void embed_check(ln_groups enc, ln_dtype dtype) {
     c.in[0] = (ln_arg){&w.a, V, C, C, dtype, ln_format_of(LN_FORMAT_F32, enc)};
     c.out[0] = (ln_arg){got.data, T, C, ldy, LN_F32};
     for (int isa = -1; isa < LN_ISA_COUNT; isa++)
-        for (size_t n = 0; n < LN_COUNT(thread_counts) && (isa < 0 || rung_here(isa)); n++) {
+        for (size_t n = 0; n < LN_COUNT(thread_counts) && (isa < 0 || isa_available(isa)); n++) {
             memset(got.data, 0xa5, got.bytes);
             ln_affine a = w.a;
             guarded packed = packed_q_for(isa, &a, V, C);
