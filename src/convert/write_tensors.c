@@ -17,6 +17,7 @@ typedef struct worker {
     float *row, *block;              /* block: rows that are computed, in f32; NULL if no item's are */
     double *sum;                     /* a row of B A */
     uint8_t *parts[LN_WEIGHT_PARTS]; /* one block of each part */
+    ln_encoded_rows rows;            /* a block of the source */
     ln_affine_error sums;
     ln_error error;
 } worker;
@@ -39,7 +40,7 @@ static int64_t row_bytes(const ln_convert_item *x, int k) {
     return (int64_t)(ln_convert_part_bytes(x, k) / (uint64_t)x->w->d0);
 }
 
-static bool quantised_source(const ln_convert_item *x) { return x->w->scales != NULL; }
+static bool quantised_source(const ln_convert_item *x) { return !x->raw && !ln_encoding_is_dense(x->w->enc); }
 /* Whether the rows are computed in f32 before they are stored. */
 static bool is_computed(const ln_convert_item *x) { return x->module || quantised_source(x); }
 
@@ -49,22 +50,13 @@ static int64_t stored_bytes(const ln_convert_item *x) {
     return ln_encoding_row(x->w->enc, LN_MAX(x->w->d1, 1)).data;
 }
 
-/* Reads one row of the source as the model computes with it. */
-static void load_row(const ln_convert_item *x, int64_t r, float *out) {
-    const ln_weight *w = x->w;
-    const int64_t cols = LN_MAX(w->d1, 1);
-    const uint8_t *row = w->tensor->data + r * stored_bytes(x);
-    if (!quantised_source(x)) {
-        for (int64_t k = 0; k < cols; k++) out[k] = ln_num_load(row, w->dtype, k);
-        return;
-    }
-    const ln_groups code = ln_encoding_groups(w->enc);
-    const int64_t group = code.group, first = r * (cols / group);
-    for (int64_t k = 0; k < cols; k++) {
-        const float s = ln_num_load(w->scales->data, w->dtype, first + k / group),
-                    b = ln_num_load(w->biases->data, (ln_dtype)w->enc.offset, first + k / group);
-        out[k] = s * (float)ln_affine_code(row, code.bits, k) + b;
-    }
+/* Sets me->rows to rows [lo, hi) of the source, in place: ln_convert_open rejects weights whose rows are
+ * computed while they are loaded. */
+static ln_status find_rows(const writing *w, worker *me, int64_t lo, int64_t hi) {
+    const ln_source *s = w->c->weights.source;
+    me->rows = (ln_encoded_rows){.data = w->x->raw ? w->x->raw->data + lo : NULL};
+    if (w->x->raw) return LN_OK;
+    return s->ops->rows(s, w->x->w, lo, hi - lo, NULL, NULL, &me->rows, &me->error);
 }
 
 /* row += scale * B[r] A, the sum in double. */
@@ -94,7 +86,7 @@ static ln_status compute_rows(const writing *w, worker *me, int64_t lo, int64_t 
     const int64_t cols = LN_MAX(x->w->d1, 1);
     for (int64_t r = lo; r < hi; r++) {
         float *row = me->block + (r - lo) * cols;
-        load_row(x, r, row);
+        ln_encoding_decode(x->w->enc, &me->rows, r - lo, cols, row);
         if (x->module && x->w->d1) add_delta(w, me, r, row);
         else if (x->module) add_bias(w, r, row);
         for (int64_t k = 0; k < cols; k++) {
@@ -121,20 +113,18 @@ static ln_status write_rows(const writing *w, worker *me, int64_t lo, int64_t hi
     const ln_convert_item *x = w->x;
     const int64_t cols = LN_MAX(x->w->d1, 1);
     const bool computes = is_computed(x);
-    const uint8_t *from = x->w->tensor->data + lo * stored_bytes(x);
     const void *parts[LN_WEIGHT_PARTS] = {me->parts[0], me->parts[1], me->parts[2]};
     if (computes) LN_TRY(compute_rows(w, me, lo, hi));
     if (x->code.bits) {
-        ln_affine_job j = {.w = computes ? (const uint8_t *)me->block : x->w->tensor->data,
+        ln_affine_job j = {.w = computes ? (const uint8_t *)me->block : me->rows.data,
                            .stored = computes ? LN_F32 : x->w->dtype,
                            .dtype = x->dtype,
                            .code = x->code,
                            .cols = cols,
-                           .row0 = computes ? 0 : lo,
                            .codes = me->parts[0],
                            .scales = me->parts[1],
                            .biases = me->parts[2]};
-        if (!ln_affine_rows(&j, computes ? 0 : lo, computes ? hi - lo : hi, me->row, &me->sums))
+        if (!ln_affine_rows(&j, 0, hi - lo, me->row, &me->sums))
             return ln_fail(&me->error, LN_ENUMERIC,
                            "tensor %s: expected finite numbers to quantise, found a NaN or an infinity; get "
                            "the weights again",
@@ -142,9 +132,9 @@ static ln_status write_rows(const writing *w, worker *me, int64_t lo, int64_t hi
     } else if (computes) {
         store_rows(x, me->parts[0], me->block, LN_F32, (hi - lo) * cols);
     } else if (x->raw || x->dtype == x->w->dtype) {
-        parts[0] = from;
+        parts[0] = me->rows.data;
     } else {
-        store_rows(x, me->parts[0], from, x->w->dtype, (hi - lo) * cols);
+        store_rows(x, me->parts[0], me->rows.data, x->w->dtype, (hi - lo) * cols);
     }
     for (int k = 0; k < ln_convert_parts(x); k++) {
         int64_t n = row_bytes(x, k);
@@ -165,9 +155,11 @@ static void write_blocks(void *user, int thread, int64_t lo, int64_t hi) {
     const int64_t n = block_rows(x), stored = stored_bytes(w->x);
     for (int64_t b = lo; b < hi && me->error.code == LN_OK; b++) {
         const int64_t from = b * n, to = LN_MIN(from + n, x->d0);
-        ln_guard_fetch(x->tensor->data + from * stored, (size_t)((to - from) * stored));
+        const size_t bytes = (size_t)((to - from) * stored);
+        if (find_rows(w, me, from, to) != LN_OK) return;
+        ln_guard_fetch(me->rows.data, bytes);
         if (write_rows(w, me, from, to) != LN_OK) return;
-        ln_guard_release(x->tensor->data + from * stored, (size_t)((to - from) * stored));
+        ln_guard_release(me->rows.data, bytes);
     }
 }
 
