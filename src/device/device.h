@@ -117,10 +117,10 @@ typedef struct ln_weight_size {
 /* A weight in device memory, as upload returns it. */
 typedef struct ln_device_weight {
     void *data;
-    size_t bytes;  /* used from the start of the room that the caller gave */
-    uint32_t form; /* the device's own number of the form that it chose; 0: its usual one */
+    size_t bytes;  /* used from the start of the buffer passed by the caller */
+    uint32_t form; /* the device's own number of the layout that it chose; 0: its usual one */
     /* bytes that one product with the whole weight reads, for the costs that explain and bench print; 0:
-     * those of its form in the file */
+     * those of its encoding in the file */
     uint64_t read_bytes;
 } ln_device_weight;
 
@@ -157,7 +157,7 @@ typedef struct ln_row_sampling {
 } ln_row_sampling;
 enum { LN_ROW_TOP = 20 };
 
-/* All functions are there, but for those that say that they may be NULL. */
+/* All functions are required unless their comment says that they may be NULL. */
 typedef struct ln_device_ops {
     uint32_t abi, size; /* LN_DEVICE_ABI; of this struct */
     const char *name;

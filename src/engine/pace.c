@@ -8,11 +8,11 @@
  *
  * While a long prompt is read the decoding sequences grow, and their steps become slower. If the rows' share
  * grew with them, the gap between two tokens would grow twice as fast. So a step with rows of prompts takes
- * no longer than two decode steps and SLACK seconds, where a decode step is what it was when as many
- * sequences as now first decoded beside a prompt. Its rows keep at least half a present decode step.
+ * no longer than two decode steps and SLACK seconds, counting a decode step as it was when as many sequences
+ * as now first decoded together with a prompt. Its rows keep at least half a present decode step.
  *
- * While a long prompt is read every step has rows of it, and what decoding costs alone would become old:
- * where the machine has slowed down meanwhile, the rows would seem dear and become fewer and fewer. So every
+ * While a long prompt is read every step has rows of it, and what decoding costs alone would become old: if
+ * the machine had slowed down since, rows would look expensive and become fewer and fewer. So every
  * REFRESH-th step is left without them. */
 #include "../base/median.h"
 #include "scheduler.h"

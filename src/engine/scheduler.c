@@ -3,8 +3,8 @@
  * Admission is first come, first served: a request that the pool cannot commit pages for makes those behind
  * it wait. Every decoding sequence has one row in a step; prompts share the other rows evenly, and what does
  * not divide goes to the oldest, as do shares that would be very small. Rows of logits are granted one to
- * each request that needs some, then to those that want the logits of their prompt. An engine with fewer rows
- * of logits than sequences serves first who waited longest.
+ * each request that needs some, then to those that want the logits of their prompt. An engine with fewer
+ * rows of logits than sequences serves the request that has waited longest first.
  *
  * Errors. What concerns one request (its logits, its memory, its callbacks) ends that request alone. When the
  * step itself fails, all requests end with its error. */
@@ -225,8 +225,8 @@ static int64_t could_use(const ln_req *r) {
     return LN_MAX(r->seq->n + r->share - from, 0);
 }
 
-/* Whether a request embeds in the step that is being built, nobody could use a logit of it, and the run has
- * the program for that. */
+/* Whether a request embeds in the step that is being built, no request of the step needs logits, and the run
+ * has the program for that. */
 static bool is_headless(const ln_sched *s) {
     bool embeds = false;
     if (!s->e->run->programs[LN_RUN_HIDDEN].made) return false;

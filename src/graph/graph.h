@@ -70,8 +70,8 @@ typedef struct ln_op_info {
     size_t params_bytes;
     ln_shape_fn *shape;
     ln_cost_fn *cost;
-    ln_grad_fn *grad;   /* NULL exactly where nograd gives the reason */
-    const char *nograd; /* NULL exactly where grad is there */
+    ln_grad_fn *grad;   /* NULL if and only if nograd gives the reason */
+    const char *nograd; /* NULL if and only if grad is not NULL */
 } ln_op_info;
 extern const ln_op_info ln_ops[LN_OP_COUNT];
 /* Whether a node replaces the state that is its input k by the next version: output k of an EFFECT is that of

@@ -32,10 +32,10 @@ typedef enum ln_kind {
  * so that their writers need no barrier between them. */
 enum { LN_STATE_DISJOINT = 1 };
 
-/* Where the bytes of a value are. Formats say which numbers they are (quant/formats.h). */
+/* The layout of the bytes of a value. Formats say which numbers they are (quant/formats.h). */
 enum {
     LN_LAYOUT_ROWS = 0,   /* dense rows with a pitch */
-    LN_LAYOUT_NARROW = 1, /* the same of two-byte bf16 elements */
+    LN_LAYOUT_NARROW = 1, /* LN_LAYOUT_ROWS with two-byte bf16 elements */
     LN_LAYOUT_DEVICE = 16 /* 16 .. 31: the device's own */
 };
 

@@ -64,7 +64,7 @@ ln_status ln_device_weights_bytes(const ln_device_ops *ops, const ln_dev *dev, c
 /* The description of a weight that a device gets, for programs of these numerics; its name is borrowed. */
 ln_weight_desc ln_weight_describe(const ln_weight *w, ln_numerics numerics);
 
-/* The options of a run. All defaults are filled in: no count is 0. */
+/* The options of a run. Every field is set; no count is 0. */
 typedef struct ln_run_options {
     ln_numerics numerics;
     ln_device device;

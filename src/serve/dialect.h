@@ -47,7 +47,7 @@ bool stream_tokens(choice *c, size_t *from, size_t *to);
  * text is joined by newlines. Fills x->why with `field`. */
 ln_status dialect_text(exchange *x, const json_t *v, const char *field, const char *const *types,
                        ln_str *out);
-/* Copies members of these names (pairs: here, there; NULL at the end) that are there and not null. */
+/* Copies members of these names (pairs: here, there; NULL at the end) that are present and not null. */
 ln_status dialect_copy(exchange *x, const json_t *from, json_t *to, const char *const *pairs);
 /* Sets a member to a text or a value, which is consumed. LN_EMEMORY in x->why. */
 ln_status dialect_set(exchange *x, json_t *to, const char *name, json_t *v);

@@ -134,7 +134,8 @@ void handle_metrics(exchange *x) {
              "Connections that were closed because their reader took nothing.", m->stalled);
     put_uint(&out, "malformed_total", "counter", "Bytes that were no request, or came too slowly.",
              m->malformed);
-    put_uint(&out, "log_lines_lost_total", "counter", "Lines of the log that nobody took.", s->n_lost_lines);
+    put_uint(&out, "log_lines_lost_total", "counter", "Log lines dropped because the reader was too slow.",
+             s->n_lost_lines);
     put_engine(&out, s);
     put_memory(&out, s);
     put_histogram(&out, "first_token_seconds", "Seconds from a request to its first token.", &m->first_token);

@@ -43,14 +43,14 @@ typedef struct ln_serve_options {
     const char *const *origins;
     size_t n_origins;
     ln_options engine;          /* n_parallel is set */
-    const ln_serve_lora *loras; /* [n_loras]; engine.n_adapters has room for them */
+    const ln_serve_lora *loras; /* [n_loras]; engine.n_adapters is large enough for them */
     size_t n_loras;
-    /* Directory below which adapters may be loaded while the server runs, by anyone whom it answers; NULL:
-     * adapters stay as they are. engine.n_adapters and engine.adapter_rank have room for them. */
+    /* Directory below which adapters may be loaded while the server runs, by any authorised client; NULL:
+     * adapters stay as they are. engine.n_adapters and engine.adapter_rank are large enough for them. */
     const char *lora_dir;
     const char *host;
     int port;                /* 0: the system picks one */
-    const char *const *keys; /* [n_keys] API keys; none: everybody is answered */
+    const char *const *keys; /* [n_keys] API keys; none: no authentication */
     size_t n_keys;
     int max_queue; /* choices that may wait */
     bool log_json; /* lines of the log are JSON */

@@ -40,7 +40,7 @@ void tenant_leave(server *s, tenant *t) {
 }
 
 /* Choices that run or wait in the engine. Those that have finished there, and whose reader is too slow to
- * have been told, hold nobody up. */
+ * have been told, do not count against the limit. */
 static int64_t in_engine(const server *s) {
     ln_engine_stats e = {.size = sizeof e};
     ln_error err;

@@ -46,7 +46,7 @@ static void cast_operands(ln_graph *g, ln_node *n, ln_policy p) {
 ln_status ln_graph_cast(ln_graph *g, ln_policy p, ln_error *err) {
     ln_node *old = g->nodes;
     const size_t n = g->n_nodes;
-    g->nodes = NULL; /* the list is built anew, in the same order */
+    g->nodes = NULL; /* the list is rebuilt in the same order */
     g->n_nodes = g->cap_nodes = 0;
     for (size_t i = 0; i < n && g->error.code == LN_OK; i++) {
         ln_node node = old[i];

@@ -58,7 +58,7 @@ ln_status ln_graph_recompute(ln_graph *g, size_t n_forward, int n_layers, ln_err
     r.clone = ln_alloc((g->n_values + 1) * sizeof *r.clone);
     if (r.def && r.clone) {
         for (size_t i = 0; i < g->n_values; i++) r.def[i] = g->values[i].def, r.clone[i] = -1;
-        g->nodes = NULL; /* the list is built anew, with the clones in it */
+        g->nodes = NULL; /* the list is rebuilt with the clones in it */
         g->n_nodes = g->cap_nodes = 0;
         rebuild(&r, n_nodes);
         ln_free(old);
