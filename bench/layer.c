@@ -3,12 +3,12 @@
  * bits, 512 rows, 2 threads. Times of whole prompts differ by a tenth between processes and need minutes;
  * this program resolves about one percent in ten seconds. It needs AMX.
  *
- * A variant (a "form") is a shared object that bench/form.sh builds from a source tree; its structs must be
- * those of the tree that this program is built from. Each round runs all forms, in another order, on the
- * weights of one of 8 layers chosen at random, so that neither caches nor pages favour a form. The program
- * prints, for each form and product, the median time in ms and the median of the ratios to the first form's
- * time in the same round. At the end it reports forms whose output of down differs in any bit from that of
- * the first form run.
+ * A variant is a shared object that bench/form.sh builds from a source tree; its structs must be those of
+ * the tree that this program is built from. Each round runs all variants, in another order, on the weights
+ * of one of 8 layers chosen at random, so that neither caches nor pages favour a variant. The program
+ * prints, for each variant and product, the median time in ms and the median of the ratios to the first
+ * form's time in the same round. At the end it reports forms whose output of down differs in any bit from
+ * that of the first form run.
  *
  * usage: layer ROUNDS [rows:|y:|apart:]FORM.so ...
  * rows:   all values row-major, for forms from before decision 016

@@ -1,8 +1,7 @@
 /* Measures what a grammar costs: sorting a vocabulary, compiling the grammar, and the mask of each state
  * along a text.
  *
- * usage: mask_speed DIR FORM TEXT     DIR holds tokenizer.json; FORM is an ln_sampling.grammar; TEXT has that
- * form
+ * usage: mask_speed DIR FORM TEXT DIR holds tokenizer.json; FORM is an ln_sampling.grammar; TEXT matches it
  *
  * Prints the times of sorting and compiling in milliseconds, then for each byte of TEXT those of the mask
  * before it, the first time that its state is met, and how many tokens may follow. */

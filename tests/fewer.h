@@ -1,6 +1,6 @@
 /* The number of cases (or the distance between two cases) of a test: `all` normally; `sample` under
- * sanitizers, where loops over values take minutes and cover no additional code, and in .ci/run (LN_SAMPLE),
- * which has to end within twelve minutes. */
+ * sanitizers, with which loops over values take minutes and cover no additional code, and in .ci/run
+ * (LN_SAMPLE), which has to end within twelve minutes. */
 #ifndef LN_TESTS_FEWER_H
 #define LN_TESTS_FEWER_H
 

@@ -91,7 +91,7 @@ if(NOT LN_SANITIZE AND NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND LN_SHARED)
   set_tests_properties(test_install PROPERTIES LABELS slow)
 endif()
 
-# The server's page in Chromium, where there is one: the browser is not downloaded.
+# The server's page in Chromium, if it is installed: the browser is not downloaded.
 if(NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND NOT LN_STATIC)
   add_test(NAME test_browser COMMAND ${CMAKE_SOURCE_DIR}/tests/server/page.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
   set_tests_properties(test_browser PROPERTIES LABELS slow SKIP_RETURN_CODE 77)

@@ -354,7 +354,7 @@ void ln_adapter_warn_absent(const ln_adapter_file *a) {
         ln_log(LN_LOG_WARN,
                "%s: adapter_config.json names modules of which the file has no tensors, and nothing is added "
                "there: %s; "
-               "where the adapter was trained on them, the file is not whole",
+               "if the adapter was trained on them, the file is not whole",
                a->path, a->absent);
 }
 

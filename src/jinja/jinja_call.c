@@ -158,7 +158,7 @@ static ln_status raise_exception(jj_run *r, jj_val self, const jj_val *a, const 
     (void)self, (void)c, (void)out;
     LN_TRY(jj_to_str(r, a[0], &s));
     r->refused = s;
-    return jj_fail(r, "the template refuses this conversation: %s", ln_excerpt(shown, s->p, s->n));
+    return jj_fail(r, "the template rejects this conversation: %s", ln_excerpt(shown, s->p, s->n));
 }
 
 /* Formats one directive of strftime ("%Y", "%-d"). Directives that need a time zone give an empty string,

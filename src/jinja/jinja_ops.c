@@ -177,7 +177,7 @@ ln_status jj_binary(jj_run *r, jj_op op, jj_val a, jj_val b, jj_val *out) {
 
 static ln_status refused(jj_run *r, jj_val of, const jj_str *name, jj_val *out) {
     (void)of;
-    LN_TRY(jj_undef_form(r, "the sandbox refuses this attribute", out));
+    LN_TRY(jj_undef_form(r, "the sandbox forbids this attribute", out));
     jj_undef *u = jj_take(r, sizeof *u);
     if (!u) return jj_nomem(r);
     *u = *out->u.undef;

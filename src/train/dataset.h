@@ -6,8 +6,8 @@
  *   {"text": text}                                           all tokens but the first count
  *   {"ids": [...], "mask"?: [...]}                           ids as they are; mask[t] = 1: predicting ids[t]
  *                                                            counts; without a mask all but the first count
- * A conversation is rendered by the model's chat template, and so is a pair of prompt and completion where
- * the model has a template, as one turn of the user and one of the assistant. Other texts are tokenised with
+ * A conversation is rendered by the model's chat template, and so is a pair of prompt and completion if the
+ * model has a template, as one message of the user and one of the assistant. Other texts are tokenised with
  * the tokens that the post-processor adds, and end with the model's first stop id. Nothing is appended to
  * ids.
  *

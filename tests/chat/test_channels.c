@@ -351,7 +351,7 @@ static void open_fixture(fixture *r) {
     assert_true(r->package->delims && r->package->delims->channels);
 }
 
-static void close_room(fixture *r) {
+static void close_fixture(fixture *r) {
     ln_package_close(&r->package);
     remove_model(r);
 }
@@ -406,7 +406,7 @@ static void answers_of_a_model(void **state) {
     check_ids(&r, NULL, "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 2}", "", "",
               "f{\"a\": 2}");
     check_ids(&r, "{\"begin\": \"<|channel|>final<|message|>Be\"}", "gin", "", "gin", "");
-    close_room(&r);
+    close_fixture(&r);
 }
 
 /* ---- held answers ---- */
@@ -520,7 +520,7 @@ static void random_answers(void **state) {
     ln_vocabulary_free(&b.v);
     ln_arena_free(&b.arena);
     json_decref(b.tools);
-    close_room(&b.r);
+    close_fixture(&b.r);
 }
 
 /* A model of random weights, through the engine: calls that are required, a schema, a budget of reasoning. */

@@ -1,5 +1,5 @@
-/* Where models are looked for: the message for a bundled model that is missing names every place, the man
- * page has them too, and `ls` reports a cache that it cannot read. */
+/* The places in which models are looked for: the message for a bundled model that is missing names every
+ * place, the man page has them too, and `ls` reports a cache that it cannot read. */
 /* run: quick */
 #include "spawn.h"
 

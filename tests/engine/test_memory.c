@@ -85,7 +85,7 @@ static void test_every_allocation_may_fail(void **s) {
         }
         if (st == LN_OK)
             break; /* All allocations from the n-th on fail and the call succeeds: there is no n-th one.
-                      Where the n-th alone fails, the call may do without it. */
+                      If the n-th alone fails, the call may do without it. */
         refused++;
         if (n > 200000) fail_msg("never succeeds");
     }

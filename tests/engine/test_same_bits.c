@@ -330,10 +330,10 @@ static distance distance_of(const float *a, const float *b, int64_t n) {
 
 /* The ISA levels of this machine and the reference device agree to the bit. AMX, whose products have a
  * summation order of their own, is compared by error with the rounding to bf16 (reference in fast against
- * reference in exact): its rms is at most twice, its maximum at most three times that. In exact, where a
- * sum is rounded to f32 and values are not rounded to bf16, both bounds are multiplied by 2^-15 *
- * sqrt(700): one rounding for each of the 700 additions of a sum, whose errors grow with the square root
- * of their number. */
+ * reference in exact): its rms is at most twice, its maximum at most three times that. In exact, in which a
+ * sum is rounded to f32 and values are not rounded to bf16, both bounds are multiplied by 2^-15 * sqrt(700):
+ * one rounding for each of the 700 additions of a sum, whose errors grow with the square root of their
+ * number. */
 static void test_isa_levels(void **s) {
     (void)s;
     const int64_t N = fewer(300, 120);

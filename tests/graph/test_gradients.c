@@ -3,8 +3,8 @@
  *
  * The loss is the sum of an op's output times fixed numbers. Parameters are multiples of 1/64, and steps
  * powers of two, so that perturbed parameters are exact in f32. The difference quotient is D = (4 D(h) -
- * D(2h)) / 3, whose error is of the order h^4 f''''' where that of D(h) is of the order h^2 f'''; the bound
- * is h times the difference of the two quotients, and the rounding of the loss over h. */
+ * D(2h)) / 3, whose error is of the order h^4 f''''', that of D(h) of the order h^2 f'''; the bound is h
+ * times the difference of the two quotients, and the rounding of the loss over h. */
 /* run: quick */
 #include "run_graph.h"
 

@@ -255,7 +255,7 @@ static double planning(int layers, bool check) {
     return best;
 }
 /* A graph of the size of a training step with its backward pass: the plan is correct, takes at most 20 ms,
- * and a time nearly proportional to the number of nodes: 20,000 take at most 80 ms, where a quadratic planner
+ * and a time nearly proportional to the number of nodes: 20,000 take at most 80 ms; a quadratic planner
  * would take 16 times as long as for 5,000. An idle host needs 1 ms for 5,000 nodes and 11 ms for 20,000. */
 static void test_training_size(void **state) {
     (void)state;

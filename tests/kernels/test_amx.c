@@ -1,8 +1,8 @@
 /* Tests linear on tiles (device/cpu/gemm/gemm_bf16_amx.inc.h) against its formula, computed value by value
  * from the unpacked weights: equality of bits, between guard pages, for odd sizes, gaps of any content and
- * any number of threads. The kernel runs on a model of the tile instructions on every machine, with
- * scratch so small that columns and rows are split into many blocks, and on the instructions where the
- * machine has them. */
+ * any number of threads. The kernel runs on a model of the tile instructions on every machine, with scratch
+ * so small that columns and rows are split into many blocks, and on the instructions if the machine has
+ * them. */
 /* run: slow */
 #include "kernels.h"
 

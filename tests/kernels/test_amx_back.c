@@ -1,8 +1,7 @@
 /* Tests backward products on tiles (device/cpu/gemm/gemm_back_amx.inc.h) against sums in double with bounds
  * derived from the roundings, for odd sizes, weights in both encodings and any number of threads, all of
  * which must give the same bits, as must a row without the others. The kernels run on a model of the tile
- * instructions on every machine, and on the instructions, with the model's bits, where the machine has
- * them. */
+ * instructions on every machine, and on the instructions, with the model's bits, if the machine has them. */
 /* run: quick */
 #include "kernels.h"
 

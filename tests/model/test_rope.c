@@ -1,8 +1,8 @@
 /* Inverse frequencies of RoPE compared with the reference's, as bits of f32 (LlamaRotaryEmbedding and
- * modeling_rope_utils.py of transformers 5.23 on PyTorch 2, CPU). PyTorch's power function is within an
- * ulp of the exact value and differs between its builds, so that a few values may be off by an ulp or two;
- * where the llama3 rule mixes two frequencies, the subtraction magnifies that. Most values must be equal
- * to the bit, which a table computed in double and rounded once would not be. */
+ * modeling_rope_utils.py of transformers 5.23 on PyTorch 2, CPU). PyTorch's power function is within an ulp
+ * of the exact value and differs between its builds, so that a few values may be off by an ulp or two; if
+ * the llama3 rule mixes two frequencies, the subtraction magnifies that. Most values must be equal to the
+ * bit, which a table computed in double and rounded once would not be. */
 /* run: quick */
 #include "../base/cm.h"
 

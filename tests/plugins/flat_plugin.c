@@ -1,4 +1,4 @@
-/* A device of three ops (embed, linear, gather_rows; all in f32), as somebody else would write one: it
+/* A device of three ops (embed, linear, gather_rows; all in f32), as another project would write one: it
  * includes device.h and links nothing of linnet. tests.cmake compiles it in a folder that has only the
  * headers of the device interface, so that the interface cannot come to need others; test_device_abi checks
  * the device as it checks linnet's own. It is also the shortest complete plug-in. */
