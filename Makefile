@@ -12,7 +12,7 @@ VENV ?= .venv
 WERROR ?=
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(WERROR) $(CMAKE_FLAGS)
 
-.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-archs check-mlx check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-cuda check-cuda bench-cuda bench golden install clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-archs check-mlx check-families check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-cuda check-cuda bench-cuda bench golden install clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -160,7 +160,15 @@ golden: setup
 	@[ -x $(VENV)/bin/python ] || python3 -m venv $(VENV) || { echo "linnet: python3 with venv is needed (Debian: python3-venv)" >&2; exit 1; }
 	@$(VENV)/bin/python -m pip install -q -r tools/requirements.txt
 	@$(VENV)/bin/python tools/golden.py tests/golden
+	@$(VENV)/bin/python tools/golden_families.py tests/golden/families
 	@$(VENV)/bin/python tools/golden_quantised.py tests/golden/quantised
+
+# A model of each option of every family, made by transformers, and its logits, keys and greedy tokens. Needs PyPI; two minutes.
+check-families: all
+	@[ -x $(VENV)/bin/python ] || python3 -m venv $(VENV) || { echo "linnet: python3 with venv is needed (Debian: python3-venv)" >&2; exit 1; }
+	@$(VENV)/bin/python -m pip install -q -r tools/requirements.txt
+	@$(VENV)/bin/python tools/golden_families.py --sweep $(BUILD)/families
+	@LN_GOLDEN=$(BUILD)/families $(BUILD)/test_golden
 
 # Without debugging information, which is ten times the rest; STRIP= keeps it.
 STRIP ?= --strip
@@ -188,6 +196,7 @@ help:
 	@echo "make check-long  the tests, same bits on a model of real size, threads, AMX's model, NEON, mutants"
 	@echo "make check-templates  random template programs, against python3-jinja2"
 	@echo "make check-amx   the AMX ISA level on a model of its tile instructions (AVX-512 with VNNI)"
+	@echo "make check-families  each option of every family on tiny models, against transformers from PyPI"
 	@echo "make check-mlx   mlx-lm from PyPI gives linnet's tokens, keys and classes on tiny models"
 	@echo "make check-page  the server's page in Chromium, and pictures of it"
 	@echo "make check-openapi  schemathesis finds no fault with /openapi.json, promtool none with /metrics"

@@ -25,8 +25,11 @@ typedef struct ln_weight {
     ln_encoding enc;   /* of the rows that the source hands out */
     int64_t n_experts; /* 0; else the rows are those of so many matrices, one after another */
     int64_t d0, d1;    /* rows and columns of a matrix; a vector has d0 elements, and d1 is 0 */
-    unsigned uses;     /* of a matrix: what the programs do with it */
-    bool made;         /* its rows are computed while it is loaded, from the tensors */
+    /* of a tensor that holds the rows of several weights, how many it has, and the first of this weight's; 0
+     * if the tensor is this weight's alone */
+    int64_t whole, row0;
+    unsigned uses; /* of a matrix: what the programs do with it */
+    bool made;     /* its rows are computed while it is loaded, from the tensors */
 } ln_weight;
 /* Tensors of a weight: ln_weight_part returns them for i = 0 .. LN_WEIGHT_PARTS - 1, NULL if there are fewer.
  */
@@ -49,7 +52,8 @@ typedef struct ln_source_work {
 
 typedef struct ln_source ln_source;
 typedef struct ln_source_ops {
-    /* Finds a weight whose slot, layer, sizes (n_experts, d0, d1) are set, and sets the rest but `uses`.
+    /* Finds a weight whose slot, layer, sizes (n_experts, d0, d1, whole, row0) are set, and sets the rest but
+     * `uses`.
      * w->tensor NULL with LN_OK: no tensor has any of the names. *fits false: the tensors do not fit, and
      * ask->report says how. LN_EINVALID, LN_EUNSUPPORTED: the quantization block contradicts the tensors, or
      * an encoding that linnet does not read. */

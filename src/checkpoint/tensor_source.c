@@ -87,10 +87,11 @@ static ln_status find_groups(const ln_source *s, const ln_source_ask *ask, ln_we
     return LN_OK;
 }
 
-/* Whether a tensor has the dimensions of w's rows with so many elements each. */
+/* Whether a tensor has the dimensions of w's rows, or of all rows of the weights that share it, with so many
+ * elements each. */
 static bool has_rows(ln_bind_report *r, const ln_tensor *x, const ln_weight *w, int64_t elements,
                      const char *why) {
-    const int64_t matrix[2] = {w->d0, elements}, /* of a vector the first alone */
+    const int64_t matrix[2] = {w->whole ? w->whole : w->d0, elements}, /* of a vector the first alone */
         experts[3] = {w->n_experts, w->n_experts ? w->d0 / w->n_experts : 0, elements};
     return w->n_experts ? ln_report_shape(r, x, 3, experts, why)
                         : ln_report_shape(r, x, w->d1 ? 2 : 1, matrix, why);
@@ -144,6 +145,7 @@ static ln_status rows(const ln_source *s, const ln_weight *w, int64_t row0, int6
                       const ln_source_work *work, void *room, ln_encoded_rows *out, ln_error *err) {
     const ln_row_bytes bytes = ln_encoding_row(w->enc, w->d1 ? w->d1 : 1);
     (void)s, (void)n, (void)work, (void)room, (void)err;
+    row0 += w->row0;
     *out = (ln_encoded_rows){.data = w->tensor->data + row0 * bytes.data,
                              .scales = w->scales ? w->scales->data + row0 * bytes.scales : NULL,
                              .offsets = w->biases ? w->biases->data + row0 * bytes.offsets : NULL};

@@ -26,7 +26,9 @@ ln_status session_open(session *s, const args *a, ln_error *err) {
 }
 
 bool embed_scale_rounded(const ln_info *m) {
-    return m->embed_scale != 1 && (float)m->embed_scale != (float)sqrt((double)m->width);
+    enum { BF16_STEPS = 256 }; /* rounding to bf16 changes a number by less than one part of this */
+    const double root = sqrt((double)m->width);
+    return (float)m->embed_scale != (float)root && fabs(m->embed_scale - root) * BF16_STEPS < root;
 }
 
 void note_embed_scale(const ln_info *m) {

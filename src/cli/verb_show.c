@@ -73,6 +73,7 @@ static ln_status show_text(const ln_info *m, ln_error *err) {
     if (embed_scale_rounded(m))
         ln_str_addf(&s, "embeddings  times %.9g: sqrt(%lld), %.9g, rounded to %s\n", m->embed_scale,
                     (long long)m->width, sqrt((double)m->width), m->dtype);
+    else if (m->embed_scale != 1) ln_str_addf(&s, "embeddings  times %.9g\n", m->embed_scale);
     return out_str(&s, err);
 }
 

@@ -44,11 +44,11 @@ void ln_convert_shard_name(const ln_convert *c, int shard, char out[64]) {
 /* Sort key for mlx-lm's order of modules, which determines the shard of a tensor: embedding table, layers,
  * last norm, head. */
 static int64_t place_of(const ln_weight *w) {
-    static const ln_slot in_layer[] = {LN_W_Q,         LN_W_Q_BIAS,    LN_W_K,       LN_W_K_BIAS,
-                                       LN_W_V,         LN_W_V_BIAS,    LN_W_O,       LN_W_O_BIAS,
-                                       LN_W_Q_NORM,    LN_W_K_NORM,    LN_W_GATE,    LN_W_GATE_BIAS,
-                                       LN_W_DOWN,      LN_W_DOWN_BIAS, LN_W_UP,      LN_W_UP_BIAS,
-                                       LN_W_ATTN_NORM, LN_W_POST_ATTN, LN_W_PRE_FFN, LN_W_POST_FFN};
+    static const ln_slot in_layer[] = {LN_W_Q,         LN_W_Q_BIAS,    LN_W_K,        LN_W_K_BIAS,
+                                       LN_W_V,         LN_W_V_BIAS,    LN_W_O,        LN_W_O_BIAS,
+                                       LN_W_Q_NORM,    LN_W_K_NORM,    LN_W_GATE,     LN_W_GATE_BIAS,
+                                       LN_W_DOWN,      LN_W_DOWN_BIAS, LN_W_UP,       LN_W_UP_BIAS,
+                                       LN_W_ATTN_NORM, LN_W_ATTN_POST, LN_W_FFN_NORM, LN_W_FFN_POST};
     if (w->slot == LN_W_EMBED) return -1;
     if (w->layer < 0) return INT64_MAX - (w->slot == LN_W_NORM);
     for (size_t i = 0; i < LN_COUNT(in_layer); i++)

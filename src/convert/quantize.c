@@ -54,7 +54,7 @@ static void decide(const ln_convert *c, ln_convert_item *x, const ln_quantize_op
 static void name_item(const ln_convert *c, ln_convert_item *x) {
     const char *outer = c->config.text != c->config.root ? "language_model." : "";
     char slot[160];
-    ln_weight_name(slot, x->w->slot, x->w->layer);
+    ln_weight_name(slot, &c->spec, x->w->slot, x->w->layer);
     (void)snprintf(x->name, sizeof x->name, "%s%s%s", outer, x->w->slot == LN_W_HEAD ? "" : "model.", slot);
     x->path_bytes = (size_t)(strrchr(x->name, '.') - x->name);
 }
@@ -96,13 +96,27 @@ out:
     return st;
 }
 
+/* A tensor that holds the rows of several weights would have to be written as one again. */
+static ln_status check_apart(const ln_convert *c, ln_error *err) {
+    char shown[LN_PATH_TEXT];
+    for (size_t i = 0; i < c->weights.n; i++)
+        if (c->weights.items[i].whole)
+            return ln_fail(err, LN_EUNSUPPORTED,
+                           "%s: tensor %s holds the rows of several matrices, which linnet reads but does "
+                           "not write; "
+                           "quantise it while it is loaded (ln_options.quantize_bits)",
+                           ln_path_text(shown, c->from), c->weights.items[i].tensor->name);
+    return LN_OK;
+}
+
 ln_status ln_convert_open(ln_convert *c, const char *model, ln_error *err) {
     LN_TRY(ln_find_model(model, c->from, sizeof c->from, err));
     LN_TRY(ln_config_open(&c->config, c->from, err));
     LN_TRY(ln_spec_open(&c->spec, &c->config, err));
     LN_TRY(ln_tensors_open(&c->tensors, c->from, false, err));
     c->tied_there = c->spec.tied;
-    return ln_weights_bind(&c->weights, &c->spec, &c->tensors, err);
+    LN_TRY(ln_weights_bind(&c->weights, &c->spec, &c->tensors, err));
+    return check_apart(c, err);
 }
 
 static ln_status check_dense(const ln_convert *c, ln_error *err) {

@@ -232,9 +232,8 @@ ln_v ln_g_gelu_tanh(ln_graph *g, const char *name, ln_v a) {
 ln_v ln_g_rope_table(ln_graph *g, const char *name, const ln_p_freqs *p) {
     return add(g, name, (ln_node){.op = LN_OP_ROPE_TABLE, .n_in = 0, .p.freqs = *p});
 }
-ln_v ln_g_rope(ln_graph *g, const char *name, ln_v x, ln_v table, int n_heads, int head_dim) {
-    return add(g, name,
-               (ln_node){.op = LN_OP_ROPE, .n_in = 2, .in = {x, table}, .p.heads = {n_heads, head_dim}});
+ln_v ln_g_rope(ln_graph *g, const char *name, ln_v x, ln_v table, const ln_p_heads *p) {
+    return add(g, name, (ln_node){.op = LN_OP_ROPE, .n_in = 2, .in = {x, table}, .p.heads = *p});
 }
 ln_v ln_g_kv_write(ln_graph *g, const char *name, ln_v kv, ln_v k, ln_v v, const ln_p_kv *p) {
     return add(g, name, (ln_node){.op = LN_OP_KV_WRITE, .n_in = 3, .in = {kv, k, v}, .p.kv = *p});

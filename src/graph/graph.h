@@ -136,7 +136,7 @@ ln_v ln_g_softcap(ln_graph *g, const char *name, ln_v a, float cap);
 ln_v ln_g_pos_scale(ln_graph *g, const char *name, const ln_p_pos_scale *p);
 ln_v ln_g_gelu_tanh(ln_graph *g, const char *name, ln_v a);
 ln_v ln_g_rope_table(ln_graph *g, const char *name, const ln_p_freqs *p);
-ln_v ln_g_rope(ln_graph *g, const char *name, ln_v x, ln_v table, int n_heads, int head_dim);
+ln_v ln_g_rope(ln_graph *g, const char *name, ln_v x, ln_v table, const ln_p_heads *p);
 ln_v ln_g_kv_write(ln_graph *g, const char *name, ln_v kv, ln_v k, ln_v v, const ln_p_kv *p);
 /* sinks: -1 for none. */
 ln_v ln_g_attn_paged(ln_graph *g, const char *name, ln_v q, ln_v kv, ln_v sinks, const ln_p_attn *p);

@@ -71,16 +71,19 @@ typedef struct ln_ntk {
     double theta, factor;
     int64_t positions;
 } ln_ntk;
-/* freqs[n], n = E/2, is borrowed and lives as long as the model. cos and sin are multiplied by `scale`,
+/* freqs[n], n <= E/2, is borrowed and lives as long as the model. cos and sin are multiplied by `scale`,
  * YaRN's attention factor. */
 typedef struct ln_p_freqs {
     const float *freqs;
     int n;
     float scale;
     ln_ntk ntk;
+    const float *beyond; /* LongRoPE: frequencies of texts of more than ntk.positions tokens; else NULL */
 } ln_p_freqs;
+/* The pairs of numbers that are rotated in each head: (i, i + n) of n frequencies, or neighbours. */
 typedef struct ln_p_heads {
     int n_heads, head_dim;
+    bool interleaved; /* pairs (2i, 2i + 1) */
 } ln_p_heads;
 /* Address of a layer's keys and values in the pool (state_pool.h describes the pool). A page holds page_len
  * positions of some layers; layer address = base + page * page_bytes + layer_in_page * layer_bytes, page

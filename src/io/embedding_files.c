@@ -12,7 +12,7 @@ static const ln_key rows[] = {
 #include "embedding_keys.def"
 #undef KEY
 };
-static const ln_keys table = {rows, LN_COUNT(rows), NULL, false};
+static const ln_keys table = {rows, LN_COUNT(rows), NULL, false, {NULL, NULL}};
 
 /* ---- values of the files ---- */
 

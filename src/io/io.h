@@ -194,6 +194,8 @@ typedef struct ln_keys {
     /* a table of keys that are valid in this file but judged elsewhere; or NULL */
     const struct ln_keys *also;
     bool modules; /* unknown keys with an object or a boolean are entries of modules */
+    /* names, separated by blanks, of keys that are read, or of no effect, whatever the rows say; or NULL */
+    const char *known[2];
 } ln_keys;
 /* The findings of one or more checks. Initialise with zeros; release with ln_key_report_free. */
 typedef struct ln_key_report {
@@ -202,6 +204,8 @@ typedef struct ln_key_report {
 } ln_key_report;
 /* The row of a key that applies to one of the groups; NULL if the key is unknown. */
 const ln_key *ln_key_find(const ln_keys *table, unsigned group, const char *name);
+/* Whether `names`, separated by blanks, has this name. NULL: no. */
+bool ln_key_listed(const char *names, const char *name);
 bool ln_key_is_same(const ln_key *key, const json_t *value);
 /* Checks every key of `object` against the table and adds the findings to *report. `path` names the file in
  * messages, `where` is the prefix of the keys ("text_config."). LN_EUNSUPPORTED for the first rejected

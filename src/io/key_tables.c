@@ -12,18 +12,18 @@ static const ln_key generation[] = {
 #undef DRAW
 #undef KEY
 };
-const ln_keys ln_generation_keys = {generation, LN_COUNT(generation), NULL, false};
+const ln_keys ln_generation_keys = {generation, LN_COUNT(generation), NULL, false, {NULL, NULL}};
 
 static const ln_key tokenizer[] = {
 #define KEY(name, kind, same, what) {1, name, LN_KEY_##kind, same, what},
 #include "tokenizer_keys.def"
 #undef KEY
 };
-const ln_keys ln_tokenizer_keys = {tokenizer, LN_COUNT(tokenizer), NULL, false};
+const ln_keys ln_tokenizer_keys = {tokenizer, LN_COUNT(tokenizer), NULL, false, {NULL, NULL}};
 
 static const ln_key quantization[] = {
 #define KEY(name, kind, same, what) {1, name, LN_KEY_##kind, same, what},
 #include "quantization_keys.def"
 #undef KEY
 };
-const ln_keys ln_quantization_keys = {quantization, LN_COUNT(quantization), NULL, true};
+const ln_keys ln_quantization_keys = {quantization, LN_COUNT(quantization), NULL, true, {NULL, NULL}};

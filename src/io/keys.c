@@ -44,6 +44,16 @@ bool ln_key_is_same(const ln_key *key, const json_t *value) {
     return false;
 }
 
+bool ln_key_listed(const char *names, const char *name) {
+    const size_t n = strlen(name);
+    for (const char *at = names; at && *at;) {
+        const size_t word = strcspn(at, " ");
+        if (word == n && memcmp(at, name, n) == 0) return true;
+        at += word + (at[word] == ' ');
+    }
+    return false;
+}
+
 const ln_key *ln_key_find(const ln_keys *table, unsigned group, const char *name) {
     for (size_t i = 0; i < table->n; i++)
         if ((table->rows[i].groups & group) && strcmp(table->rows[i].name, name) == 0) return &table->rows[i];
@@ -89,6 +99,7 @@ ln_status ln_keys_check(const ln_keys *table, unsigned group, const json_t *obje
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)object, name, value) {
+        if (ln_key_listed(table->known[0], name) || ln_key_listed(table->known[1], name)) continue;
         const ln_key *key = ln_key_find(table, group, name);
         if (!key && table->modules && (json_is_object(value) || json_is_boolean(value))) continue;
         if (!key && table->also && ln_key_find(table->also, ~0u, name)) continue;

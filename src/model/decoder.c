@@ -3,9 +3,8 @@
  * A spec says which features a checkpoint has (spec.h); this file, mixers.c and ffn.c say what each feature
  * computes. They read the spec only: they know no family, no device and no adapter, and contain no sizes of
  * their own. Shapes use the letters of docs/glossary.md: T rows (tokens) in a step, N of them with logits
- * wanted; width D of the residual stream, vocabulary V. The references are the classes *DecoderLayer of
- * modeling_llama.py, modeling_qwen2.py, modeling_qwen3.py and modeling_gemma3.py in Hugging Face
- * transformers.
+ * wanted; width D of the residual stream, vocabulary V. The references are the classes *DecoderLayer of the
+ * modeling files in Hugging Face transformers that the files in families/ name.
  *
  * All of it is mathematics in f32: number formats of operands enter with the cast pass (graph/graph.h), and
  * how the pool stores keys and values is decided by run/. Adapters enter with the lora pass. */
@@ -37,16 +36,24 @@ ln_v ln_build_wanted_rows(const ln_builder *b, const char *name, ln_v x, int l) 
     return l == b->s->L - 1 ? ln_g_gather_rows(b->g, name, x) : x;
 }
 
+/* x times a factor of the spec. */
+static ln_v scaled(const ln_builder *b, const char *name, ln_v x, float by) {
+    return by == 1 ? x : ln_g_scale(b->g, name, x, by);
+}
+
 /* Decoder layer l: residual stream x[T,D] -> [T,D], or [N,D] in the last layer. */
 static ln_v layer(ln_builder *b, ln_v x, int l) {
     ln_graph *g = b->g;
-    const bool post = b->s->post_norms;
-    ln_v y = ln_mix_attention(b, ln_build_norm(b, "attn.norm", x, LN_W_ATTN_NORM, l), l);
-    if (post) y = ln_build_norm(b, "attn.post_norm", y, LN_W_POST_ATTN, l);
+    const ln_spec *s = b->s;
+    ln_v in = s->pre_norms ? ln_build_norm(b, "attn.norm", x, LN_W_ATTN_NORM, l) : x;
+    ln_v y = ln_mix_attention(b, in, l);
+    if (s->post_norms) y = ln_build_norm(b, "attn.post_norm", y, LN_W_ATTN_POST, l);
+    y = scaled(b, "attn.scaled", y, s->residual_scale);
     x = ln_g_add(g, "attn.residual", ln_build_wanted_rows(b, "attn.x_rows", x, l), y);
-    y = ln_ffn_gated(b, ln_build_norm(b, "mlp.norm", x, post ? LN_W_PRE_FFN : LN_W_POST_ATTN, l), l);
-    if (post) y = ln_build_norm(b, "mlp.post_norm", y, LN_W_POST_FFN, l);
-    return ln_g_add(g, "mlp.residual", x, y);
+    in = s->pre_norms ? ln_build_norm(b, "mlp.norm", x, LN_W_FFN_NORM, l) : x;
+    y = ln_ffn_gated(b, in, l);
+    if (s->post_norms) y = ln_build_norm(b, "mlp.post_norm", y, LN_W_FFN_POST, l);
+    return ln_g_add(g, "mlp.residual", x, scaled(b, "mlp.scaled", y, s->residual_scale));
 }
 
 /* Allocates the lists of a builder in the graph's arena. */
@@ -65,7 +72,8 @@ static ln_v hidden(ln_builder *b, ln_v *head) {
     b->embed = ln_build_weight(b, "embed", LN_W_EMBED, -1);
     for (int i = 0; i < s->n_ropes; i++) {
         const ln_rope *r = &s->ropes[i];
-        const ln_p_freqs p = {.freqs = r->freqs, .n = r->n, .scale = r->scale, .ntk = r->ntk};
+        const ln_p_freqs p = {
+            .freqs = r->freqs, .n = r->n, .scale = r->scale, .ntk = r->ntk, .beyond = r->beyond};
         char name[32];
         (void)snprintf(name, sizeof name, "rope.%d", i);
         b->tables[i] = ln_g_rope_table(g, name, &p);
@@ -91,7 +99,7 @@ ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, c
     ln_g_layer(g, -1, "");
     b.state = ln_g_state(g, "kv", LN_STATE_PAGES, LN_F32, LN_STATE_DISJOINT, 1, &one);
     const ln_v x = hidden(&b, &head);
-    *logits = ln_g_linear(g, "logits", x, head, -1);
+    *logits = scaled(&b, "logits.scaled", ln_g_linear(g, "logits", x, head, -1), s->logit_scale);
     ln_g_output(g, *logits);
     return ln_graph_check(g, "build", err);
 }
@@ -105,7 +113,7 @@ ln_status ln_decoder_build_train(ln_graph *g, const ln_spec *s, const ln_weights
     ln_g_layer(g, -1, "");
     out->targets = ln_g_input(g, "targets", LN_TRAIN_TARGETS, LN_I32, 2, row);
     out->weights = ln_g_input(g, "weights", LN_TRAIN_WEIGHTS, LN_F32, 2, row);
-    const ln_v x = hidden(&b, &head);
+    const ln_v x = scaled(&b, "head.scaled", hidden(&b, &head), s->logit_scale);
     out->loss = ln_g_linear_cross_entropy(g, "loss", x, head, out->targets);
     return ln_graph_check(g, "build", err);
 }

@@ -11,7 +11,7 @@ static bool has_matrix(const ln_spec *s, const ln_weights *w, int slot) {
 static ln_status check(const ln_lora *lora, const ln_spec *s, const ln_weights *w, ln_error *err) {
     for (int slot = 0; slot < LN_W_COUNT; slot++) {
         char name[160];
-        ln_weight_name(name, (ln_slot)slot, 0);
+        ln_weight_name(name, NULL, (ln_slot)slot, 0);
         if (lora->targets[slot] && !has_matrix(s, w, slot))
             return ln_fail(err, LN_EUNSUPPORTED,
                            "%s: expected a matrix of the layers to adapt; choose among q_proj, k_proj, "

@@ -1,6 +1,6 @@
 /* Mixers: what lets a row of a layer see earlier rows. Shapes use the letters of docs/glossary.md; the
- * references are the classes *Attention of modeling_llama.py, modeling_qwen2.py, modeling_qwen3.py and
- * modeling_gemma3.py in Hugging Face transformers. */
+ * references are the classes *Attention of the modeling files in Hugging Face transformers that the files in
+ * families/ name. */
 #include "decoder_build.h"
 
 /* Where the pool stores the keys and values that layer l attends to. */
@@ -65,22 +65,31 @@ static ln_v gated_output(const ln_builder *b, ln_v x, ln_v y, int l) {
     return ln_g_mul(b->g, "attn.gated", y, ln_g_sigmoid(b->g, "attn.gate_sigmoid", gate));
 }
 
+/* Norms of q and k, which is -1 if the layer has none. */
+static void norm_heads(const ln_builder *b, ln_v *q, ln_v *k, int l) {
+    *q = ln_build_norm(b, "attn.q_norm", *q, LN_W_Q_NORM, l);
+    if (*k >= 0) *k = ln_build_norm(b, "attn.k_norm", *k, LN_W_K_NORM, l);
+}
+
+/* The rotation of q and k by their positions. */
+static void rotate_heads(const ln_builder *b, const ln_attn_spec *a, ln_v *q, ln_v *k) {
+    const ln_p_heads queries = {a->H, a->E, b->s->ropes[a->rope].interleaved},
+                     keys = {a->K, a->E, queries.interleaved};
+    *q = ln_g_rope(b->g, "attn.q_rope", *q, b->tables[a->rope], &queries);
+    if (*k >= 0) *k = ln_g_rope(b->g, "attn.k_rope", *k, b->tables[a->rope], &keys);
+}
+
 ln_v ln_mix_attention(ln_builder *b, ln_v x, int l) {
-    ln_graph *g = b->g;
     const ln_attn_spec *a = ln_attn_of(b->s, l);
-    const bool own = ln_owns_state(b->s, l);
-    const ln_v rope = b->tables[a->rope];
+    const bool own = ln_owns_state(b->s, l), normed = a->qk_norm != LN_QK_NORM_NONE;
     ln_v q = ln_build_linear(b, "attn.q", x, LN_W_Q, LN_W_Q_BIAS, l);
     ln_v k = own ? ln_build_linear(b, "attn.k", x, LN_W_K, LN_W_K_BIAS, l) : -1;
     ln_v v = !own ? -1 : a->k_is_v ? k : ln_build_linear(b, "attn.v", x, LN_W_V, LN_W_V_BIAS, l);
-    if (own && a->v_norm) v = ln_g_rmsnorm_plain(g, "attn.v_norm", v, a->Ev, (float)b->s->eps);
-    if (a->qk_norm) {
-        q = ln_build_norm(b, "attn.q_norm", q, LN_W_Q_NORM, l);
-        if (own) k = ln_build_norm(b, "attn.k_norm", k, LN_W_K_NORM, l);
-    }
+    if (own && a->v_norm) v = ln_g_rmsnorm_plain(b->g, "attn.v_norm", v, a->Ev, (float)b->s->eps);
+    if (normed && !a->qk_norm_last) norm_heads(b, &q, &k, l);
     if (a->q_scale.positions) q = scaled_queries(b, q, &a->q_scale);
-    q = ln_g_rope(g, "attn.q_rope", q, rope, a->H, a->E);
-    if (own) k = ln_g_rope(g, "attn.k_rope", k, rope, a->K, a->E);
+    if (a->rope >= 0) rotate_heads(b, a, &q, &k);
+    if (normed && a->qk_norm_last) norm_heads(b, &q, &k, l);
     ln_v y = ln_build_wanted_rows(b, "attn.y_rows", attend(b, q, k, v, l), l);
     if (a->out_gate) y = gated_output(b, x, y, l);
     return ln_build_linear(b, "attn.o", y, LN_W_O, LN_W_O_BIAS, l);

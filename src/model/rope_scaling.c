@@ -48,7 +48,15 @@ static void yarn_freqs(const ln_rope_rule *r, int head_dim, float *freqs) {
     }
 }
 
-void ln_rope_freqs(const ln_rope_rule *r, int head_dim, float *freqs) {
+/* As in transformers, _compute_longrope_parameters. */
+static void longrope_freqs(const ln_rope_rule *r, int head_dim, const json_t *divisors, float *freqs) {
+    for (int i = 0; i < head_dim / 2; i++) {
+        const float divisor = (float)json_number_value(json_array_get(divisors, (size_t)i));
+        freqs[i] = 1.0f / (divisor * ln_powf((float)r->theta, (float)(2 * i) / (float)head_dim));
+    }
+}
+
+void ln_rope_freqs(const ln_rope_rule *r, int head_dim, bool beyond, float *freqs) {
     float base = (float)r->theta, factor = (float)r->factor;
     float low = (float)r->low, original = (float)r->original;
     float low_wave = (float)((double)r->original / r->low),
@@ -56,6 +64,10 @@ void ln_rope_freqs(const ln_rope_rule *r, int head_dim, float *freqs) {
     float span = (float)(r->high - r->low);
     if (r->type == LN_ROPE_YARN) {
         yarn_freqs(r, head_dim, freqs);
+        return;
+    }
+    if (r->type == LN_ROPE_LONGROPE) {
+        longrope_freqs(r, head_dim, beyond ? r->long_factor : r->short_factor, freqs);
         return;
     }
     for (int i = 0; i < head_dim / 2; i++) {
@@ -144,15 +156,82 @@ static ln_status read_yarn(const ln_spec *s, const ln_config *c, const json_t *p
     return LN_OK;
 }
 
-static ln_status read_dynamic(const ln_spec *s, const ln_config *c, const json_t *params, const char *where,
-                              ln_rope_rule *r, ln_error *err) {
-    if (s->attn[0].E <= 2)
+static ln_status read_dynamic(const ln_config *c, const json_t *params, const char *where, ln_rope_rule *r,
+                              ln_error *err) {
+    if (r->width <= 2)
         return ln_config_fail(c, json_object_get(c->text, "head_dim"), "head_dim",
                               "more than 2 for a dynamic rope", err);
-    if (s->attn[0].E > 1024)
+    if (r->width > 1024)
         return ln_config_fail(c, json_object_get(c->text, "head_dim"), "head_dim",
                               "at most 1024 for a dynamic rope", err);
     return real_at(c, params, where, "factor", 1, 1e6, &r->factor, err);
+}
+
+/* A list of width / 2 divisors. */
+static ln_status read_divisors(const ln_config *c, const json_t *params, const char *where, const char *field,
+                               int width, const json_t **out, ln_error *err) {
+    char name[96], wanted[64];
+    *out = json_object_get(params, field);
+    (void)snprintf(name, sizeof name, "%s.%s", where, field);
+    (void)snprintf(wanted, sizeof wanted, "a list of %d numbers above 0", width / 2);
+    bool ok = json_is_array(*out) && json_array_size(*out) == (size_t)(width / 2);
+    for (size_t i = 0; ok && i < json_array_size(*out); i++) {
+        const json_t *x = json_array_get(*out, i);
+        ok = json_is_number(x) && json_number_value(x) > 0;
+    }
+    return ok ? LN_OK : ln_config_fail(c, *out, name, wanted, err);
+}
+
+/* As in transformers, _compute_longrope_parameters: the attention factor is attention_factor if given, else
+ * it follows from the factor by which the context is extended. */
+static ln_status read_longrope(const ln_spec *s, const ln_config *c, const json_t *params, const char *where,
+                               ln_rope_rule *r, ln_error *err) {
+    const json_t *given = json_object_get(params, "attention_factor");
+    LN_TRY(read_divisors(c, params, where, "short_factor", r->width, &r->short_factor, err));
+    LN_TRY(read_divisors(c, params, where, "long_factor", r->width, &r->long_factor, err));
+    LN_TRY(read_original(s, c, params, r, err));
+    if (json_is_null(json_object_get(params, "factor")) || !json_object_get(params, "factor"))
+        r->factor = (double)s->n_ctx / (double)r->original;
+    else LN_TRY(real_at(c, params, where, "factor", 1e-6, 1e9, &r->factor, err));
+    r->scale = r->factor <= 1 ? 1 : sqrt(1 + ln_log64(r->factor) / ln_log64((double)r->original));
+    if (given && !json_is_null(given))
+        LN_TRY(real_at(c, params, where, "attention_factor", 0, 1e6, &r->scale, err));
+    return LN_OK;
+}
+
+/* As in modeling_hunyuan_v1_dense.py: `alpha` raises the base as dynamic NTK scaling does, for texts of any
+ * length. Sets *found if the parameters have one. */
+static ln_status read_alpha(const ln_config *c, const json_t *params, const char *where, int E,
+                            ln_rope_rule *r, bool *found, ln_error *err) {
+    double alpha;
+    LN_TRY(optional_at(c, params, where, "alpha", 0, 1e9, &alpha, err));
+    *found = alpha != 0;
+    if (!*found) return LN_OK;
+    if (E <= 2)
+        return ln_config_fail(c, json_object_get(c->text, "head_dim"), "head_dim", "more than 2 for alpha",
+                              err);
+    r->theta *= ln_exp64((double)E / (double)(E - 2) * ln_log64(alpha));
+    r->type = LN_ROPE_DEFAULT;
+    return LN_OK;
+}
+
+/* The part of a head that is rotated, in columns. */
+static ln_status read_width(const ln_config *c, const ln_rope_facts *facts, int E, const json_t *params,
+                            const char *where, ln_rope_rule *r, ln_error *err) {
+    char shown[LN_PATH_TEXT], text[80];
+    const json_t *given = json_object_get(params, "partial_rotary_factor");
+    double partial = facts->partial > 0 ? facts->partial : 1;
+    r->width = E;
+    if (given && !json_is_null(given))
+        LN_TRY(real_at(c, params, where, "partial_rotary_factor", 1e-6, 1, &partial, err));
+    if (facts->partial == 0 && partial != 1)
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "%s: %s.partial_rotary_factor: one other than 1 is not supported, found %s",
+                       ln_path_text(shown, c->path), where, ln_json_text(given, text));
+    r->width = (int)(E * partial);
+    if (r->width >= 2 && r->width % 2 == 0) return LN_OK;
+    (void)snprintf(text, sizeof text, "a part of the %d columns of a head that is even", E);
+    return ln_config_fail(c, given, "partial_rotary_factor", text, err);
 }
 
 /* The rope types that linnet computes, with the fields that the reference reads in addition to the four
@@ -169,12 +248,28 @@ static const struct {
     [LN_ROPE_LLAMA3] = {"llama3",
                         {"factor", "low_freq_factor", "high_freq_factor",
                          "original_max_position_embeddings"}},
+    [LN_ROPE_LONGROPE] = {"longrope",
+                          {"factor", "attention_factor", "short_factor", "long_factor",
+                           "original_max_position_embeddings"}},
 };
+/* Names of types that transformers converts. mrope: of texts without images the three positions are one. */
+static const struct {
+    const char *name, *is;
+    bool for_longrope;
+} old_types[] = {{"mrope", "default", false}, {"su", "longrope", true}, {"yarn", "longrope", true}};
+
+static const char *type_name(const ln_rope_facts *facts, const char *name) {
+    for (size_t i = 0; i < LN_COUNT(old_types); i++)
+        if (strcmp(name, old_types[i].name) == 0 && (!old_types[i].for_longrope || facts->yarn_is_longrope))
+            return old_types[i].is;
+    return name;
+}
 
 /* Warns of a field that has a value but is not read for this rope type. The reference warns of it too and
  * computes without it. */
 static void warn_unread(const ln_config *c, const json_t *params, const char *where, const ln_rope_rule *r) {
-    static const char *const common[] = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
+    static const char *const common[] = {
+        "rope_type", "type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved"};
     const char *field;
     json_t *value;
     char shown[LN_PATH_TEXT], text[80];
@@ -190,42 +285,59 @@ static void warn_unread(const ln_config *c, const json_t *params, const char *wh
     }
 }
 
-ln_status ln_rope_read(const ln_spec *s, const ln_config *c, const json_t *params, const json_t *outer,
-                       const char *where, ln_rope_rule *out, ln_error *err) {
+ln_status ln_rope_read(const ln_spec *s, const ln_config *c, const ln_rope_facts *facts, int E,
+                       const json_t *params, const json_t *outer, const char *where, ln_rope_rule *out,
+                       ln_error *err) {
     char shown[LN_PATH_TEXT], text[80];
-    *out = (ln_rope_rule){.factor = 1, .low = 1, .high = 4, .original = s->n_ctx, .scale = 1};
+    *out = (ln_rope_rule){.factor = 1,
+                          .low = 1,
+                          .high = 4,
+                          .original = s->n_ctx,
+                          .scale = 1,
+                          .interleaved = facts->interleaved};
     const json_t *type = json_object_get(params, "rope_type");
     if (!type) type = json_object_get(params, "type");
     if (type && !json_is_string(type))
         return ln_config_fail(c, type, "rope_type", "the name of a rope type", err);
-    const char *name = type ? json_string_value(type) : "default";
+    const char *name = type_name(facts, type ? json_string_value(type) : "default");
+    bool alpha = false;
     LN_TRY(real_at(c, params, where, "rope_theta", 1e-6, 1e30, &out->theta, err));
-    const json_t *partial = json_object_get(params, "partial_rotary_factor");
-    if (partial && !json_is_null(partial) && json_number_value(partial) != 1)
-        return ln_fail(err, LN_EUNSUPPORTED,
-                       "%s: %s.partial_rotary_factor: one other than 1 is not supported, found %s",
-                       ln_path_text(shown, c->path), where, ln_json_text(partial, text));
+    LN_TRY(read_width(c, facts, E, params, where, out, err));
     size_t t = 0;
     while (t < LN_COUNT(types) && strcmp(name, types[t].name) != 0) t++;
     if (t == LN_COUNT(types))
         return ln_fail(err, LN_EUNSUPPORTED,
-                       "%s: %s: rope_type %s is not supported; linnet knows default, linear, dynamic, yarn "
-                       "and llama3",
+                       "%s: %s: rope_type %s is not supported; linnet knows default, linear, dynamic, yarn, "
+                       "llama3 and longrope",
                        ln_path_text(shown, c->path), where, ln_excerpt(text, name, strlen(name)));
     out->type = (int)t;
+    if (facts->alpha && out->type == LN_ROPE_DYNAMIC)
+        LN_TRY(read_alpha(c, params, where, E, out, &alpha, err));
+    if (alpha) return LN_OK;
     warn_unread(c, params, where, out);
     if (out->type == LN_ROPE_DEFAULT) return LN_OK;
     if (out->type == LN_ROPE_YARN) return read_yarn(s, c, params, outer, where, out, err);
-    if (out->type == LN_ROPE_DYNAMIC) return read_dynamic(s, c, params, where, out, err);
+    if (out->type == LN_ROPE_LONGROPE) return read_longrope(s, c, params, where, out, err);
+    if (out->type == LN_ROPE_DYNAMIC) return read_dynamic(c, params, where, out, err);
     LN_TRY(real_at(c, params, where, "factor", 1e-6, 1e9, &out->factor, err));
     return out->type == LN_ROPE_LLAMA3 ? read_llama3(s, c, params, where, out, err) : LN_OK;
 }
 
-ln_status ln_rope_add(ln_spec *s, const ln_rope_rule *rule, int E, ln_error *err) {
-    float *freqs = ln_arena_alloc(&s->arena, (size_t)E / 2 * sizeof *freqs);
+ln_status ln_rope_add(ln_spec *s, const ln_rope_rule *rule, ln_error *err) {
+    const size_t n = (size_t)rule->width / 2;
+    float *freqs = ln_arena_alloc(&s->arena, 2 * n * sizeof *freqs);
     if (!freqs) return LN_OOM(err, "a rotary table");
-    ln_rope_freqs(rule, E, freqs);
-    ln_rope r = {.theta = rule->theta, .n = E / 2, .freqs = freqs, .scale = (float)rule->scale};
+    ln_rope_freqs(rule, rule->width, false, freqs);
+    ln_rope r = {.theta = rule->theta,
+                 .n = (int)n,
+                 .interleaved = rule->interleaved,
+                 .freqs = freqs,
+                 .scale = (float)rule->scale};
+    if (rule->type == LN_ROPE_LONGROPE) {
+        r.beyond = freqs + n;
+        ln_rope_freqs(rule, rule->width, true, r.beyond);
+        r.ntk.positions = rule->original;
+    }
     const double reach = rule->factor * (double)(rule->type == LN_ROPE_YARN ? rule->original : s->n_ctx);
     if (rule->type == LN_ROPE_DYNAMIC) r.ntk = (ln_ntk){rule->theta, rule->factor, s->n_ctx};
     if (rule->type == LN_ROPE_DYNAMIC || rule->type == LN_ROPE_YARN)
@@ -240,10 +352,14 @@ void ln_rope_settle_context(ln_spec *s) {
 
 int64_t ln_spec_rope_length(const ln_spec *s, int64_t n_prompt) {
     int64_t from = 0; /* the least length from which on a table depends on it */
+    bool two_sets = true;
     for (int i = 0; i < s->n_ropes; i++) {
         const int64_t here = s->ropes[i].ntk.positions;
         if (here > 0) from = from > 0 ? LN_MIN(from, here) : here;
+        if (here > 0) two_sets = two_sets && s->ropes[i].beyond;
     }
+    if (from > 0 && two_sets)
+        return n_prompt > from ? from + 1 : from; /* LongRoPE: all longer ones are alike */
     return from > 0 ? LN_MAX(n_prompt, from) : 0;
 }
 
@@ -262,8 +378,8 @@ ln_status ln_rope_object(const ln_config *c, const json_t *in, const char *field
 
 /* Adds the table of one object (flat, or of one layer kind), completed with rope_theta and
  * partial_rotary_factor of the configuration. Changes `params`. */
-static ln_status add_flat(ln_spec *s, const ln_config *c, json_t *params, const json_t *outer,
-                          const char *where, double theta, ln_error *err) {
+static ln_status add_flat(ln_spec *s, const ln_config *c, const ln_rope_facts *facts, int E, json_t *params,
+                          const json_t *outer, const char *where, double theta, ln_error *err) {
     ln_rope_rule rule;
     json_t *partial = json_object_get(c->text, "partial_rotary_factor");
     bool ok = json_object_get(params, "rope_theta") ||
@@ -271,21 +387,22 @@ static ln_status add_flat(ln_spec *s, const ln_config *c, json_t *params, const 
     if (ok && partial && !json_object_get(params, "partial_rotary_factor"))
         ok = json_object_set(params, "partial_rotary_factor", partial) == 0;
     if (!ok) return LN_OOM(err, "rope parameters");
-    LN_TRY(ln_rope_read(s, c, params, outer, where, &rule, err));
-    return ln_rope_add(s, &rule, s->attn[0].E, err);
+    LN_TRY(ln_rope_read(s, c, facts, E, params, outer, where, &rule, err));
+    return ln_rope_add(s, &rule, err);
 }
 
 /* Parameters per layer kind: adds a table for each kind of attention that the model has. */
-static ln_status add_kinds(ln_spec *s, const ln_config *c, const json_t *params, double theta,
-                           ln_error *err) {
+static ln_status add_kinds(ln_spec *s, const ln_config *c, const ln_rope_facts *facts, const json_t *params,
+                           double theta, ln_error *err) {
     static const char *const kinds[] = {"full_attention", "sliding_attention"};
     for (int i = 0; i < s->n_attn; i++) {
-        const char *kind = kinds[s->attn[i].window > 0];
+        const char *kind = kinds[s->attn[i].sliding];
         json_t *p = NULL;
+        if (s->attn[i].rope < 0) continue;
         LN_TRY(ln_rope_object(c, params, kind, &p, err));
         if (!p) return ln_config_fail(c, NULL, kind, "rope parameters for this kind of layer", err);
         s->attn[i].rope = s->n_ropes;
-        const ln_status st = add_flat(s, c, p, params, kind, theta, err);
+        const ln_status st = add_flat(s, c, facts, s->attn[i].E, p, params, kind, theta, err);
         json_decref(p);
         LN_TRY(st);
     }
@@ -295,32 +412,39 @@ static ln_status add_kinds(ln_spec *s, const ln_config *c, const json_t *params,
 static bool reads_original(const json_t *params) {
     const json_t *type = json_object_get(params, "rope_type");
     const char *name = json_string_value(type ? type : json_object_get(params, "type"));
-    return name && (strcmp(name, "llama3") == 0 || strcmp(name, "yarn") == 0);
+    return name && (strcmp(name, "llama3") == 0 || strcmp(name, "yarn") == 0 ||
+                    strcmp(name, "longrope") == 0 || strcmp(name, "su") == 0);
 }
 
-ln_status ln_read_rope(ln_spec *s, const ln_config *c, ln_error *err) {
+ln_status ln_read_rope(ln_spec *s, const ln_config *c, const ln_rope_facts *facts, ln_error *err) {
     double theta;
     json_t *params = NULL;
     const char *where = "rope_scaling";
-    LN_TRY(ln_config_real(c, "rope_theta", 10000, 1e-6, 1e30, &theta, err));
+    LN_TRY(ln_config_real(c, "rope_theta", facts->theta, 1e-6, 1e30, &theta, err));
     LN_TRY(ln_rope_object(c, c->text, "rope_scaling", &params, err));
     if (!params) {
         where = "rope_parameters";
         LN_TRY(ln_rope_object(c, c->text, "rope_parameters", &params, err));
     }
+    if (!params && facts->absent)
+        LN_TRY(ln_json_load(&params, "the parameters of RoPE", facts->absent, strlen(facts->absent), err));
     if (!params) params = json_object();
     if (!params) return LN_OOM(err, "rope parameters");
     bool kinds = json_is_object(json_object_get(params, "full_attention")) ||
                  json_is_object(json_object_get(params, "sliding_attention"));
     /* standardize_rope_params: original_max_position_embeddings outside the object takes precedence, if the
      * rope type reads it and the parameters are not given per layer kind. */
-    json_t *original = json_object_get(c->text, "original_max_position_embeddings");
+    json_t *original = json_object_get(c->text, "original_max_position_embeddings"), *made = NULL;
+    if ((!original || json_is_null(original)) && facts->original)
+        original = made = json_integer(facts->original);
     ln_status st = LN_OK;
     if (!kinds && original && !json_is_null(original) && reads_original(params) &&
         json_object_set(params, "original_max_position_embeddings", original) != 0)
         st = LN_OOM(err, "rope parameters");
+    json_decref(made);
     if (st == LN_OK)
-        st = kinds ? add_kinds(s, c, params, theta, err) : add_flat(s, c, params, params, where, theta, err);
+        st = kinds ? add_kinds(s, c, facts, params, theta, err)
+                   : add_flat(s, c, facts, s->attn[0].E, params, params, where, theta, err);
     json_decref(params);
     ln_rope_settle_context(s);
     return st;

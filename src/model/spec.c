@@ -11,13 +11,14 @@
 #include <string.h>
 
 static const ln_family families[] = {
-    {"gemma3", LN_FAMILY_GEMMA3, ln_family_gemma3}, {"gemma3_text", LN_FAMILY_GEMMA3, ln_family_gemma3},
-    {"llama", LN_FAMILY_LLAMA, ln_family_llama},    {"qwen2", LN_FAMILY_QWEN2, ln_family_qwen2},
-    {"qwen3", LN_FAMILY_QWEN3, ln_family_qwen3},
+#define FAMILY(type, keys, reader, reads, ignores, text_types) \
+    {type, LN_FAMILY_##keys, ln_family_##reader, reads, ignores, text_types},
+#include "families/registry.def"
+#undef FAMILY
 };
 
 static ln_status unknown(const ln_config *c, ln_error *err) {
-    char known[128] = "", shown[LN_PATH_TEXT], text[80];
+    char known[640] = "", shown[LN_PATH_TEXT], text[80];
     for (size_t i = 0, n = 0; i < LN_COUNT(families); i++)
         n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", families[i].model_type);
     ln_path_text(shown, c->path);
@@ -25,6 +26,15 @@ static ln_status unknown(const ln_config *c, ln_error *err) {
         return ln_fail(err, LN_EUNSUPPORTED, "%s: names no model_type; linnet knows %s", shown, known);
     return ln_fail(err, LN_EUNSUPPORTED, "%s: model_type %s is not supported; linnet knows %s", shown,
                    ln_excerpt(text, c->model_type, strlen(c->model_type)), known);
+}
+
+/* The model_type of a wrapper's text_config. */
+static ln_status check_text_type(const ln_family *f, const ln_config *c, ln_error *err) {
+    char shown[LN_PATH_TEXT], text[80];
+    const char *type = json_string_value(json_object_get(c->text, "model_type"));
+    if (c->text == c->root || !f->text_types || !type || ln_key_listed(f->text_types, type)) return LN_OK;
+    return ln_fail(err, LN_EUNSUPPORTED, "%s: text_config.model_type %s is not supported; expected %s",
+                   ln_path_text(shown, c->path), ln_excerpt(text, type, strlen(type)), f->text_types);
 }
 
 /* The dtype of the configuration: `dtype`, formerly `torch_dtype`. A first guess that ln_weights_bind
@@ -46,10 +56,11 @@ ln_status ln_spec_open(ln_spec *out, const ln_config *c, ln_error *err) {
     for (size_t i = 0; i < LN_COUNT(families); i++)
         if (strcmp(families[i].model_type, c->model_type) == 0) f = &families[i];
     if (!f) return unknown(c, err);
-    LN_TRY(ln_config_check(c, f->keys, err));
+    LN_TRY(check_text_type(f, c, err));
+    LN_TRY(ln_config_check(c, f, err));
     LN_TRY(ln_quant_open(&out->quant, c, err));
     memcpy(out->model_type, c->model_type, sizeof out->model_type);
-    out->embed_scale = 1;
+    out->embed_scale = out->residual_scale = out->logit_scale = 1;
     out->dtype = read_dtype(c);
     const ln_status st = f->read(out, c, err);
     for (int i = 0; i < out->n_attn; i++)
@@ -105,25 +116,27 @@ static ln_status read_heads(ln_spec *s, const ln_config *c, const ln_sizes *d, l
     }
     if (dim % 2 || dim > MAX_HEAD_DIM)
         return bad(c, err, "head_dim", dim, "expected an even number up to", MAX_HEAD_DIM);
-    s->attn[0] = (ln_attn_spec){
-        .H = (int)heads, .K = (int)kv, .E = (int)dim, .scale = (float)(1.0 / sqrt((double)dim))};
+    memset(s->attn, 0, sizeof *s->attn); /* rows are compared by their bytes, padding included */
+    ln_attn_spec *a = s->attn;
+    a->H = (int)heads, a->K = (int)kv, a->E = (int)dim;
+    a->scale = (float)(1.0 / sqrt((double)dim));
     return LN_OK;
 }
 
 ln_status ln_read_sizes(ln_spec *s, const ln_config *c, const ln_sizes *d, ln_error *err) {
     int64_t layers;
-    s->attn = ln_arena_alloc(&s->arena, LN_KINDS * sizeof *s->attn);
+    LN_TRY(ln_config_int(c, "num_hidden_layers", d->layers, 1, LN_MAX_LAYERS, &layers, err));
+    s->attn = ln_arena_alloc(&s->arena, (size_t)layers * sizeof *s->attn);
     s->ffn = ln_arena_alloc(&s->arena, sizeof *s->ffn);
-    s->ropes = ln_arena_alloc(&s->arena, LN_KINDS * sizeof *s->ropes);
+    s->ropes = ln_arena_alloc(&s->arena, (size_t)layers * sizeof *s->ropes);
     if (!s->attn || !s->ffn || !s->ropes) return LN_OOM(err, "the layers");
     s->n_attn = s->n_ffn = 1;
     s->ffn[0] = (ln_ffn_spec){0};
     LN_TRY(ln_config_int(c, "vocab_size", d->vocab, 1, MAX_VOCAB, &s->V, err));
     LN_TRY(ln_config_int(c, "hidden_size", d->hidden, 1, MAX_WIDTH, &s->D, err));
     LN_TRY(ln_config_int(c, "intermediate_size", d->ffn, 1, 4 * MAX_WIDTH, &s->ffn[0].F, err));
-    LN_TRY(ln_config_int(c, "num_hidden_layers", d->layers, 1, LN_MAX_LAYERS, &layers, err));
     LN_TRY(ln_config_int(c, "max_position_embeddings", d->positions, 1, INT32_MAX, &s->n_ctx, err));
-    LN_TRY(ln_config_real(c, "rms_norm_eps", 1e-6, 0, 1, &s->eps, err));
+    LN_TRY(ln_config_real(c, "rms_norm_eps", d->eps > 0 ? d->eps : 1e-6, 0, 1, &s->eps, err));
     if (s->eps == 0) {
         char shown[LN_PATH_TEXT];
         ln_log(LN_LOG_WARN, "%s: rms_norm_eps is 0; a row of zeros becomes NaN",
@@ -131,6 +144,23 @@ ln_status ln_read_sizes(ln_spec *s, const ln_config *c, const ln_sizes *d, ln_er
     }
     s->L = (int)layers;
     return read_heads(s, c, d, err);
+}
+
+ln_status ln_read_base(ln_spec *s, const ln_config *c, const ln_sizes *d, ln_error *err) {
+    ln_config tied = *c;
+    if (json_object_get(c->root, "tie_word_embeddings")) tied.text = c->root;
+    LN_TRY(ln_read_sizes(s, c, d, err));
+    LN_TRY(ln_read_act(s, c, "hidden_act", "silu", err));
+    s->pre_norms = true;
+    return ln_config_bool(&tied, "tie_word_embeddings", d->tied, &s->tied, err);
+}
+
+ln_status ln_read_biases(ln_spec *s, const ln_config *c, ln_error *err) {
+    bool bias;
+    LN_TRY(ln_config_bool(c, "attention_bias", false, &bias, err));
+    ln_attn_spec *a = &s->attn[0];
+    a->q_bias = a->k_bias = a->v_bias = a->o_bias = bias;
+    return ln_config_bool(c, "mlp_bias", false, &s->ffn[0].bias, err);
 }
 
 ln_status ln_read_act(ln_spec *s, const ln_config *c, const char *field, const char *dflt, ln_error *err) {
@@ -159,22 +189,52 @@ ln_status ln_read_act(ln_spec *s, const ln_config *c, const char *field, const c
 
 /* ---- layers ---- */
 
+int ln_attn_row(ln_spec *s, const ln_attn_spec *a) {
+    for (int i = 0; i < s->n_attn; i++)
+        if (memcmp(&s->attn[i], a, sizeof *a) == 0) return i;
+    s->attn[s->n_attn] = *a;
+    return s->n_attn++;
+}
+
 ln_status ln_set_layers(ln_spec *s, const bool *sliding, int64_t window, ln_error *err) {
-    const ln_attn_spec one = s->attn[0];
-    int row[LN_KINDS] = {-1, -1};
+    return ln_set_rotated_layers(s, sliding, window, NULL, err);
+}
+
+ln_status ln_set_one_layer(ln_spec *s, int64_t window, ln_error *err) {
+    LN_TRY(ln_set_layers(s, NULL, 0, err));
+    s->attn[0].window = window;
+    return LN_OK;
+}
+
+ln_status ln_set_rotated_layers(ln_spec *s, const bool *sliding, int64_t window, const bool *rotated,
+                                ln_error *err) {
+    ln_attn_spec a = s->attn[0];
     s->layers = ln_arena_alloc(&s->arena, (size_t)s->L * sizeof *s->layers);
     if (!s->layers) return LN_OOM(err, "the layers");
     s->n_attn = 0;
     for (int l = 0; l < s->L; l++) {
-        const int kind = sliding && sliding[l] ? LN_KIND_SLIDING : LN_KIND_FULL;
-        if (row[kind] < 0) {
-            row[kind] = s->n_attn++;
-            s->attn[row[kind]] = one;
-            if (kind == LN_KIND_SLIDING) s->attn[row[kind]].window = window;
-        }
-        s->layers[l] = (ln_layer){.attn = row[kind], .state_from = l};
+        a.sliding = sliding && sliding[l];
+        a.window = a.sliding ? window : 0;
+        a.rope = rotated && !rotated[l] ? -1 : 0;
+        s->layers[l] = (ln_layer){.attn = ln_attn_row(s, &a), .state_from = l};
     }
     return LN_OK;
+}
+
+ln_status ln_read_window(const ln_config *c, const char *field, int64_t dflt, int64_t *window,
+                         ln_error *err) {
+    *window = 0;
+    if (json_is_null(json_object_get(c->text, field))) return LN_OK;
+    return ln_config_int(c, field, dflt, dflt ? 1 : 0, INT32_MAX, window, err);
+}
+
+ln_status ln_read_pattern_layers(ln_spec *s, const ln_config *c, int64_t pattern, int64_t window,
+                                 ln_error *err) {
+    bool found, *sliding = ln_arena_alloc(&s->arena, (size_t)s->L * sizeof *sliding);
+    if (!sliding) return LN_OOM(err, "the layers");
+    LN_TRY(ln_read_layer_types(s, c, sliding, &found, err));
+    for (int l = 0; l < s->L && !found; l++) sliding[l] = (l + 1) % pattern != 0;
+    return ln_set_layers(s, sliding, window, err);
 }
 
 ln_status ln_read_layer_types(const ln_spec *s, const ln_config *c, bool *sliding, bool *found,
@@ -201,6 +261,33 @@ ln_status ln_read_layer_types(const ln_spec *s, const ln_config *c, bool *slidin
                        ln_path_text(shown, c->path), ln_excerpt(text, kind, strlen(kind)));
     }
     return LN_OK;
+}
+
+static ln_status refuse_window(const ln_config *c, const char *field, ln_error *err) {
+    char shown[LN_PATH_TEXT], text[80];
+    return ln_fail(err, LN_EUNSUPPORTED,
+                   "%s: %s: a window of attention is not supported in %s models, found %s; linnet would "
+                   "compute another model than "
+                   "this one, use software that knows this key",
+                   ln_path_text(shown, c->path), field, c->model_type,
+                   ln_json_text(json_object_get(c->text, field), text));
+}
+
+ln_status ln_refuse_windows(const ln_spec *s, const ln_config *c, ln_error *err) {
+    int64_t window = 0;
+    bool found, *sliding = ln_alloc((size_t)s->L * sizeof *sliding);
+    if (!sliding) return LN_OOM(err, "the layers");
+    ln_status st = ln_read_layer_types(s, c, sliding, &found, err);
+    bool any = false;
+    for (int l = 0; l < s->L && st == LN_OK && found; l++) any = any || sliding[l];
+    ln_free(sliding);
+    LN_TRY(st);
+    if (any) return refuse_window(c, "layer_types", err);
+    if (found) return LN_OK;
+    if (!ln_config_has(c, "sliding_window") || json_is_false(json_object_get(c->text, "use_sliding_window")))
+        return LN_OK;
+    LN_TRY(ln_config_int(c, "sliding_window", 0, 1, INT32_MAX, &window, err));
+    return window < s->n_ctx ? refuse_window(c, "sliding_window", err) : LN_OK;
 }
 
 /* The layer kinds of Qwen. As in configuration_qwen2.py, __post_init__: without use_sliding_window there is

@@ -13,26 +13,33 @@
 /* One rotary position embedding: the inverse frequencies in f32, computed as the reference computes them. */
 typedef struct ln_rope {
     double theta;
-    int n;         /* frequencies: half the width of a head */
-    float *freqs;  /* [n], allocated in the spec's arena */
+    int n;            /* frequencies: half the width of a head, less if a part of each head is rotated */
+    bool interleaved; /* pairs are neighbours (2i, 2i + 1) instead of (i, i + n) */
+    float *freqs;     /* [n], allocated in the spec's arena */
     int64_t n_ctx; /* positions to which YaRN or dynamic NTK scaling extends the context; 0: no extension */
     float scale;   /* factor of cos and sin: YaRN's attention factor, else 1 */
     ln_ntk ntk;    /* dynamic NTK: how the base grows with the length of the text */
+    float *beyond; /* LongRoPE: the frequencies of texts of more than ntk.positions tokens; else NULL */
 } ln_rope;
+
+/* RMS norms of q and k: none, of each head by itself, or of all heads together. */
+typedef enum ln_qk_norm { LN_QK_NORM_NONE, LN_QK_NORM_HEADS, LN_QK_NORM_WHOLE } ln_qk_norm;
 
 /* A kind of attention that layers of the model have. */
 typedef struct ln_attn_spec {
     int H, K, E;    /* query heads, key/value heads, width of a query or key */
     int Ev;         /* width of a value; a family's reader may leave 0, which ln_spec_open sets to E */
-    int rope;       /* index into ln_spec.ropes */
+    int rope;       /* index into ln_spec.ropes; -1: heads are not rotated (NoPE) */
+    bool sliding;   /* its layers are called sliding_attention */
     int64_t window; /* positions that a query attends to; 0: all positions */
     float scale;    /* factor of q k: E^-1/2 or query_pre_attn_scalar^-1/2 */
-    bool qk_norm;   /* RMS norm of each head of q and k, before RoPE */
-    float softcap;  /* a score s becomes softcap tanh(s / softcap); 0: it stays s */
-    bool sinks;     /* each head has one more score, without a value */
-    bool k_is_v;    /* values are keys as they are before norm and RoPE: there is no matrix for them */
-    bool v_norm;    /* RMS norm of each head of v, without a weight */
-    bool out_gate;  /* the output is multiplied by sigmoid(gate x), element by element */
+    ln_qk_norm qk_norm;
+    bool qk_norm_last; /* the norm of q and k follows RoPE instead of preceding it */
+    float softcap;     /* a score s becomes softcap tanh(s / softcap); 0: it stays s */
+    bool sinks;        /* each head has one more score, without a value */
+    bool k_is_v;       /* values are keys as they are before norm and RoPE: there is no matrix for them */
+    bool v_norm;       /* RMS norm of each head of v, without a weight */
+    bool out_gate;     /* the output is multiplied by sigmoid(gate x), element by element */
     /* queries at position p are multiplied by 1 + by log(1 + floor(p / positions)) (llama_4_scaling_beta);
      * positions 0: they are not */
     ln_p_pos_scale q_scale;
@@ -55,6 +62,8 @@ typedef struct ln_layer {
     int state_from;
 } ln_layer;
 
+typedef struct ln_slot_name ln_slot_name; /* below: weights */
+
 /* The hyperparameters and features of a model. Letters as in docs/glossary.md. Every field is used by two
  * models, or is a published feature under the name that its paper or configuration gives it. */
 typedef struct ln_spec {
@@ -65,14 +74,20 @@ typedef struct ln_spec {
     int64_t n_ctx;     /* context length: max_position_embeddings, or what YaRN or dynamic NTK extend it to */
     double eps;        /* of the RMS norms */
     float norm_offset; /* added to every norm weight; 1 where the checkpoint stores w - 1 */
-    float embed_scale; /* factor of the embedding: 1, or sqrt(D) rounded to the checkpoint's dtype */
-    bool post_norms;   /* norms of the outputs of attention and of the MLP, before the residual additions */
-    bool tied;         /* the head is the embedding table; ln_weights_bind decides it by the tensors */
-    ln_layer *layers;  /* [L]; this and the tables below are in the arena */
+    float embed_scale; /* factor of the embedding */
+    bool embed_scale_rounded; /* it is rounded to the checkpoint's dtype */
+    float residual_scale; /* factor of the outputs of attention and of the MLP in the residual additions */
+    float logit_scale;    /* factor of the logits */
+    bool pre_norms;       /* norms of the inputs of attention and of the MLP */
+    bool post_norms;    /* norms of the outputs of attention and of the MLP, before the residual additions */
+    bool tied;          /* the head is the embedding table; ln_weights_bind decides it by the tensors */
+    ln_layer *layers;   /* [L]; this and the tables below are in the arena */
     ln_attn_spec *attn; /* [n_attn] */
     ln_ffn_spec *ffn;   /* [n_ffn] */
     ln_rope *ropes;     /* [n_ropes] */
     int n_attn, n_ffn, n_ropes;
+    const ln_slot_name *names; /* [n_names] names of weights that differ from those of weights.def */
+    size_t n_names;
     /* dtype of the checkpoint, to which embed_scale is rounded: dtype or torch_dtype of config.json, then
      * replaced by that of the tensors (ln_weights_bind) */
     ln_dtype dtype;
@@ -104,6 +119,10 @@ typedef struct ln_family {
     const char *model_type;
     unsigned keys; /* LN_FAMILY_*: which rows of config_keys.def apply */
     ln_status (*read)(ln_spec *s, const ln_config *c, ln_error *err);
+    /* Keys of config.json that the family's file reads, and keys that its class ignores whatever their value
+     * is, separated by blanks; they precede the rows of config_keys.def. NULL: none */
+    const char *reads, *ignores;
+    const char *text_types; /* the values that text_config.model_type of a wrapper may have; NULL: any */
 } ln_family;
 
 /* ---- weights: weights.def, weights.c ---- */
@@ -117,6 +136,16 @@ typedef enum ln_slot {
 /* How a weight is split among devices that share a layer: not at all; by heads or other groups of its rows;
  * by those of its columns. An operand that is split by columns follows one that is split by rows. */
 typedef enum ln_split { LN_SPLIT_NONE, LN_SPLIT_ROWS, LN_SPLIT_COLUMNS } ln_split;
+/* The name of the tensor that holds the weight of a slot in a family's checkpoints. n_parts > 0: the tensor
+ * holds the rows of several slots, one after another, in this order; `slot` is one of them. */
+#define LN_FUSED_PARTS 3
+struct ln_slot_name {
+    ln_slot slot;
+    const char *name; /* as in weights.def */
+    int n_parts;
+    ln_slot parts[LN_FUSED_PARTS];
+};
+
 /* Flags of a slot: one weight per layer; norm; embedding table; LoRA applies; weight decay applies. */
 enum { LN_WF_LAYER = 1, LN_WF_NORM = 2, LN_WF_EMBED = 4, LN_WF_LORA = 8, LN_WF_DECAY = 16 };
 
@@ -149,8 +178,9 @@ ln_status ln_weights_bind(ln_weights *out, ln_spec *s, const ln_tensors *t, ln_e
  * such a width. */
 ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_groups code, ln_error *err);
 void ln_weights_close(ln_weights *w);
-/* The tensor name of a slot without prefix, for example `layers.3.mlp.up_proj.weight`. */
-void ln_weight_name(char out[160], ln_slot slot, int layer);
+/* The tensor name of a slot without prefix, for example `layers.3.mlp.up_proj.weight`: that of weights.def,
+ * or with a spec that of the model's family. */
+void ln_weight_name(char out[160], const ln_spec *s, ln_slot slot, int layer);
 
 /* ---- decoder.c ---- */
 

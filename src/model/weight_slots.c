@@ -21,6 +21,12 @@ bool ln_slot_wanted(const ln_spec *s, int slot, int l) {
     }
 }
 
+const ln_slot_name *ln_slot_name_of(const ln_spec *s, int slot) {
+    for (size_t i = 0; i < s->n_names; i++)
+        if ((int)s->names[i].slot == slot) return &s->names[i];
+    return NULL;
+}
+
 int64_t ln_slot_size(const ln_spec *s, char letter, int l) {
     if (letter == 'D') return s->D;
     if (letter == 'V') return s->V;
@@ -34,6 +40,8 @@ int64_t ln_slot_size(const ln_spec *s, char letter, int l) {
     case 'P': return (int64_t)a->K * a->E;
     case 'Y': return (int64_t)a->H * a->Ev;
     case 'W': return (int64_t)a->K * a->Ev;
+    case 'N': return a->qk_norm == LN_QK_NORM_WHOLE ? (int64_t)a->H * a->E : a->E;
+    case 'M': return a->qk_norm == LN_QK_NORM_WHOLE ? (int64_t)a->K * a->E : a->E;
     default: return 0;
     }
 }

@@ -14,6 +14,8 @@ extern const ln_slot_row ln_slot_rows[LN_W_COUNT];
 
 /* Whether layer l has this slot: the column `when` of weights.def. l: -1 for slots outside the layers. */
 bool ln_slot_wanted(const ln_spec *s, int slot, int l);
+/* The name that the model's family has for the tensor of a slot; NULL: that of weights.def. */
+const ln_slot_name *ln_slot_name_of(const ln_spec *s, int slot);
 /* The size that a letter of a shape gives in layer l; 0: no such letter. */
 int64_t ln_slot_size(const ln_spec *s, char letter, int l);
 

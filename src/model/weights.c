@@ -31,27 +31,33 @@ typedef struct binder {
     ln_bind_report report;
 } binder;
 
-static void slot_name(char out[NAME_MAX_BYTES], const char *prefix, int slot, int layer) {
-    const char *name = ln_slot_rows[slot].name, *mark = strstr(name, "{}");
+static void fill_name(char out[NAME_MAX_BYTES], const char *prefix, const char *name, int layer) {
+    const char *mark = strstr(name, "{}");
     if (mark)
         (void)snprintf(out, NAME_MAX_BYTES, "%s%.*s%d%s", prefix, (int)(mark - name), name, layer, mark + 2);
     else (void)snprintf(out, NAME_MAX_BYTES, "%s%s", prefix, name);
 }
 
+/* The name of a slot's tensor: the family's, or that of weights.def. s NULL: of every family. */
+static void slot_name(char out[NAME_MAX_BYTES], const ln_spec *s, const char *prefix, int slot, int layer) {
+    const ln_slot_name *own = s ? ln_slot_name_of(s, slot) : NULL;
+    fill_name(out, prefix, own ? own->name : ln_slot_rows[slot].name, layer);
+}
+
 /* The names that a slot's tensor may have. lm_head is a sibling of the `model` module and not part of it: for
  * it the prefixes are tried in reverse, the plain name first. Returns how many there are. */
 enum { PREFIXES = LN_COUNT(prefixes) };
-static size_t names_of(char names[][NAME_MAX_BYTES], int slot, int layer) {
+static size_t names_of(char names[][NAME_MAX_BYTES], const ln_spec *s, int slot, int layer) {
     for (size_t i = 0; i < PREFIXES; i++)
-        slot_name(names[i], prefixes[slot == LN_W_HEAD ? PREFIXES - 1 - i : i], slot, layer);
+        slot_name(names[i], s, prefixes[slot == LN_W_HEAD ? PREFIXES - 1 - i : i], slot, layer);
     return PREFIXES;
 }
 
-static const ln_tensor *find(const ln_tensors *t, int slot) {
+static const ln_tensor *find(const binder *b, int slot) {
     char names[PREFIXES][NAME_MAX_BYTES];
     const ln_tensor *x = NULL;
-    const size_t n = names_of(names, slot, -1);
-    for (size_t i = 0; i < n && !x; i++) x = ln_tensors_find(t, names[i]);
+    const size_t n = names_of(names, b->s, slot, -1);
+    for (size_t i = 0; i < n && !x; i++) x = ln_tensors_find(b->t, names[i]);
     return x;
 }
 
@@ -60,10 +66,10 @@ static const ln_tensor *find(const ln_tensors *t, int slot) {
 static void missing(binder *b, int slot, int layer) {
     char name[NAME_MAX_BYTES];
     for (size_t p = 0; p < PREFIXES; p++) {
-        slot_name(name, prefixes[p], slot, layer);
+        slot_name(name, b->s, prefixes[p], slot, layer);
         if (ln_report_misplaced(&b->report, name)) return;
     }
-    slot_name(name, slot == LN_W_HEAD ? "" : "model.", slot, layer);
+    slot_name(name, b->s, slot == LN_W_HEAD ? "" : "model.", slot, layer);
     ln_report_fault(&b->report, name, " is missing");
 }
 
@@ -76,8 +82,8 @@ static unsigned uses_of(const binder *b, int slot) {
 static ln_status find_weight(binder *b, ln_weight *w, bool *fits) {
     char text[2 * PREFIXES][NAME_MAX_BYTES];
     const char *names[2 * PREFIXES];
-    size_t n = names_of(text, w->slot, w->layer);
-    if (w->slot == LN_W_EMBED && b->s->tied) n += names_of(text + n, LN_W_HEAD, -1);
+    size_t n = names_of(text, b->s, w->slot, w->layer);
+    if (w->slot == LN_W_EMBED && b->s->tied) n += names_of(text + n, b->s, LN_W_HEAD, -1);
     for (size_t i = 0; i < n; i++) names[i] = text[i];
     const ln_source_ask ask = {.names = names, .n_names = n, .report = &b->report};
     return b->w->source->ops->find(b->w->source, &ask, w, fits, b->err);
@@ -89,7 +95,12 @@ static ln_status bind(binder *b, int slot, int layer, int *index) {
     const char *shape = ln_slot_rows[slot].shape;
     ln_weight w = {.slot = slot, .layer = layer, .d0 = ln_slot_size(b->s, shape[0], layer)};
     bool fits;
+    const ln_slot_name *own = ln_slot_name_of(b->s, slot);
     *index = -1;
+    for (int i = 0; own && i < own->n_parts; i++) {
+        if (own->parts[i] == (ln_slot)slot) w.row0 = w.whole;
+        w.whole += ln_slot_size(b->s, ln_slot_rows[own->parts[i]].shape[0], layer);
+    }
     if (shape[1]) w.d1 = ln_slot_size(b->s, shape[1], layer), w.uses = uses_of(b, slot);
     LN_TRY(find_weight(b, &w, &fits));
     if (!w.tensor) {
@@ -100,8 +111,8 @@ static ln_status bind(binder *b, int slot, int layer, int *index) {
         if (ln_weight_part(&w, i)) b->used[ln_weight_part(&w, i) - b->t->items] = true;
     if (!fits) return LN_OK;
     *index = (int)b->w->n;
-    for (int i = 0; i < LN_WEIGHT_PARTS && ln_weight_part(&w, i); i++)
-        b->w->bytes += ln_weight_part(&w, i)->bytes;
+    for (int i = 0; i < LN_WEIGHT_PARTS && ln_weight_part(&w, i) && w.row0 == 0; i++)
+        b->w->bytes += ln_weight_part(&w, i)->bytes; /* of a shared tensor once */
     b->w->n_parameters += (uint64_t)w.d0 * (uint64_t)(w.d1 ? w.d1 : 1);
     if (!ln_encoding_is_dense(w.enc)) b->w->code = b->s->quant.code;
     b->w->items[b->w->n++] = w;
@@ -146,7 +157,7 @@ static bool lists_head(const binder *b) {
     char name[NAME_MAX_BYTES];
     for (size_t i = 0; i < b->t->n_absent; i++)
         for (size_t p = 0; p < PREFIXES; p++) {
-            slot_name(name, prefixes[p], LN_W_HEAD, -1);
+            slot_name(name, b->s, prefixes[p], LN_W_HEAD, -1);
             if (strcmp(b->t->absent[i].name, name) == 0) return true;
         }
     return false;
@@ -155,7 +166,7 @@ static bool lists_head(const binder *b) {
 /* Decides s->tied. A separate head in a model that the configuration calls tied: if its bytes equal the table
  * it counts as tied, else the separate head is used. */
 static void settle_head(binder *b) {
-    const ln_tensor *head = find(b->t, LN_W_HEAD), *embed = find(b->t, LN_W_EMBED);
+    const ln_tensor *head = find(b, LN_W_HEAD), *embed = find(b, LN_W_EMBED);
     if (!head && !b->s->tied && lists_head(b)) return; /* bind_all records that it is missing */
     if (!head) {
         if (!b->s->tied)
@@ -189,7 +200,7 @@ static void settle_dtype(binder *b) {
         ln_log(LN_LOG_INFO, "config.json says %s, the tensors are %s; the tensors decide", names[s->dtype],
                names[stored]);
     s->dtype = stored;
-    if (s->embed_scale == 1) return;
+    if (!s->embed_scale_rounded) return;
     if (stored == LN_BF16) s->embed_scale = ln_bf16_f32(ln_f32_bf16(s->embed_scale));
     if (stored == LN_F16) s->embed_scale = ln_f16_f32(ln_f32_f16(s->embed_scale));
 }
@@ -205,10 +216,12 @@ static int beyond(const ln_spec *s, const char *name) {
     size_t n = strspn(p, "0123456789");
     int64_t l;
     if (n == 0 || !ln_parse_i64(p, n, &l) || l < s->L || l > INT32_MAX) return -1;
-    for (int k = 0; k < LN_W_COUNT; k++)
-        if ((ln_slot_rows[k].flags & LN_WF_LAYER) &&
-            strcmp(ln_slot_rows[k].name + strlen("layers.{}"), p + n) == 0)
+    for (int k = 0; k < LN_W_COUNT; k++) {
+        const ln_slot_name *own = ln_slot_name_of(s, k);
+        const char *slot = own ? own->name : ln_slot_rows[k].name;
+        if ((ln_slot_rows[k].flags & LN_WF_LAYER) && strcmp(slot + strlen("layers.{}"), p + n) == 0)
             return (int)l;
+    }
     return -1;
 }
 
@@ -281,9 +294,9 @@ ln_status ln_weights_bind(ln_weights *out, ln_spec *s, const ln_tensors *t, ln_e
     return st;
 }
 
-void ln_weight_name(char out[160], ln_slot slot, int layer) {
+void ln_weight_name(char out[160], const ln_spec *s, ln_slot slot, int layer) {
     char name[NAME_MAX_BYTES];
-    slot_name(name, "", (int)slot, layer);
+    slot_name(name, s, "", (int)slot, layer);
     (void)snprintf(out, 160, "%.159s", name);
 }
 
@@ -301,7 +314,7 @@ ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_groups code, ln_error 
         if (!ln_source_quantize(x, code)) continue;
         const ln_row_bytes row = ln_encoding_row(x->enc, x->d1);
         w->code = s->quant.code = code;
-        w->bytes -= x->tensor->bytes;
+        w->bytes -= (uint64_t)(x->d0 * x->d1 * ln_dtype_bytes(x->dtype));
         w->bytes += (uint64_t)x->d0 * (uint64_t)(row.data + row.scales + row.offsets);
     }
     if (w->code.bits) return LN_OK;

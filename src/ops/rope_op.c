@@ -1,15 +1,16 @@
-/* Rotary position embedding (Su et al. 2021), half-split form as in Hugging Face's modeling_llama.py,
- * rotate_half: y[i] = x[i] cos - x[i + E/2] sin, y[i + E/2] = x[i + E/2] cos + x[i] sin, angle = pos *
- * freq[i].
+/* Rotary position embedding (Su et al. 2021) of the first d = 2n columns of each head, n being the number of
+ * frequencies. y[i] = x[i] cos - x[i + n] sin, y[i + n] = x[i + n] cos + x[i] sin, angle = pos * freq[i], as
+ * in Hugging Face's modeling_llama.py, rotate_half; interleaved: of the pairs x[2i], x[2i + 1], as in
+ * modeling_cohere2.py. Columns from d on pass unchanged.
  *
  * rope_table computes cos and sin once per step for all layers that share the frequencies. As in the
  * reference implementation, the angle is the f32 product of the position and the f32 frequency (on the double
  * device too: the table is part of the specification); sine and cosine are then computed in double and
  * rounded once.
  *
- * Under dynamic NTK scaling the frequencies depend on the length of the text. A row has the frequencies that
- * the reference implementation uses when it computes the row: it processes the whole prompt in one pass, so
- * the rows of the prompt have the frequencies of the prompt's length, and each later row has those of the
+ * Under dynamic NTK scaling and LongRoPE the frequencies depend on the length of the text. A row has those
+ * that the reference implementation uses when it computes the row: it processes the whole prompt in one pass,
+ * so the rows of the prompt have the frequencies of the prompt's length, and each later row has those of the
  * text up to and including that row. This depends on the prompt's length and the position alone, not on how
  * the prompt is cut into steps. */
 #include "../graph/grad.h"
@@ -48,8 +49,9 @@ LN_KERNEL(ln_ref_rope_table) {
             const int64_t here = (int64_t)step->pos[r] + 1,
                           prompt = step->n_prompt ? step->n_prompt[step->seq[r]] : 0;
             const int64_t n = LN_MAX(here, prompt);
-            if (n > p->ntk.positions && n != grown_for) dynamic_freqs(&p->ntk, n, p->n, grown), grown_for = n;
-            if (n > p->ntk.positions) freqs = grown;
+            const bool longer = n > p->ntk.positions;
+            if (longer && !p->beyond && n != grown_for) dynamic_freqs(&p->ntk, n, p->n, grown), grown_for = n;
+            if (longer) freqs = p->beyond ? p->beyond : grown;
         }
         for (int i = 0; i < p->n; i++) {
             double s, co;
@@ -61,41 +63,31 @@ LN_KERNEL(ln_ref_rope_table) {
     }
 }
 
-LN_KERNEL(ln_ref_rope) {
+/* The rotation by `sign` times the angles of the table. */
+static void rotate_rows(const ln_call *c, real sign) {
     const ln_p_heads *p = &c->node->p.heads;
-    int64_t E = p->head_dim, half = E / 2;
+    const int64_t E = p->head_dim, n = c->in[1].cols / 2;
     LN_MY_ROWS(c, c->out[0].rows, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
         const real *t = real_row(&c->in[1], r);
         for (int64_t h = 0; h < p->n_heads; h++) {
             const real *x = real_row(&c->in[0], r) + h * E;
             real *y = real_row(&c->out[0], r) + h * E;
-            for (int64_t i = 0; i < half; i++) {
-                real a = x[i], b = x[i + half], co = t[i], s = t[i + half];
-                y[i] = real_stored(c, a * co - b * s);
-                y[i + half] = real_stored(c, b * co + a * s);
+            for (int64_t i = 0; i < n; i++) {
+                const int64_t one = p->interleaved ? 2 * i : i, two = p->interleaved ? one + 1 : i + n;
+                const real a = x[one], b = x[two], co = t[i], s = sign * t[i + n];
+                y[one] = real_stored(c, a * co - b * s);
+                y[two] = real_stored(c, b * co + a * s);
             }
+            for (int64_t i = 2 * n; i < E; i++) y[i] = real_stored(c, x[i]);
         }
     }
 }
 
+LN_KERNEL(ln_ref_rope) { rotate_rows(c, 1); }
+
 /* The gradient of rope: the rotation by minus the angle. */
-LN_KERNEL(ln_ref_rope_back) {
-    const int64_t E = c->node->p.heads.head_dim, half = E / 2;
-    LN_MY_ROWS(c, c->out[0].rows, lo, hi);
-    for (int64_t r = lo; r < hi; r++) {
-        const real *t = real_row(&c->in[1], r);
-        for (int64_t h = 0; h < c->node->p.heads.n_heads; h++) {
-            const real *x = real_row(&c->in[0], r) + h * E;
-            real *y = real_row(&c->out[0], r) + h * E;
-            for (int64_t i = 0; i < half; i++) {
-                real a = x[i], b = x[i + half], co = t[i], s = t[i + half];
-                y[i] = a * co + b * s;
-                y[i + half] = b * co - a * s;
-            }
-        }
-    }
-}
+LN_KERNEL(ln_ref_rope_back) { rotate_rows(c, -1); }
 
 #ifdef LN_REAL_FLOAT
 ln_status ln_shape_pos_scale(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
@@ -105,7 +97,7 @@ ln_status ln_shape_pos_scale(const ln_graph *g, const ln_node *n, ln_value *out,
 }
 ln_status ln_shape_rope_table(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     if (n->p.freqs.n < 1 || !n->p.freqs.freqs) return ln_shape_fail(g, n, err, "at least one frequency");
-    if (n->p.freqs.ntk.positions && (n->p.freqs.n < 2 || n->p.freqs.n > MAX_FREQS))
+    if (n->p.freqs.ntk.positions && !n->p.freqs.beyond && (n->p.freqs.n < 2 || n->p.freqs.n > MAX_FREQS))
         return ln_shape_fail(g, n, err, "from 2 to 512 frequencies that grow with the text");
     ln_shape_like(out, LN_DIM_T, 2 * (int64_t)n->p.freqs.n);
     return LN_OK;
@@ -113,9 +105,9 @@ ln_status ln_shape_rope_table(const ln_graph *g, const ln_node *n, ln_value *out
 ln_status ln_shape_rope(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0), *t = ln_in(g, n, 1);
     int64_t E = n->p.heads.head_dim;
-    if (x->n_dims != 2 || t->n_dims != 2 || x->dims[0] != LN_DIM_T || t->dims[0] != LN_DIM_T || E % 2 ||
-        x->dims[1] != E * n->p.heads.n_heads || t->dims[1] != E)
-        return ln_shape_fail(g, n, err, "x[T,n*E] and table[T,E], E even");
+    if (x->n_dims != 2 || t->n_dims != 2 || x->dims[0] != LN_DIM_T || t->dims[0] != LN_DIM_T ||
+        x->dims[1] != E * n->p.heads.n_heads || t->dims[1] > E)
+        return ln_shape_fail(g, n, err, "x[T,n*E] and table[T,d], d at most E");
     ln_shape_like(out, x->dims[0], x->dims[1]);
     return LN_OK;
 }

@@ -95,7 +95,7 @@ static void describe_param(ln_train_program *p, size_t i, size_t *at) {
     const ln_weight *w = &p->weights->items[p->modes[TRAIN].lora.modules[i / 2].weight];
     ln_train_param *x = &p->params[i];
     char name[160];
-    ln_weight_name(name, w->slot, w->layer);
+    ln_weight_name(name, NULL, w->slot, w->layer);
     *x = (ln_train_param){.slot = w->slot,
                           .layer = w->layer,
                           .is_b = i % 2 == 1,

@@ -42,7 +42,7 @@ static inline void mixed_spec(ln_spec *s, int64_t V) {
                                           .rope = 0,
                                           .window = 0,
                                           .scale = 0.35f,
-                                          .qk_norm = true,
+                                          .qk_norm = LN_QK_NORM_HEADS,
                                           .k_is_v = true,
                                           .v_norm = true,
                                           .q_scale = {0.3f, 7}},
@@ -80,6 +80,9 @@ static inline void mixed_spec(ln_spec *s, int64_t V) {
                    .n_ctx = 256,
                    .eps = 1e-5,
                    .embed_scale = 1,
+                   .residual_scale = 1,
+                   .logit_scale = 1,
+                   .pre_norms = true,
                    .n_attn = 3,
                    .n_ffn = 2,
                    .n_ropes = 2};
@@ -110,7 +113,7 @@ static inline void mixed_tensors(mixed *x, const ln_spec *s) {
         for (int slot = 0; slot < LN_W_COUNT; slot++) {
             const char *shape = ln_slot_rows[slot].shape;
             if (!ln_slot_wanted(s, slot, l)) continue;
-            ln_weight_name(names[n], (ln_slot)slot, l);
+            ln_weight_name(names[n], s, (ln_slot)slot, l);
             specs[n] = (ln_tensor_spec){.name = names[n], .dtype = LN_ST_F32, .n_dims = shape[1] ? 2 : 1};
             size_t count = 1;
             for (int d = 0; d < specs[n].n_dims; d++)
@@ -254,7 +257,7 @@ static inline double *mixed_logits(const mixed *x, const int32_t *ids, int64_t n
             mixed_norm(mixed_weight(x, LN_W_ATTN_NORM, l), h, MIXED_D, in);
             mixed_attention(x, s, l, pos, in, y);
             for (int i = 0; i < MIXED_D; i++) h[i] += y[i];
-            mixed_norm(mixed_weight(x, LN_W_POST_ATTN, l), h, MIXED_D, in);
+            mixed_norm(mixed_weight(x, LN_W_FFN_NORM, l), h, MIXED_D, in);
             mixed_ffn(x, l, in, y);
             for (int i = 0; i < MIXED_D; i++) h[i] += y[i];
         }

@@ -4,12 +4,15 @@
  * Exact: |logit| differences <= 2e-4, keys <= 1e-4 (at position 30,000: 1e-4 + 6e-5 max|k|). Fast: rms <=
  * 1.5 % and maximum <= 8 % of the logits' standard deviation; 2 % and 16 % for quantised models. Greedy
  * tokens are compared up to the first whose margin is under 1e-3. With LN_TEST_DEVICE=cuda on the GPU alone.
- */
+ * With LN_GOLDEN=DIR the models of that folder instead (tools/golden_families.py --sweep). */
 /* run: quick cuda */
 #include "../common.h"
 #include "device/cpu/cpu.h"
 
 #define DIR_GOLDEN LN_ROOT "/tests/golden/"
+
+/* The folder of the index that is read. */
+static char folder[512];
 
 typedef struct golden {
     char dir[512];
@@ -38,7 +41,7 @@ static int32_t i32_at(const ln_tensor *t, int64_t i) {
 
 static void golden_open(golden *g, const char *dir, const json_t *row) {
     memset(g, 0, sizeof *g);
-    snprintf(g->dir, sizeof g->dir, "%s%s", DIR_GOLDEN, dir);
+    snprintf(g->dir, sizeof g->dir, "%s%s", folder, dir);
     ln_options o = {0};
     OK(ln_package_open(&g->m, g->dir, &o, err));
     char path[600];
@@ -178,7 +181,7 @@ static void check_exact(const golden *g, ln_device device, const char *where) {
     compare d = compare_logits(g, e);
     if (!g->is_long) check_greedy(g, e);
     ln_eng_close(&e);
-    print_message("  %-22s %-7s exact: logits %.2g, keys %.2g\n", g->dir + strlen(DIR_GOLDEN), where, c.worst,
+    print_message("  %-22s %-7s exact: logits %.2g, keys %.2g\n", g->dir + strlen(folder), where, c.worst,
                   worst_key);
     if (c.worst > 2e-4 || d.worst > 2e-4)
         fail_msg("%s: logits off by %g (%g with dropped pages), bound 2e-4", g->dir, c.worst, d.worst);
@@ -193,8 +196,8 @@ static void check_fast(const golden *g, ln_device device, const char *where) {
     ln_eng_close(&e);
     double mean = c.ref_sum / c.n, dev = sqrt(c.ref_sum2 / c.n - mean * mean), rms = sqrt(c.sum2 / c.n) / dev,
            max = c.worst / dev;
-    print_message("  %-22s %-7s fast:  rms %.2f %%, max %.2f %%\n", g->dir + strlen(DIR_GOLDEN), where,
-                  100 * rms, 100 * max);
+    print_message("  %-22s %-7s fast:  rms %.2f %%, max %.2f %%\n", g->dir + strlen(folder), where, 100 * rms,
+                  100 * max);
     if (rms > (quantised ? 0.02 : 0.015) || max > (quantised ? 0.16 : 0.08))
         fail_msg("%s: fast is off by %.2f %% rms, %.2f %% at most", g->dir, 100 * rms, 100 * max);
     if (rms == 0) fail_msg("%s: fast equals exact: it does not round", g->dir);
@@ -225,11 +228,15 @@ static bool skipped_when_quick(const json_t *index, size_t i) {
     return getenv("LN_QUICK") && strncmp(dir, before, strcspn(dir, "-") + 1) == 0;
 }
 
-static void each_of(const char *index_file, size_t at_least, ln_device device, const char *where,
-                    bool with_long) {
+/* The models of an index in the folder `in`. */
+static void each_of(const char *in, const char *index_name, size_t at_least, ln_device device,
+                    const char *where, bool with_long) {
     json_t *index;
     size_t i;
     const json_t *row;
+    char index_file[600];
+    (void)snprintf(folder, sizeof folder, "%s", in);
+    (void)snprintf(index_file, sizeof index_file, "%s%s", in, index_name);
     OK(ln_json_load_file(&index, index_file, 1 << 20, err));
     assert_true(json_array_size(index) >= at_least);
     json_array_foreach(index, i, row) {
@@ -247,8 +254,16 @@ static void each_of(const char *index_file, size_t at_least, ln_device device, c
     json_decref(index);
 }
 static void each(ln_device device, const char *where, bool with_long) {
-    each_of(DIR_GOLDEN "index.json", 10, device, where, with_long);
-    each_of(DIR_GOLDEN "quantised/index.json", 7, device, where, with_long);
+    const char *other = getenv("LN_GOLDEN");
+    if (other) {
+        char in[512];
+        (void)snprintf(in, sizeof in, "%s/", other);
+        each_of(in, "index.json", 1, device, where, with_long);
+        return;
+    }
+    each_of(DIR_GOLDEN, "index.json", 10, device, where, with_long);
+    each_of(DIR_GOLDEN, "quantised/index.json", 7, device, where, with_long);
+    each_of(DIR_GOLDEN "families/", "index.json", 14, device, where, with_long);
 }
 
 static void test_ref(void **s) { (void)s, each(LN_DEVICE_REF, "ref", false); }

@@ -111,13 +111,15 @@ static ln_v build(maker *m, ln_op op, int form) {
         return -1;
     case LN_OP_SILU: return form ? -1 : ln_g_silu(g, "y", rows(m, "x", R, 3));
     case LN_OP_GELU_TANH: return form ? -1 : ln_g_gelu_tanh(g, "y", rows(m, "x", R, 3));
-    case LN_OP_ROPE: return form ? -1 : ln_g_rope(g, "y", rows(m, "x", R, 8), table(m, 4), 2, 4);
+    case LN_OP_ROPE: /* whole heads and parts of them, halves and neighbours */
     case LN_OP_ROPE_BACK: {
+        if (form == 4) return -1;
+        const int E = form < 2 ? 4 : 5;
         const ln_node n = {.op = op,
                            .n_in = 2,
-                           .in = {rows(m, "x", R, 8), table(m, 4)},
-                           .p.heads = {.n_heads = 2, .head_dim = 4}};
-        return form ? -1 : ln_g_node(g, "y", &n, NULL);
+                           .in = {rows(m, "x", R, 2 * E), table(m, 4)},
+                           .p.heads = {.n_heads = 2, .head_dim = E, .interleaved = form % 2 == 1}};
+        return ln_g_node(g, "y", &n, NULL);
     }
     case LN_OP_GATHER_ROWS: return form ? -1 : ln_g_gather_rows(g, "y", rows(m, "x", R, 3));
     case LN_OP_SCATTER_ROWS: {

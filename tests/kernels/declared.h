@@ -177,7 +177,7 @@ static inline void declared_make(declared_call *m, const declared *d, const decl
         c->in[2] = declared_input(m, rows, wide, false);
         break;
     case LN_OP_ROPE:
-        m->node.p.heads = (ln_p_heads){(int)size[0], (int)size[1]};
+        m->node.p.heads = (ln_p_heads){.n_heads = (int)size[0], .head_dim = (int)size[1]};
         c->in[0] = declared_input(m, rows, wide, false);
         c->in[1] = declared_input(m, rows, size[1], false);
         break;

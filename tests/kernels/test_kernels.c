@@ -303,17 +303,21 @@ static void test_rope(void **state) {
         for (int k = 0; k < E / 2; k++) freqs[k] = 1.0f / (1.0f + (float)k * (float)k);
         for (int k = 0; k < T; k++) pos[k] = random_in(0, 40000);
         ln_step step = {.n_rows = T, .pos = pos};
-        ln_pnode make = {
-            .op = LN_OP_ROPE_TABLE, .n_out = 1, .p.freqs = {freqs, E / 2, i % 2 ? 1.1386294f : 1}};
+        ln_pnode make = {.op = LN_OP_ROPE_TABLE,
+                         .n_out = 1,
+                         .p.freqs = {.freqs = freqs, .n = E / 2, .scale = i % 2 ? 1.1386294f : 1}};
         ln_call c = {.node = &make, .step = &step};
         row_check(&c, T, E, false, "rope_table");
         guarded x = input_block(T, E * heads, E * heads + 2, 1.0f, i % 2),
                 table = input_block(T, E, E, 0.5f, false);
-        ln_pnode node = {.op = LN_OP_ROPE, .n_in = 2, .n_out = 1, .p.heads = {heads, E}};
-        c = (ln_call){.node = &node, .step = &step};
-        c.in[0] = (ln_arg){x.data, T, E * heads, E * heads + 2, LN_F32};
-        c.in[1] = (ln_arg){table.data, T, E, E, LN_F32};
-        row_check(&c, T, E * heads, true, "rope");
+        for (int form = 0; form < 4; form++) { /* halves and neighbours; whole heads and a part of each */
+            const int d = form < 2 ? E : LN_MAX(E / 4 * 2, 2);
+            ln_pnode node = {.op = LN_OP_ROPE, .n_in = 2, .n_out = 1, .p.heads = {heads, E, form % 2 == 1}};
+            c = (ln_call){.node = &node, .step = &step};
+            c.in[0] = (ln_arg){x.data, T, E * heads, E * heads + 2, LN_F32};
+            c.in[1] = (ln_arg){table.data, T, d, E, LN_F32};
+            row_check(&c, T, E * heads, true, "rope");
+        }
         unguard(&x), unguard(&table);
     }
 }

@@ -164,7 +164,7 @@ static void test_against_the_reference(void **state) {
     int n = 0, equal = 0, off = 0;
     for (size_t i = 0; i < LN_COUNT(cases); i++) {
         float freqs[128];
-        ln_rope_freqs(&cases[i].rule, cases[i].width, freqs);
+        ln_rope_freqs(&cases[i].rule, cases[i].width, false, freqs);
         /* yarn adds two terms; each has a power that may be off by an ulp, and four rounding steps */
         int allowed = cases[i].rule.type == LN_ROPE_LLAMA3 ? 12 : cases[i].rule.type == LN_ROPE_YARN ? 5 : 2;
         for (int k = 0; k < cases[i].width / 2; k += cases[i].step) {
@@ -188,7 +188,7 @@ static void test_shape(void **state) {
     (void)state;
     for (size_t i = 0; i < LN_COUNT(cases); i++) {
         float freqs[128];
-        ln_rope_freqs(&cases[i].rule, cases[i].width, freqs);
+        ln_rope_freqs(&cases[i].rule, cases[i].width, false, freqs);
         assert_true(freqs[0] ==
                     (cases[i].rule.type == LN_ROPE_LINEAR ? 1.0f / (float)cases[i].rule.factor : 1.0f));
         for (int k = 1; k < cases[i].width / 2; k++) assert_true(freqs[k] > 0 && freqs[k] < freqs[k - 1]);

@@ -87,7 +87,10 @@ static void add_params(writer *w, const ln_pnode *n) {
                     n->p.freqs.ntk.factor, (long long)n->p.freqs.ntk.positions);
         for (int i = 0; i < n->p.freqs.n; i++) ln_str_addf(s, " %a", (double)n->p.freqs.freqs[i]);
         break;
-    case LN_OP_ROPE: ln_str_addf(s, " %d heads of %d", n->p.heads.n_heads, n->p.heads.head_dim); break;
+    case LN_OP_ROPE:
+        ln_str_addf(s, " %d heads of %d", n->p.heads.n_heads, n->p.heads.head_dim);
+        if (n->p.heads.interleaved) ln_str_adds(s, ", interleaved");
+        break;
     case LN_OP_ATTN_PAGED:
         ln_str_addf(s, " %d heads, scale %a, window %lld", n->p.attn.n_heads, (double)n->p.attn.scale,
                     (long long)n->p.attn.window);

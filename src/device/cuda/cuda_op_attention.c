@@ -32,6 +32,8 @@ static double rope_table_tolerance(const ln_lower_ask *q) {
     (void)q;
     return 4 * GPU_UNIT; /* sine and cosine of another library, computed in double and rounded once */
 }
+/* Two sets of frequencies (LongRoPE) have no kernel yet. */
+static bool can_rope_table(const ln_lower_ask *q) { return !((const ln_p_freqs *)q->params)->beyond; }
 static void rope_table_bytes(const ln_dev *d, const ln_program *p, const ln_pnode *n, gpu_need *need) {
     (void)d, (void)p;
     need->constants += (size_t)n->p.freqs.n * sizeof(float);
@@ -52,11 +54,17 @@ static ln_status prepare_rope_table(gpu_preparing *p, gpu_node *g, ln_error *err
 static int launch_rope_table(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
     return gpu_rope_table(l, s, &g->freqs, &g->y);
 }
-const gpu_op gpu_op_rope_table = {.tolerance = rope_table_tolerance,
+const gpu_op gpu_op_rope_table = {.can = can_rope_table,
+                                  .tolerance = rope_table_tolerance,
                                   .bytes = rope_table_bytes,
                                   .prepare = prepare_rope_table,
                                   .launch = launch_rope_table};
 
+/* Neighbouring pairs, and heads that are rotated in part, have no kernel yet. */
+static bool can_rope(const ln_lower_ask *q) {
+    const ln_p_heads *p = q->params;
+    return !p->interleaved && q->in[1].dims[1] == p->head_dim;
+}
 static ln_status prepare_rope(gpu_preparing *p, gpu_node *g, ln_error *err) {
     g->n_heads = p->n->p.heads.n_heads, g->head_dim = p->n->p.heads.head_dim;
     LN_TRY(gpu_operand(p, 0, &g->x, err));
@@ -65,7 +73,7 @@ static ln_status prepare_rope(gpu_preparing *p, gpu_node *g, ln_error *err) {
 static int launch_rope(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
     return gpu_rope(l, s, &g->x, &g->second, &g->y, g->n_heads, g->head_dim);
 }
-const gpu_op gpu_op_rope = {.prepare = prepare_rope, .launch = launch_rope};
+const gpu_op gpu_op_rope = {.can = can_rope, .prepare = prepare_rope, .launch = launch_rope};
 
 /* ---- pages ---- */
 

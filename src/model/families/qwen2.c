@@ -1,5 +1,5 @@
-/* qwen2: Qwen 2 and 2.5. Facts from transformers: Qwen2Config in configuration_qwen2.py (defaults),
- * Qwen2Attention in modeling_qwen2.py.
+/* qwen2: Qwen 2 and 2.5, and the text model of Qwen2.5-VL. Facts from transformers: Qwen2Config in
+ * configuration_qwen2.py (defaults), Qwen2Attention in modeling_qwen2.py.
  *
  * field                     absent                 note
  * vocab_size                151,936
@@ -7,7 +7,7 @@
  * intermediate_size         22,016
  * num_hidden_layers         32
  * num_attention_heads       32
- * num_key_value_heads       32                     null: num_attention_heads
+ * num_key_value_heads       32                     num_attention_heads if null
  * head_dim                  hidden / heads         not a field of the class, but used if present
  * max_position_embeddings   32,768
  * rms_norm_eps              1e-6
@@ -30,10 +30,8 @@ ln_status ln_family_qwen2(ln_spec *s, const ln_config *c, ln_error *err) {
                                    .positions = 32768,
                                    .null_kv_heads = true,
                                    .null_head_dim = true};
-    LN_TRY(ln_read_sizes(s, c, &sizes, err));
-    LN_TRY(ln_read_act(s, c, "hidden_act", "silu", err));
+    LN_TRY(ln_read_base(s, c, &sizes, err));
     s->attn[0].q_bias = s->attn[0].k_bias = s->attn[0].v_bias = true;
-    LN_TRY(ln_config_bool(c, "tie_word_embeddings", false, &s->tied, err));
     LN_TRY(ln_read_qwen_layers(s, c, err));
-    return ln_read_rope(s, c, err);
+    return ln_read_rope(s, c, &(ln_rope_facts){.theta = 10000}, err);
 }

@@ -1,5 +1,6 @@
-/* qwen3: Qwen 3, dense. Facts from transformers: Qwen3Config in configuration_qwen3.py (defaults),
- * Qwen3Attention in modeling_qwen3.py.
+/* qwen3: Qwen 3, dense, and the text model of Qwen3-VL, whose base of RoPE is 500,000 if it is
+ * absent. Facts from transformers: Qwen3Config in configuration_qwen3.py (defaults), Qwen3Attention in
+ * modeling_qwen3.py.
  *
  * field                     absent                 note
  * vocab_size                151,936
@@ -7,7 +8,7 @@
  * intermediate_size         22,016
  * num_hidden_layers         32
  * num_attention_heads       32
- * num_key_value_heads       32                     null: num_attention_heads
+ * num_key_value_heads       32                     num_attention_heads if null
  * head_dim                  128                    independent of hidden / heads; never null
  * max_position_embeddings   32,768
  * rms_norm_eps              1e-6
@@ -21,7 +22,7 @@
  * q_norm, k_norm                                   RMS norm of each head, before RoPE */
 #include "../family.h"
 
-ln_status ln_family_qwen3(ln_spec *s, const ln_config *c, ln_error *err) {
+static ln_status read_with(ln_spec *s, const ln_config *c, double theta, ln_error *err) {
     static const ln_sizes sizes = {.vocab = 151936,
                                    .hidden = 4096,
                                    .ffn = 22016,
@@ -32,13 +33,19 @@ ln_status ln_family_qwen3(ln_spec *s, const ln_config *c, ln_error *err) {
                                    .positions = 32768,
                                    .null_kv_heads = true};
     bool bias;
-    LN_TRY(ln_read_sizes(s, c, &sizes, err));
-    LN_TRY(ln_read_act(s, c, "hidden_act", "silu", err));
+    LN_TRY(ln_read_base(s, c, &sizes, err));
     LN_TRY(ln_config_bool(c, "attention_bias", false, &bias, err));
     ln_attn_spec *a = &s->attn[0];
     a->q_bias = a->k_bias = a->v_bias = a->o_bias = bias;
-    a->qk_norm = true;
-    LN_TRY(ln_config_bool(c, "tie_word_embeddings", false, &s->tied, err));
+    a->qk_norm = LN_QK_NORM_HEADS;
     LN_TRY(ln_read_qwen_layers(s, c, err));
-    return ln_read_rope(s, c, err);
+    return ln_read_rope(s, c, &(ln_rope_facts){.theta = theta}, err);
+}
+
+ln_status ln_family_qwen3(ln_spec *s, const ln_config *c, ln_error *err) {
+    return read_with(s, c, 10000, err);
+}
+
+ln_status ln_family_qwen3_vl(ln_spec *s, const ln_config *c, ln_error *err) {
+    return read_with(s, c, 500000, err);
 }

@@ -138,7 +138,7 @@ static void gather_rows_run(const ln_call *c) {
 #include "rowwise_norm.inc.h"
 #include "rowwise_embed.inc.h"
 
-/* One head: x and y are its first half; the second is `half` elements on. */
+/* The n pairs of one head: x and y are their first numbers; the second ones are n elements on. */
 INLINE_ROW rope_head(const float *x, const float *t, void *y, int64_t half, const int store) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < half; i++) {
@@ -147,13 +147,30 @@ INLINE_ROW rope_head(const float *x, const float *t, void *y, int64_t half, cons
         store_as(y, i + half, b * co + a * s, store);
     }
 }
+/* The n pairs of one head that are neighbours. */
+INLINE_ROW rope_pairs(const float *x, const float *t, void *y, int64_t half, const int store) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < half; i++) {
+        float a = x[2 * i], b = x[2 * i + 1], co = t[i], s = t[i + half];
+        store_as(y, 2 * i, a * co - b * s, store);
+        store_as(y, 2 * i + 1, b * co + a * s, store);
+    }
+}
+/* n columns as they are. */
+INLINE_ROW rope_rest(const float *x, void *y, int64_t n, const int store) {
+    for (int64_t i = 0; i < n; i++) store_as(y, i, x[i], store);
+}
 static void rope_run(const ln_call *c) {
     const ln_p_heads *p = &c->node->p.heads;
-    const int64_t E = p->head_dim;
+    const int64_t E = p->head_dim, d = c->in[1].cols;
     PARTITION_ROWS(c, lo, hi);
     for (int64_t r = lo; r < hi; r++)
-        for (int64_t h = 0; h < p->n_heads; h++)
-            BY_STORE(c, rope_head, row_in(c, 0, r) + h * E, row_in(c, 1, r), output_at(c, r, h * E), E / 2);
+        for (int64_t h = 0; h < p->n_heads; h++) {
+            const float *x = row_in(c, 0, r) + h * E, *t = row_in(c, 1, r);
+            if (p->interleaved) BY_STORE(c, rope_pairs, x, t, output_at(c, r, h * E), d / 2);
+            else BY_STORE(c, rope_head, x, t, output_at(c, r, h * E), d / 2);
+            if (d < E) BY_STORE(c, rope_rest, x + d, output_at(c, r, h * E + d), E - d);
+        }
 }
 
 #include "rowwise_kv.inc.h"

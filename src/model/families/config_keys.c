@@ -3,7 +3,7 @@
  *
  * ln_spec_open calls this before it reads any field: a configuration that would load but compute a different
  * model is refused here, with the name of the key. */
-#include "family.h"
+#include "../family.h"
 
 #include <string.h>
 
@@ -13,7 +13,8 @@ enum {
     QWEN3 = LN_FAMILY_QWEN3,
     GEMMA3 = LN_FAMILY_GEMMA3,
     QWEN = QWEN2 | QWEN3,
-    ALL = LLAMA | QWEN | GEMMA3
+    LISTED = LN_FAMILY_LISTED,
+    ALL = LLAMA | QWEN | GEMMA3 | LISTED
 };
 
 static const ln_key rows[] = {
@@ -21,7 +22,7 @@ static const ln_key rows[] = {
 #include "config_keys.def"
 #undef KEY
 };
-const ln_keys ln_config_keys = {rows, LN_COUNT(rows), &ln_generation_keys, false};
+const ln_keys ln_config_keys = {rows, LN_COUNT(rows), &ln_generation_keys, false, {NULL, NULL}};
 
 /* Parts of class names of models whose output is something else than next-token logits. */
 static const struct {
@@ -77,12 +78,14 @@ static ln_status check_class(const ln_config *c, ln_error *err) {
     return LN_OK;
 }
 
-ln_status ln_config_check(const ln_config *c, unsigned family, ln_error *err) {
+ln_status ln_config_check(const ln_config *c, const ln_family *family, ln_error *err) {
     ln_key_report report = {0};
+    ln_keys keys = ln_config_keys;
+    keys.known[0] = family->reads, keys.known[1] = family->ignores;
     LN_TRY(check_class(c, err));
-    ln_status st = ln_keys_check(&ln_config_keys, family, c->root, c->path, "", &report, err);
+    ln_status st = ln_keys_check(&keys, family->keys, c->root, c->path, "", &report, err);
     if (st == LN_OK && c->text != c->root)
-        st = ln_keys_check(&ln_config_keys, family, c->text, c->path, "text_config.", &report, err);
+        st = ln_keys_check(&keys, family->keys, c->text, c->path, "text_config.", &report, err);
     if (st == LN_OK) ln_key_report_say(&report, c->path);
     ln_key_report_free(&report);
     return st;

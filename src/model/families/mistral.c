@@ -1,0 +1,38 @@
+/* mistral is Mistral 7B, Nemo, Small 3. mistral3 is Mistral Small 3.1 and 3.2, whose text model is in
+ * text_config. Facts from transformers: MistralConfig in configuration_mistral.py (defaults),
+ * MistralAttention and MistralModel.forward in modeling_mistral.py, Mistral3Config in
+ * configuration_mistral3.py.
+ *
+ * field                     absent                 note
+ * vocab_size                32,000
+ * hidden_size               4,096
+ * intermediate_size         14,336
+ * num_hidden_layers         32
+ * num_attention_heads       32
+ * num_key_value_heads       8                      num_attention_heads if null
+ * head_dim                  hidden / heads         null too (Nemo has 128 and not 160)
+ * max_position_embeddings   131,072
+ * rms_norm_eps              1e-6
+ * hidden_act                silu
+ * sliding_window            4,096                  of all layers, whatever layer_types says; none if null
+ * tie_word_embeddings       false                  the tensors decide
+ * rope                      theta 10,000           scaling as in llama: rope_scaling.c
+ * biases                                           never */
+#include "../family.h"
+
+ln_status ln_family_mistral(ln_spec *s, const ln_config *c, ln_error *err) {
+    static const ln_sizes sizes = {.vocab = 32000,
+                                   .hidden = 4096,
+                                   .ffn = 14336,
+                                   .layers = 32,
+                                   .heads = 32,
+                                   .kv_heads = 8,
+                                   .positions = 131072,
+                                   .null_kv_heads = true,
+                                   .null_head_dim = true};
+    int64_t window;
+    LN_TRY(ln_read_base(s, c, &sizes, err));
+    LN_TRY(ln_read_window(c, "sliding_window", 4096, &window, err));
+    LN_TRY(ln_set_one_layer(s, window, err));
+    return ln_read_rope(s, c, &(ln_rope_facts){.theta = 10000}, err);
+}

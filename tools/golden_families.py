@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""Writes tiny random models of the families beyond the four of golden.py, with the results of the reference.
+
+usage: tools/golden_families.py OUT [--only NAME]...          the models of tests/golden/families
+       tools/golden_families.py --sweep OUT [--only FAMILY]...  each option of every family, for `LN_GOLDEN=OUT build/test_golden`
+
+Layout, reference and checks are those of golden.py, whose comment describes them. A model of the sweep is a base of its family with one option
+changed, or two that the arithmetic of one layer joins (RoPE and windows, norms and biases, fused tensors and head counts).
+"""
+import argparse
+import json
+import os
+import shutil
+
+import golden
+import numpy as np
+import torch
+import transformers
+from golden import DTYPES, decode, forward, keys_of, rope, scaled, shape, worst
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+WRAPPERS = ("mistral3", "qwen3_vl", "qwen2_5_vl")
+LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
+IDS = dict(bos_token_id=256, eos_token_id=257)
+
+
+def longrope(n, **more):
+    return dict(rope_type="longrope", rope_theta=100.0, short_factor=[1.0 + 0.05 * i for i in range(n)],
+                long_factor=[1.5 + 0.7 * i for i in range(n)], **more)
+
+
+def base(**more):
+    return shape(32, 4, 2, 52, 3, 266, **IDS) | dict(max_position_embeddings=128) | more
+
+
+# by family: the configuration from which its models start, and by the name of an option what it changes
+FAMILIES = {
+    "mistral": (base(sliding_window=None, rope_parameters=rope()), {
+        "window": dict(sliding_window=16), "wide-heads": dict(head_dim=12), "tied": dict(tie_word_embeddings=True),
+        "yarn": dict(rope_parameters=rope(100.0, **YARN)), "window-yarn": dict(sliding_window=16, rope_parameters=rope(100.0, **YARN)),
+        "one-kv": dict(num_key_value_heads=1)}),
+    "granite": (base(rope_parameters=rope(), embedding_multiplier=12.0, attention_multiplier=0.3, residual_multiplier=0.22, logits_scaling=8.0), {
+        "ones": dict(embedding_multiplier=1.0, attention_multiplier=1.0, residual_multiplier=1.0, logits_scaling=1.0),
+        "attention": dict(embedding_multiplier=1.0, residual_multiplier=1.0, logits_scaling=1.0),
+        "residual": dict(embedding_multiplier=1.0, attention_multiplier=0.35, logits_scaling=1.0),
+        "tied": dict(tie_word_embeddings=True), "biases": dict(attention_bias=True, mlp_bias=True),
+        "llama3": dict(rope_parameters=rope(100.0, **LLAMA3)), "odd-scale": dict(embedding_multiplier=5.3, logits_scaling=3.7)}),
+    "smollm3": (base(tie_word_embeddings=True, num_hidden_layers=5, rope_parameters=rope(5e4)), {
+        "untied": dict(tie_word_embeddings=False), "list": dict(no_rope_layers=[0, 1, 0, 1, 1]), "interval": dict(no_rope_layer_interval=2),
+        "window": dict(use_sliding_window=True, sliding_window=16, no_rope_layer_interval=2), "biases": dict(attention_bias=True, mlp_bias=True),
+        "types": dict(sliding_window=16, layer_types=["sliding_attention", "full_attention"] * 2 + ["sliding_attention"]),
+        "yarn": dict(rope_parameters=rope(100.0, **YARN), no_rope_layer_interval=2)}),
+    "olmo2": (base(rope_parameters=rope(5e5), rms_norm_eps=1e-6), {
+        "bias": dict(attention_bias=True), "tied": dict(tie_word_embeddings=True), "all-kv": dict(num_key_value_heads=4),
+        "one-kv": dict(num_key_value_heads=1), "llama3": dict(rope_parameters=rope(100.0, **LLAMA3))}),
+    "olmo3": (base(num_hidden_layers=5, sliding_window=16, rope_parameters={
+        "full_attention": rope(100.0, **YARN), "sliding_attention": rope(100.0)}), {
+        "plain": dict(rope_parameters={"full_attention": rope(5e5), "sliding_attention": rope(5e5)}),
+        "two-bases": dict(rope_parameters={"full_attention": rope(5e5), "sliding_attention": rope(1e3)}),
+        "types": dict(layer_types=["full_attention", "sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]),
+        "bias": dict(attention_bias=True), "tied": dict(tie_word_embeddings=True)}),
+    "seed_oss": (base(head_dim=12, rope_parameters=rope(1e6)), {
+        "no-bias": dict(attention_bias=False), "out-bias": dict(attention_out_bias=True), "mlp-bias": dict(mlp_bias=True),
+        "all-bias": dict(attention_out_bias=True, mlp_bias=True), "tied": dict(tie_word_embeddings=True),
+        "narrow": dict(head_dim=8)}),
+    "exaone4": (base(num_hidden_layers=5, sliding_window=16, sliding_window_pattern=4, rope_parameters=rope(1e6)), {
+        "no-window": dict(sliding_window=None, tie_word_embeddings=True, layer_types=["full_attention"] * 5),
+        "pattern": dict(sliding_window_pattern=2), "llama3": dict(rope_parameters=rope(100.0, **LLAMA3)),
+        "types": dict(layer_types=["full_attention", "sliding_attention"] * 2 + ["full_attention"])}),
+    "hunyuan_v1_dense": (base(head_dim=12, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=1000.0, factor=1.0)), {
+        "plain": dict(rope_parameters=rope()), "bias": dict(attention_bias=True), "tied": dict(tie_word_embeddings=True)}),
+    "ernie4_5": (base(head_dim=12, tie_word_embeddings=True, rope_parameters=rope(5e5)), {
+        "untied": dict(tie_word_embeddings=False), "bias": dict(use_bias=True), "one-kv": dict(num_key_value_heads=1),
+        "yarn": dict(rope_parameters=rope(100.0, **YARN))}),
+    "glm4": (base(head_dim=12, rms_norm_eps=1e-5, rope_parameters=rope(partial_rotary_factor=0.5)), {
+        "no-bias": dict(attention_bias=False), "whole": dict(rope_parameters=rope(partial_rotary_factor=1.0)),
+        "tied": dict(tie_word_embeddings=True), "third": dict(head_dim=18, rope_parameters=rope(partial_rotary_factor=0.34))}),
+    "phi3": (base(rope_parameters=rope(partial_rotary_factor=1.0), original_max_position_embeddings=128), {
+        "partial": dict(rope_parameters=rope(partial_rotary_factor=0.75)), "window": dict(sliding_window=16),
+        "long": dict(original_max_position_embeddings=24, rope_parameters=longrope(4, partial_rotary_factor=1.0)),
+        "short": dict(original_max_position_embeddings=120, rope_parameters=longrope(4, partial_rotary_factor=1.0)),
+        "long-partial": dict(original_max_position_embeddings=24, tie_word_embeddings=True, rope_parameters=longrope(3, partial_rotary_factor=0.75)),
+        "all-kv": dict(num_key_value_heads=4), "one-kv": dict(num_key_value_heads=1), "tied": dict(tie_word_embeddings=True)}),
+    "mistral3": (base(sliding_window=None, head_dim=12, rope_parameters=rope(1e6)), {"tied": dict(tie_word_embeddings=True)}),
+    "qwen3_vl": (base(head_dim=12, rope_parameters=rope(5e6, mrope_section=[2, 2, 2], mrope_interleaved=True)), {"tied": dict(tie_word_embeddings=True)}),
+    "qwen2_5_vl": (base(rope_parameters=rope(1e6, mrope_section=[2, 1, 1])), {"tied": dict(tie_word_embeddings=True)}),
+}
+VISION = {
+    "mistral3": dict(model_type="pixtral", hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=8,
+                     patch_size=4, head_dim=8),
+    "qwen3_vl": dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=4, out_hidden_size=32, deepstack_visual_indexes=[0],
+                     num_position_embeddings=16),
+    "qwen2_5_vl": dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=4, out_hidden_size=32, fullatt_block_indexes=[0]),
+}
+# what is in git: family -> (option or None, dtype)
+SAMPLE = {
+    "mistral": ("window-yarn", "bf16"), "granite": (None, "bf16"), "smollm3": ("window", "bf16"), "olmo2": (None, "bf16"), "olmo3": (None, "bf16"),
+    "seed_oss": (None, "f16"), "exaone4": (None, "bf16"), "hunyuan_v1_dense": (None, "bf16"), "ernie4_5": (None, "bf16"), "glm4": (None, "f32"),
+    "phi3": ("long-partial", "bf16"), "mistral3": (None, "bf16"), "qwen3_vl": (None, "bf16"), "qwen2_5_vl": (None, "bf16"),
+}
+
+
+def cases(sweep):
+    """Yields name, family, dtype and configuration of each model."""
+    for i, (family, (start, options)) in enumerate(FAMILIES.items()):
+        if not sweep:
+            option, dtype = SAMPLE[family]
+            yield f"{family}-{option or 'base'}-{dtype}", family, dtype, start | options.get(option, {})
+            continue
+        for k, (option, change) in enumerate([("base", {}), *options.items()]):
+            dtype = ("bf16", "f32", "f16")[(i + k) % 3]
+            yield f"{family}-{option}-{dtype}", family, dtype, start | change
+
+
+def make_config(family, text):
+    if family not in WRAPPERS:
+        return AutoConfig.for_model(family, **text)
+    tied = text.get("tie_word_embeddings", False)
+    more = dict(image_token_index=262) if family == "mistral3" else dict(image_token_id=262, video_token_id=261, vision_start_token_id=260)
+    inner = AutoConfig.for_model({"mistral3": "mistral", "qwen3_vl": "qwen3_vl_text", "qwen2_5_vl": "qwen2_5_vl_text"}[family], **text)
+    vision = VISION[family] if family == "mistral3" else VISION[family]
+    c = AutoConfig.for_model(family, text_config=inner.to_dict(), vision_config=vision, tie_word_embeddings=tied, **more, **IDS)
+    return c
+
+
+def model_class(family):
+    return AutoModelForImageTextToText if family in WRAPPERS else AutoModelForCausalLM
+
+
+def text_of(config):
+    return config.get_text_config()
+
+
+class Text:
+    """The parameters of the text model that golden.fill fills."""
+
+    def __init__(self, model):
+        self.model, self.config = model, model.config
+
+    def named_parameters(self):
+        tied = self.config.tie_word_embeddings
+        for name, p in self.model.named_parameters():
+            if "vis" not in name and (p.dim() > 1 or name.endswith(("norm.weight", "bias"))):
+                yield ("model.norm.weight" if tied and name.endswith("model.norm.weight") else name), p
+
+
+def write_model(path, family, dtype, config, seed):
+    rng = np.random.RandomState(seed)
+    model = model_class(family).from_config(config)
+    with torch.no_grad():
+        for name, p in sorted(model.named_parameters()):
+            if p.dim() < 2 and not name.endswith(("norm.weight", "bias")) or "vis" in name:
+                p.copy_(torch.from_numpy(rng.standard_normal(tuple(p.shape)).astype(np.float32) * 0.1))
+    golden.fill(Text(model), rng, False)
+    model.to(DTYPES[dtype])
+    model.generation_config = transformers.GenerationConfig()
+    model.save_pretrained(path)
+    for f in ("generation_config.json", "preprocessor_config.json", "processor_config.json"):
+        if os.path.exists(os.path.join(path, f)):
+            os.remove(os.path.join(path, f))
+    golden.write_tokenizer(os.path.join(path, "tokenizer.json"), text_of(config).vocab_size, config)
+
+
+def load(path, family, attention):
+    model, info = model_class(family).from_pretrained(path, dtype=torch.float32, attn_implementation=attention, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
+    return model.eval()
+
+
+def record(path, name, family, dtype, config, seed, n_greedy):
+    text, T = text_of(config), 60
+    V = text.vocab_size
+    rng = np.random.RandomState(seed + 7)
+    ids = [256] + [int(x) for x in rng.randint(0, 250, T - 1)]
+    with torch.no_grad():
+        model = load(path, family, "eager")
+        logits, cache = forward(model, ids)
+        keys = [k.clone() for k in keys_of(cache)]
+        greedy, margins = decode(model, logits, cache, n_greedy, [257], T)
+        l2, c2 = forward(load(path, family, "sdpa"), ids)
+        l3, c3 = forward(load(path, family, "eager").double(), ids)
+        sdpa, f64 = max(worst([logits], [l2]), worst(keys, keys_of(c2))), max(worst([logits], [l3]), worst(keys, keys_of(c3)))
+        assert sdpa < 1e-4 and f64 < 1e-4, (name, sdpa, f64)
+    rows = [0, 1, 7, 14, 15, 16, 17, 23, 24, 25, 31, 32, 33, 47, 48, 58, 59]
+    save_file({"logits": logits[rows].contiguous(), "logit_rows": torch.tensor(rows, dtype=torch.int32), "ids": torch.tensor(ids, dtype=torch.int32),
+               "greedy": torch.tensor(greedy, dtype=torch.int32), "margins": torch.tensor(margins, dtype=torch.float32)} |
+              {f"keys.{i}": k.float().contiguous() for i, k in enumerate(keys)}, os.path.join(path, "golden.safetensors"))
+    for f in os.listdir(path):
+        os.chmod(os.path.join(path, f), 0o644)
+    return {"dir": name, "family": family, "dtype": dtype, "T": T, "rows": len(rows), "stop_ids": [257], "n_greedy": n_greedy, "layers": text.num_hidden_layers,
+            "min_margin": round(min(margins), 6), "kinds": len(set(greedy)), "vocab": V, "std": float(logits.std()), "sdpa": sdpa, "f64": f64}
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("out")
+    ap.add_argument("--sweep", action="store_true")
+    ap.add_argument("--only", action="append")
+    args = ap.parse_args()
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    os.makedirs(args.out, exist_ok=True)
+    index = {}
+    if args.only and os.path.exists(os.path.join(args.out, "index.json")):
+        with open(os.path.join(args.out, "index.json")) as f:
+            index = {row["dir"]: row for row in json.load(f)}
+    for i, (name, family, dtype, text) in enumerate(cases(args.sweep)):
+        if args.only and family not in args.only and name not in args.only:
+            continue
+        path = os.path.join(args.out, name)
+        for salt in range(20):      # greedy texts that do not repeat one token, with margins beyond rounding errors
+            shutil.rmtree(path, ignore_errors=True)
+            seed = sum(map(ord, name)) * 100 + salt
+            write_model(path, family, dtype, make_config(family, text), seed)
+            row = record(path, name, family, dtype, make_config(family, text), seed, 16 if args.sweep else 40)
+            if args.sweep or (row["min_margin"] > 2e-3 and row["kinds"] >= 5):
+                break
+        size = sum(os.path.getsize(os.path.join(path, f)) for f in os.listdir(path))
+        print(f"{name:34} std {row.pop('std'):.2f} margin {row['min_margin']:.4f} kinds {row['kinds']:2} sdpa {row.pop('sdpa'):.1e} f64 {row.pop('f64'):.1e} {size // 1024} KB salt {salt}", flush=True)
+        index[name] = row
+    names = [name for name, *_ in cases(args.sweep) if name in index]
+    golden.write_json(os.path.join(args.out, "index.json"), [index[name] for name in names])
+
+
+if __name__ == "__main__":
+    main()
