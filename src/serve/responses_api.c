@@ -79,14 +79,14 @@ static void put_items(ln_str *out, const exchange *x, const ln_result *r) {
         put_reasoning(out, x, r);
         ln_str_adds(out, ",");
     }
-    const bool text = r->text_bytes > 0 || (r->n_tool_calls == 0 && !r->cut_tool_call);
+    const bool text = r->text_bytes > 0 || (r->n_tool_calls == 0 && !wire_cut_call(r));
     if (text) put_message(out, x, r->text, r->text_bytes, r->finish == LN_FINISH_LENGTH);
     for (size_t k = 0; k < r->n_tool_calls; k++) {
         const ln_tool_call *c = &r->tool_calls[k];
         if (text || k > 0) ln_str_adds(out, ",");
         put_call(out, x, k, c->name, c->arguments, c->arguments_bytes, "completed");
     }
-    const ln_tool_call *cut = r->cut_tool_call;
+    const ln_tool_call *cut = wire_cut_call(r);
     if (!cut) return;
     if (text || r->n_tool_calls > 0) ln_str_adds(out, ",");
     put_call(out, x, r->n_tool_calls, cut->name, cut->arguments, cut->arguments_bytes, "incomplete");
@@ -309,7 +309,7 @@ static void finish(choice *c) {
     exchange *x = c->x;
     const ln_result *r = &c->result;
     const bool cut = r->finish == LN_FINISH_LENGTH;
-    if (r->n_tool_calls == 0 && !r->cut_tool_call)
+    if (r->n_tool_calls == 0 && !wire_cut_call(r))
         begin_item(x, 't'); /* an answer without a text has an empty message */
     end_item(x, cut);
     send_response(x, cut ? "response.incomplete" : "response.completed", r, false);

@@ -73,13 +73,18 @@ void wire_put_call(ln_str *out, const wire_request *q, const wire_answer *a, siz
     ln_str_adds(out, "}");
 }
 
+const ln_tool_call *wire_cut_call(const ln_result *r) {
+    return r->cut_tool_call && r->cut_tool_call->arguments_bytes > 0 ? r->cut_tool_call : NULL;
+}
+
 static void put_calls(ln_str *out, const wire_request *q, const wire_answer *a, size_t i,
                       const ln_result *r) {
-    const size_t n = r->n_tool_calls + (r->cut_tool_call != NULL);
+    const ln_tool_call *cut = wire_cut_call(r);
+    const size_t n = r->n_tool_calls + (cut != NULL);
     if (n == 0) return;
     put_list(out, "tool_calls");
     for (size_t k = 0; k < n; k++) {
-        const ln_tool_call *c = k < r->n_tool_calls ? &r->tool_calls[k] : r->cut_tool_call;
+        const ln_tool_call *c = k < r->n_tool_calls ? &r->tool_calls[k] : cut;
         ln_str_adds(out, k > 0 ? ",{" : "{");
         wire_put_call(out, q, a, i, k, c->name, c->arguments, c->arguments_bytes);
         ln_str_adds(out, "}");
@@ -94,7 +99,7 @@ static void put_finish(ln_str *out, const ln_result *r) {
 
 static void put_message(ln_str *out, const wire_request *q, const wire_answer *a, size_t i,
                         const ln_result *r) {
-    const bool only_calls = (r->n_tool_calls > 0 || r->cut_tool_call) && r->text_bytes == 0;
+    const bool only_calls = (r->n_tool_calls > 0 || wire_cut_call(r)) && r->text_bytes == 0;
     ln_str_adds(out, "{");
     put_uint(out, "index", i);
     put_object(out, "message");

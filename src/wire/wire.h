@@ -137,6 +137,10 @@ void wire_call_id(char out[WIRE_CALL_ID], const wire_request *q, const wire_answ
 void wire_put_call(ln_str *out, const wire_request *q, const wire_answer *a, size_t choice, size_t k,
                    const char *name, const char *arguments, size_t bytes);
 
+/* Returns the call that the end of the answer has cut, NULL if there is none or nothing is certain of its
+ * arguments: then no stream has it either, and a warning names it. */
+const ln_tool_call *wire_cut_call(const ln_result *r);
+
 /* Appends the members id, object, created, model and system_fingerprint. */
 void wire_put_head(ln_str *out, const wire_answer *a, const char *object);
 /* Appends the object of log-probabilities of a choice, for tokens [from, to) of its answer; null where none
