@@ -238,57 +238,6 @@ def shapes():
     check("the asynchronous client", len(asyncio.run(together())) == 1)
 
 
-def others():
-    """Clients that are not installed by default (LN_LONG=1 clients.sh does)."""
-    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
-    story = "Near the hill lived"
-    try:
-        from langchain_anthropic import ChatAnthropic
-        r = ChatAnthropic(model="tiny", base_url=URL, api_key="any", max_tokens=8, temperature=0).invoke("Tell me a short story.")
-        check("langchain-anthropic", r.content.startswith(story) and r.usage_metadata["output_tokens"] == 8)
-    except ImportError:
-        print("SKIP: langchain-anthropic is not installed")
-    try:
-        from llama_index.core.llms import ChatMessage
-        from llama_index.llms.openai_like import OpenAILike
-        m = OpenAILike(model="tiny", api_base=URL + "/v1", api_key="any", is_chat_model=True, max_tokens=8, temperature=0, context_window=1024)
-        asked = [ChatMessage(role="user", content="Tell me a short story.")]
-        check("llama-index", m.chat(asked).message.content.startswith(story))
-        check("llama-index's stream", "".join(x.delta or "" for x in m.stream_chat(asked)).startswith(story))
-    except ImportError:
-        print("SKIP: llama-index-llms-openai-like is not installed")
-    try:
-        import litellm
-        for model, base in (("openai/tiny", URL + "/v1"), ("hosted_vllm/tiny", URL + "/v1"), ("anthropic/tiny", URL)):
-            r = litellm.completion(model=model, api_base=base, api_key="any", messages=ASK, max_tokens=8, temperature=0)
-            check("litellm " + model, r.choices[0].message.content.startswith(story))
-        r = litellm.rerank(model="hosted_vllm/tiny", api_base=URL, api_key="any", query="a", documents=["b", "c"], top_n=1)
-        check("litellm's rerank", len(r.results) == 1)
-    except ImportError:
-        print("SKIP: litellm is not installed")
-    try:
-        from pydantic_ai import Agent
-        from pydantic_ai.models.openai import OpenAIChatModel
-        from pydantic_ai.providers.openai import OpenAIProvider
-        model = OpenAIChatModel("tiny", provider=OpenAIProvider(base_url=URL + "/v1", api_key="any"))
-        check("pydantic-ai", Agent(model, model_settings={"max_tokens": 8, "temperature": 0}).run_sync("Tell me a short story.").output.startswith(story))
-    except ImportError:
-        print("SKIP: pydantic-ai is not installed")
-    try:
-        import instructor
-        import pydantic
-        answer = pydantic.create_model("Answer", n=(int, ...))
-        for mode in (instructor.Mode.JSON, instructor.Mode.TOOLS):
-            try:
-                instructor.from_openai(client, mode=mode).chat.completions.create(model="tiny", messages=ASK, response_model=answer, max_retries=1)
-            except Exception as e:  # its own classes have moved between versions
-                check(f"instructor {mode}", "is not supported" in str(e) or "not supported yet" in str(e))
-            else:
-                check(f"instructor {mode} was answered", False)
-    except ImportError:
-        print("SKIP: instructor is not installed")
-
-
 def langchain():
     try:
         from langchain_openai import ChatOpenAI
@@ -314,6 +263,6 @@ def llm():
         check("llm: " + r.stderr, r.stdout.startswith("Near the hill lived"))
 
 
-for test in (chat, completions, embeddings, forms, errors, responses, messages, shapes, langchain, llm, others):
+for test in (chat, completions, embeddings, forms, errors, responses, messages, shapes, langchain, llm):
     test()
     print(test.__name__, "good", flush=True)
