@@ -290,6 +290,44 @@ static int shortest(double v, char digit[24], int *exp) {
     return 17;
 }
 
+/* Writes the n digits of d; `digit` has no NUL. */
+static void put_digits(uint64_t d, int n, char digit[24]) {
+    while (n-- > 0) digit[n] = (char)('0' + d % 10), d /= 10;
+}
+
+/* Stores the same digits as shortest() for 1e-9 <= v < 1e14, in integers of 128 bits, in which every product
+ * is exact. v is m 2^e, and v 10^k is m 5^k 2^(e + k). Returns 0 if v is a power of two or rounds up to a
+ * power of ten, whose neighbours are not alike. */
+static int shortest_in_integers(double v, char digit[24], int *exp) {
+    static const uint64_t tens[] = {100000000000000, 1000000000000000, 10000000000000000, 100000000000000000};
+    uint64_t bits, m, fives[28] = {1};
+    memcpy(&bits, &v, sizeof v);
+    const int e = (int)(bits >> 52) - 1075;
+    m = (bits & ((1ull << 52) - 1)) | 1ull << 52;
+    if (m == 1ull << 52) return 0;
+    for (int i = 1; i < 28; i++) fives[i] = fives[i - 1] * 5;
+    int first = (e + 52) * 1233 / 4096 - 1; /* at most log10(v), and at least that less 2 */
+    while (first < 13 && (u128)m * fives[15 - first] >> -(e + 15 - first) >= tens[2]) first++;
+    for (int n = 15; n <= 17; n++) {
+        const int k = n - 1 - first, t = -(e + k);
+        const u128 five = fives[k], all = m * five, rest = all & (((u128)1 << t) - 1),
+                   half = (u128)1 << (t - 1);
+        uint64_t d = (uint64_t)(all >> t);
+        d += rest > half || (rest == half && d & 1);
+        if (d >= tens[n - 14]) return 0;
+        for (int more = 0; more < 2; more++) {
+            const u128 at = (u128)(d + (uint64_t)more) << (t + 1);
+            const u128 low = (2 * m - 1) * five, high = (2 * m + 1) * five;
+            if (more && d % 10 == 9) break;
+            if (n < 17 && !(m & 1 ? at > low && at < high : at >= low && at <= high)) continue;
+            put_digits(d + (uint64_t)more, n, digit);
+            *exp = first;
+            return n;
+        }
+    }
+    return 0;
+}
+
 void ln_str_double(ln_str *s, double v) {
     if (v != v || v - v != 0) {
         ln_str_adds(s, "null");
@@ -304,7 +342,8 @@ void ln_str_double(ln_str *s, double v) {
         v = -v;
     }
     char digit[24];
-    int exp, n = shortest(v, digit, &exp);
+    int exp = 0, n = v >= 1e-9 && v < 1e14 ? shortest_in_integers(v, digit, &exp) : 0;
+    if (n == 0) n = shortest(v, digit, &exp);
     while (n > 1 && digit[n - 1] == '0') n--;
     if (exp >= -5 && exp < 17) {
         if (exp < 0) ln_str_add(s, "0.0000", (size_t)(1 - exp));

@@ -3,6 +3,7 @@
 #include "cm.h"
 #include "base/base.h"
 
+#include <ctype.h>
 #include <float.h>
 #include <inttypes.h>
 #include <locale.h>
@@ -225,10 +226,63 @@ static void the_locale_has_no_say(void **state) {
     setlocale(LC_ALL, "C");
 }
 
+/* The fewest digits, from 15 on, that read back: by printf and strtod alone. */
+static void shortest_by_printf(char text[40], double v) {
+    for (int n = 15; n <= 17; n++) {
+        (void)snprintf(text, 40, "%.*e", n - 1, v);
+        if (strtod(text, NULL) == v) return;
+        char *last = strchr(text, 'e') - 1;
+        if (*last < '9') {
+            ++*last;
+            if (strtod(text, NULL) == v) return;
+        }
+    }
+    (void)snprintf(text, 40, "%.16e", v);
+}
+
+/* Numbers of the size of log-probabilities, near powers of two and ten and with few digits: the digits are
+ * those that printf finds. */
+static void numbers_are_shortest(void **state) {
+    (void)state;
+    uint64_t seed = 1;
+    for (int i = 0; i < 300000; i++) {
+        char text[40], digits[40];
+        ln_str s = {0};
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        const double unit = (double)(seed >> 11) * 0x1p-53;
+        double v = i % 5 == 0   ? unit * 20
+                   : i % 5 == 1 ? ldexp(0.5 + unit / 2, (int)(seed % 90) - 40)
+                   : i % 5 == 2
+                       ? ldexp(1, (int)(seed % 70) - 30) * (1 + (double)((int)(seed >> 40 & 7) - 3) * 0x1p-52)
+                   : i % 5 == 3 ? (double)(seed >> 50) / 1000
+                                : pow(10, (int)(seed % 24) - 10) * (1 - (double)(seed >> 60) * 0x1p-53);
+        if (v == 0) continue;
+        shortest_by_printf(text, v);
+        ln_str_double(&s, v);
+        double back = strtod(s.data, NULL);
+        if (back != v) fail_msg("%.17g is written as %s", v, s.data);
+        /* compares digits without the point, the zeros at both ends and the exponent */
+        char *to = digits;
+        for (const char *p = s.data; *p && *p != 'e'; p++)
+            if (isdigit((unsigned char)*p) && (to > digits || *p != '0')) *to++ = *p;
+        while (to > digits && to[-1] == '0') to--;
+        *to = '\0';
+        to = text;
+        for (const char *p = text; *p && *p != 'e'; p++)
+            if (isdigit((unsigned char)*p)) *to++ = *p;
+        while (to > text && to[-1] == '0') to--;
+        *to = '\0';
+        if (strcmp(digits, text) != 0) fail_msg("%.17g is written as %s, not %s", v, digits, text);
+        ln_str_free(&s);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(integers), cmocka_unit_test(doubles_from_text),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(integers),
+                                       cmocka_unit_test(doubles_from_text),
                                        cmocka_unit_test(long_numbers_take_little_time),
                                        cmocka_unit_test(doubles_to_text),
+                                       cmocka_unit_test(numbers_are_shortest),
                                        cmocka_unit_test(the_locale_has_no_say)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
