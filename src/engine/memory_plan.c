@@ -12,7 +12,8 @@
  *
  * The pool holds at least one context. Beyond that it holds what the sequences could use at most (a context
  * each), reduced to ln_options.kv_bytes and to what the limit leaves when the other parts are counted; of
- * memory that is merely available, where the caller set no limit, an engine takes half. */
+ * memory that is merely available, where the caller set no limit, an engine takes half. Of a GPU that no
+ * other process uses, it fills nine tenths. */
 #include "memory_plan.h"
 #include "../base/memory_use.h"
 #include "../base/text_memory.h"
@@ -20,11 +21,13 @@
 #include "scheduler.h"
 
 /* PAGE_LEN: positions in a KV page. ROOM: bytes that an advised context and a pool of more than one context
- * leave free. FEW_ROWS: the n_chunk that is advised where no context fits with the given one. */
+ * leave free. FEW_ROWS: the n_chunk that is advised if no context fits with the given one. */
 #define PAGE_LEN      64
 #define DEFAULT_CHUNK 512
 #define ROOM          ((uint64_t)1 << 20)
 #define FEW_ROWS      32
+/* More than what a GPU without other processes has in use: its driver's share and this process's context. */
+#define CONTEXT_MOST ((uint64_t)1 << 30)
 /* The least that is planned for texts: of any engine, of a position of the context, of a waiting request. */
 #define TEXT_LEAST    ((uint64_t)1 << 20)
 #define TEXT_POSITION ((uint64_t)32)
@@ -191,6 +194,12 @@ static uint64_t bytes_left(const budget *b, const layout *l) {
                    have = l->sizes.device_total ? l->plan.device_available_bytes : b->available;
     return have > need ? have - need : 0;
 }
+
+uint64_t ln_pool_share(uint64_t left, uint64_t need, uint64_t total, uint64_t available) {
+    const uint64_t most = total / 10 * 9;
+    if (total == 0 || total - LN_MIN(total, available) > CONTEXT_MOST) return left / 2;
+    return LN_MIN(left, most > need ? most - need : 0);
+}
 /* Whether the plan fits with ROOM bytes to spare in each memory. */
 static bool fits_with_room(const budget *b, const layout *l) {
     return l->plan.fits && l->plan.peak_bytes + ROOM <= b->available &&
@@ -240,7 +249,9 @@ static void size_pool(const ln_package *m, const ln_options *opt, const budget *
         arrays -= array_bytes(&l->run, &l->sizes, &m->spec);
         const uint64_t each = (uint64_t)bytes + arrays / (uint64_t)(all - one) + 1;
         uint64_t left = bytes_left(b, l);
-        if (!b->asked && opt->kv_bytes == 0) left /= 2;
+        if (!b->asked && opt->kv_bytes == 0)
+            left = ln_pool_share(left, l->plan.device_bytes, l->sizes.device_total,
+                                 l->plan.device_available_bytes);
         set_pages(l, (int64_t)LN_MIN((uint64_t)pages, (uint64_t)one + left / each));
         add_up(m, opt, b, open, l);
     }

@@ -18,5 +18,9 @@ uint64_t ln_requests_bytes(const ln_run_options *o, const ln_run_sizes *z, int64
 /* Bytes that the process may take yet, besides those that open engines have planned for their pools; *limit
  * names what limits it. memory_bytes: see ln_options. */
 uint64_t ln_memory_room(uint64_t memory_bytes, const char **limit);
+/* Returns how many of `left` bytes beyond one context the pool may take if the caller set no limit: half of
+ * them, or, on a GPU of `total` bytes (0: none) whose memory no other process holds, as many as fill 90 % of
+ * it together with the `need` bytes of the rest. `available`: bytes of the GPU that are free. */
+uint64_t ln_pool_share(uint64_t left, uint64_t need, uint64_t total, uint64_t available);
 
 #endif

@@ -248,6 +248,17 @@ static void test_the_limit_holds_for_requests(void **state) {
     ln_package_close(&m);
 }
 
+/* The pool without a limit: half of the host's memory or of a shared GPU, 90 % of a GPU alone. */
+static void test_the_share_of_a_gpu(void **state) {
+    (void)state;
+    const uint64_t gb = (uint64_t)1 << 30;
+    assert_true(ln_pool_share(8 * gb, 3 * gb, 0, 0) == 4 * gb);
+    assert_true(ln_pool_share(60 * gb, 19 * gb, 80 * gb, 79 * gb + gb / 2) == 53 * gb);
+    assert_true(ln_pool_share(2 * gb, 70 * gb, 80 * gb, 80 * gb) == 2 * gb);   /* no more than is left */
+    assert_true(ln_pool_share(7 * gb, 73 * gb, 80 * gb, 80 * gb) == 0);        /* 90 % are in use */
+    assert_true(ln_pool_share(60 * gb, 10 * gb, 80 * gb, 70 * gb) == 30 * gb); /* others hold 10 */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_kv_bytes),
                                        cmocka_unit_test(test_less_than_a_context),
@@ -255,6 +266,7 @@ int main(void) {
                                        cmocka_unit_test(test_advice_for_many_sequences),
                                        cmocka_unit_test(test_many_long_sequences_open),
                                        cmocka_unit_test(test_records_are_counted),
+                                       cmocka_unit_test(test_the_share_of_a_gpu),
                                        cmocka_unit_test(test_the_limit_holds_for_requests)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
