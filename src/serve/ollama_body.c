@@ -81,12 +81,14 @@ static const char *const siblings[] = {"max_tokens",
                                        "tools",
                                        NULL};
 
-static bool given(const json_t *body, const char *name) {
+/* Whether a member is neither absent, null nor the empty value of its type. */
+static bool has_text(const json_t *body, const char *name) {
     const json_t *v = json_object_get(body, name);
-    const bool none = json_is_null(v) || json_is_false(v) ||
-                      (json_is_string(v) && json_string_length(v) == 0) ||
-                      (json_is_array(v) && json_array_size(v) == 0);
-    return v && !none;
+    return v && !json_is_null(v) && !(json_is_string(v) && json_string_length(v) == 0);
+}
+static bool has_list(const json_t *body, const char *name) {
+    const json_t *v = json_object_get(body, name);
+    return v && !json_is_null(v) && !(json_is_array(v) && json_array_size(v) == 0);
 }
 
 static ln_status unsupported(exchange *x, const char *field, const char *advice) {
@@ -114,8 +116,8 @@ static ln_status add_length(exchange *x, const json_t *o, json_t *to) {
     char found[80];
     int64_t n = -1;
     const json_t *v = json_object_get(o, "num_predict");
-    if (v && !json_is_null(v) && !body_integer(v, &n))
-        return wire_refuse(&x->why, "options.num_predict", "expected an integer, found %s",
+    if (v && !json_is_null(v) && (!body_integer(v, &n) || n < -2))
+        return wire_refuse(&x->why, "options.num_predict", "expected an integer of -2 or more, found %s",
                            ln_json_text(v, found));
     return dialect_set(x, to, "max_tokens", json_integer(LN_MAX(n, -1)));
 }
@@ -164,7 +166,7 @@ static ln_status add_options(exchange *x, const json_t *body, json_t *to) {
 static ln_status add_format(exchange *x, const json_t *body, json_t *to) {
     json_t *v = json_object_get(body, "format");
     char found[80];
-    if (!given(body, "format")) return LN_OK;
+    if (!has_text(body, "format")) return LN_OK;
     if (ln_json_is_text(v, "json"))
         return dialect_set(x, to, "response_format", json_pack("{s: s}", "type", "json_object"));
     if (!json_is_object(v))
@@ -300,6 +302,7 @@ static ln_status add_call_of(exchange *x, pending *p, const json_t *m, json_t *m
 static ln_status add_message(exchange *x, pending *p, size_t i, const json_t *m, json_t *list) {
     static const char *const pairs[] = {"role", "role", "content", "content", "thinking", "reasoning_content",
                                         NULL};
+    static const char *const names[] = {"tool_name", "tool_call_id"};
     char field[64], found[80];
     json_t *message = json_object();
     (void)snprintf(field, sizeof field, "messages[%zu]", i);
@@ -308,14 +311,20 @@ static ln_status add_message(exchange *x, pending *p, size_t i, const json_t *m,
     if (!json_is_object(m))
         return wire_refuse(&x->why, field, "expected an object, found %s", ln_json_text(m, found));
     LN_TRY(dialect_copy(x, m, message, pairs));
+    for (size_t k = 0; k < LN_COUNT(names); k++) {
+        const json_t *v = json_object_get(m, names[k]);
+        (void)snprintf(field, sizeof field, "messages[%zu].%s", i, names[k]);
+        if (v && !json_is_null(v) && !json_is_string(v))
+            return wire_refuse(&x->why, field, "expected a text, found %s", ln_json_text(v, found));
+    }
     (void)snprintf(field, sizeof field, "messages[%zu].images", i);
-    if (given(m, "images")) return unsupported(x, field, "only text is");
+    if (has_list(m, "images")) return unsupported(x, field, "only text is");
     (void)snprintf(field, sizeof field, "messages[%zu].tool_calls", i);
-    if (given(m, "tool_calls")) LN_TRY(add_calls(x, p, field, json_object_get(m, "tool_calls"), message));
+    if (has_list(m, "tool_calls")) LN_TRY(add_calls(x, p, field, json_object_get(m, "tool_calls"), message));
     if (ln_json_is_text(json_object_get(m, "role"), "tool")) LN_TRY(add_call_of(x, p, m, message));
     if (json_object_get(message, "content")) return LN_OK;
-    if (given(m, "tool_calls")) return dialect_set(x, message, "content", json_null());
-    return given(m, "thinking") ? dialect_set(x, message, "content", json_string("")) : LN_OK;
+    if (has_list(m, "tool_calls")) return dialect_set(x, message, "content", json_null());
+    return has_text(m, "thinking") ? dialect_set(x, message, "content", json_string("")) : LN_OK;
 }
 
 ln_status ollama_chat_translate(exchange *x, const json_t *body, json_t *to) {
@@ -326,9 +335,9 @@ ln_status ollama_chat_translate(exchange *x, const json_t *body, json_t *to) {
     size_t i;
     LN_TRY(dialect_set(x, to, "messages", list));
     LN_TRY(add_common(x, body, to));
-    if (given(body, "prompt"))
+    if (has_text(body, "prompt"))
         return unsupported(x, "prompt", "it is a field of /api/generate; use \"messages\"");
-    if (!given(body, "messages")) return answer_load(x, to, "messages");
+    if (!has_list(body, "messages")) return answer_load(x, to, "messages");
     if (!json_is_array(all))
         return wire_refuse(&x->why, "messages", "expected a list of messages, found %s",
                            ln_json_text(all, found));
@@ -351,7 +360,8 @@ static ln_status check_generate(exchange *x, const json_t *body) {
         {"height", "no images are made"},
         {"steps", "no images are made"}};
     for (size_t i = 0; i < LN_COUNT(rows); i++)
-        if (given(body, rows[i][0])) return unsupported(x, rows[i][0], rows[i][1]);
+        if (has_text(body, rows[i][0]) && has_list(body, rows[i][0]))
+            return unsupported(x, rows[i][0], rows[i][1]);
     return LN_OK;
 }
 
@@ -360,7 +370,7 @@ static ln_status add_text(exchange *x, const json_t *body, const char *field, co
     const json_t *v = json_object_get(body, field);
     char found[80];
     ln_str text = {0};
-    if (!given(body, field)) return LN_OK;
+    if (!has_text(body, field)) return LN_OK;
     if (!json_is_string(v))
         return wire_refuse(&x->why, field, "expected a text, found %s", ln_json_text(v, found));
     ln_str_add(&text, json_string_value(v), json_string_length(v));
@@ -378,12 +388,12 @@ ln_status ollama_generate_translate(exchange *x, const json_t *body, json_t *to)
     x->raw = json_is_true(raw);
     LN_TRY(check_generate(x, body));
     LN_TRY(add_common(x, body, to));
-    if (!given(body, "prompt")) return answer_load(x, to, "prompt");
+    if (!has_text(body, "prompt")) return answer_load(x, to, "prompt");
     if (!json_is_string(prompt))
         return wire_refuse(&x->why, "prompt", "expected a text, found %s", ln_json_text(prompt, found));
-    if (x->raw && given(body, "system"))
+    if (x->raw && has_text(body, "system"))
         return unsupported(x, "system", "with \"raw\" no template shows it; put it into the prompt");
-    if (x->raw && given(body, "think"))
+    if (x->raw && has_text(body, "think") && !json_is_false(json_object_get(body, "think")))
         return unsupported(x, "think", "with \"raw\" no template shows it; put it into the prompt");
     if (x->raw) return dialect_set(x, to, "prompt", json_incref(prompt));
     json_t *list = json_array();

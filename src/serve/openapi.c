@@ -4,7 +4,7 @@
 #include <string.h>
 
 enum { GET = 0, POST = 1 };
-enum { PUBLIC = 1, EVENTS = 2, LINES = 4, UNTYPED = 8, COUNTS = 0, EXACT = 0 };
+enum { PUBLIC = 1, EVENTS = 2, LINES = 4, COUNTS = 0, UNTYPED = 0, EXACT = 0 };
 
 typedef struct row {
     const char *path;
@@ -56,14 +56,16 @@ static void put_schemas(ln_str *out, const server *s) {
                 "\"Error\":{\"type\":\"object\",\"required\":[\"error\"],\"properties\":{\"error\":{\"type\":"
                 "\"object\",\"required\":[\"message\",\"type\",\"param\",\"code\"],\"properties\":{"
                 "\"message\":{\"type\":\"string\"},\"type\":{\"type\":\"string\"},\"param\":{\"type\":"
-                "[\"string\",\"null\"]},\"code\":{\"type\":[\"string\",\"null\"]}}}}}}");
+                "[\"string\",\"null\"]},\"code\":{\"type\":[\"string\",\"null\"]}}}}},"
+                "\"OllamaError\":{\"type\":\"object\",\"required\":[\"error\"],\"properties\":{"
+                "\"error\":{\"type\":\"string\"}}}}");
 }
 
-static void put_error(ln_str *out, const char *status, const char *what) {
+static void put_error_of(ln_str *out, const row *r, const char *status, const char *what) {
     ln_str_addf(out,
                 ",\"%s\":{\"description\":\"%s\",\"content\":{\"application/json\":{\"schema\":{\"$ref\":"
-                "\"#/components/schemas/Error\"}}}}",
-                status, what);
+                "\"#/components/schemas/%sError\"}}}}",
+                status, what, strncmp(r->path, "/api/", 5) == 0 ? "Ollama" : "");
 }
 
 /* Begins an operation; two rows with the same path are one path with two. */
@@ -108,17 +110,18 @@ static void put_row(ln_str *out, const row *r, const server *s) {
                 r->flags & EVENTS  ? ",\"text/event-stream; charset=utf-8\":{\"schema\":{}}"
                 : r->flags & LINES ? ",\"application/x-ndjson\":{\"schema\":{}}"
                                    : "");
-    if (r->body) put_error(out, "400", "a field is refused: param has its name");
-    if (!(r->flags & PUBLIC)) put_error(out, "401", "a key is required");
-    put_error(out, "403",
-              changes ? "the Host or the Origin of another site, or adapters may not be changed"
-                      : "the Host or the Origin of another site");
-    if (r->body || prefix) put_error(out, "404", "there is no such model");
-    if (changes) put_error(out, "409", "the name is taken, there is no room, or requests use the adapter");
-    if (r->body) put_error(out, "413", "the body is too long");
-    if (r->body && !(r->flags & UNTYPED)) put_error(out, "415", "the body is not application/json");
-    if (r->body) put_error(out, "429", "too many requests of this key wait");
-    put_error(out, "503", "the server loads, stops, or has too many requests");
+    if (r->body) put_error_of(out, r, "400", "a field is refused: param has its name");
+    if (!(r->flags & PUBLIC)) put_error_of(out, r, "401", "a key is required");
+    put_error_of(out, r, "403",
+                 changes ? "the Host or the Origin of another site, or adapters may not be changed"
+                         : "the Host or the Origin of another site");
+    if (r->body || prefix) put_error_of(out, r, "404", "there is no such model");
+    if (changes)
+        put_error_of(out, r, "409", "the name is taken, there is no room, or requests use the adapter");
+    if (r->body) put_error_of(out, r, "413", "the body is too long");
+    if (r->body) put_error_of(out, r, "415", "the body is not application/json");
+    if (r->body) put_error_of(out, r, "429", "too many requests of this key wait");
+    put_error_of(out, r, "503", "the server loads, stops, or has too many requests");
     ln_str_adds(out, "}}}");
 }
 

@@ -100,7 +100,10 @@ ln_status body_response_format(body_reader *b, const char *name, const json_t *v
     if (!json_is_object(named))
         return wire_refuse(b->why, "response_format.json_schema",
                            "expected an object with a schema, found %s", ln_json_text(named, found));
-    const json_t *schema = json_object_get(named, "schema");
+    const json_t *schema = json_object_get(named, "schema"), *called = json_object_get(named, "name");
+    if (called && !json_is_null(called) && !json_is_string(called))
+        return wire_refuse(b->why, "response_format.json_schema.name", "expected a text, found %s",
+                           ln_json_text(called, found));
     if (!schema || json_is_null(schema))
         return wire_refuse(b->why, "response_format.json_schema.schema", "expected a JSON schema, found %s",
                            ln_json_text(schema, found));

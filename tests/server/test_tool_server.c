@@ -222,6 +222,25 @@ static void responses(void **state) {
                                      "\"status\":\"completed\"}]", NULL});
 }
 
+/* ---- ollama's chat ---- */
+
+static void ollama(void **state) {
+    (void)state;
+    json_t *a = answer("/api/chat", "{" SAID ",\"stream\":false,\"tools\":[" TOOL "]}");
+    is_text(a, "message.content", "Let me.");
+    is_text(a, "message.tool_calls.0.function.name", "f");
+    is_text(a, "message.tool_calls.0.function.arguments.a", "\xc3\xa9");
+    is_text(a, "done_reason", "stop");
+    json_decref(a);
+    stream_has("/api/chat", "{" SAID ",\"tools\":[" TOOL "]}",
+               (const char *const[]){"\"content\":\"Let me.\"},\"done\":false}\n",
+                                     "\"content\":\"\",\"tool_calls\":[{\"id\":\"call_",
+                                     "\"function\":{\"index\":0,\"name\":\"f\",\"arguments\":{\"a\": "
+                                     "\"\xc3\xa9\"}}}]},"
+                                     "\"done\":false}\n",
+                                     "\"done\":true,\"done_reason\":\"stop\"", NULL});
+}
+
 /* ---- earlier turns ---- */
 
 /* The tokens of the prompt and those of them that the server already had: all but the last if two bodies are
@@ -282,9 +301,27 @@ static void results_of_tools(void **state) {
         "\"reasoning\"},"
         "{\"type\":\"function_call\",\"call_id\":\"c3\",\"name\":\"f\",\"arguments\":\"{}\"},"
         "{\"type\":\"function_call_output\",\"call_id\":\"c3\",\"output\":\"\"}],\"tools\":[" FLAT "]}";
+    /* results without ids belong to the calls of their tool, or by their place */
+    static const char ollama_body[] =
+        "{\"stream\":false,\"options\":{\"num_predict\":1},\"messages\":[{\"role\":\"system\",\"content\":"
+        "\"S\"},{"
+        "\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"content\":\"Hm\",\"tool_calls\":[{"
+        "\"id\":"
+        "\"c1\",\"function\":{\"name\":\"f\",\"arguments\":{\"a\":5}}},{\"id\":\"c2\",\"function\":{\"name\":"
+        "\"f\",\"arguments\":{\"a\":6}}}]},{\"role\":\"tool\",\"content\":\"R\"},{\"role\":\"tool\","
+        "\"content\":\"T\\nU\"},{\"role\":\"user\",\"content\":\"So\"},{\"role\":\"assistant\",\"tool_"
+        "calls\":[{"
+        "\"id\":\"c3\",\"function\":{\"name\":\"f\",\"arguments\":{}}}]},{\"role\":\"tool\",\"tool_name\":"
+        "\"f\","
+        "\"content\":\"\"}],\"tools\":[" TOOL "]}";
     json_t *a = answer(CHAT, chat_body);
     const int64_t n = int_at(a, "usage.prompt_tokens");
     assert_true(n > 80);
+    json_decref(a);
+    const int64_t reused = status_at("tokens.cached");
+    a = answer("/api/chat", ollama_body);
+    assert_int_equal(int_at(a, "prompt_eval_count"), n);
+    assert_int_equal(status_at("tokens.cached") - reused, n - 1);
     json_decref(a);
     is_same(CHAT, chat_body, "usage.prompt_tokens", "usage.prompt_tokens_details.cached_tokens", n);
     is_same("/v1/messages", messages_body, "usage.input_tokens", "usage.cache_read_input_tokens", n);
@@ -514,13 +551,19 @@ static void required(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sibling_fields), cmocka_unit_test(foreign_tools),
-        cmocka_unit_test(chat),           cmocka_unit_test(chat_stream),
-        cmocka_unit_test(messages),       cmocka_unit_test(responses),
-        cmocka_unit_test(thinking),       cmocka_unit_test(results_of_tools),
-        cmocka_unit_test(document),       cmocka_unit_test(refusals),
-        cmocka_unit_test(text_documents), cmocka_unit_test(errors_name_the_clients_fields),
-        cmocka_unit_test(required)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sibling_fields),
+                                       cmocka_unit_test(foreign_tools),
+                                       cmocka_unit_test(chat),
+                                       cmocka_unit_test(chat_stream),
+                                       cmocka_unit_test(messages),
+                                       cmocka_unit_test(responses),
+                                       cmocka_unit_test(ollama),
+                                       cmocka_unit_test(thinking),
+                                       cmocka_unit_test(results_of_tools),
+                                       cmocka_unit_test(document),
+                                       cmocka_unit_test(refusals),
+                                       cmocka_unit_test(text_documents),
+                                       cmocka_unit_test(errors_name_the_clients_fields),
+                                       cmocka_unit_test(required)};
     return cmocka_run_group_tests(tests, start, end);
 }

@@ -71,6 +71,9 @@ static void forms_are_refused(void **state) {
     bad(WIRE_CHAT, "\"response_format\":\"json\"", "response_format", "expected an object, found \"json\"");
     bad(WIRE_CHAT, "\"response_format\":{\"type\":\"xml\"}", "response_format.type", "found \"xml\"");
     bad(WIRE_CHAT, "\"response_format\":{}", "response_format.type", "found nothing");
+    bad(WIRE_CHAT,
+        "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":{},\"schema\":{}}}",
+        "response_format.json_schema.name", "expected a text");
     bad(WIRE_CHAT, "\"response_format\":{\"type\":\"json_schema\"}", "response_format.json_schema",
         "found nothing");
     bad(WIRE_CHAT, "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"a\"}}", place,
