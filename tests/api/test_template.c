@@ -265,12 +265,37 @@ static void turns_without_the_header(void **s) {
     put("chat_template.jinja", FORM);
 }
 
+/* Messages about a chat template and a post-processor name the file that has them. */
+static void messages_name_the_file(void **state) {
+    (void)state;
+    ln_error err = {0};
+    ln_chat_template *t = NULL;
+    ln_tokenizer *tok = NULL;
+    char path[200];
+    path_of(path, "chat_template.jinja");
+    assert_int_equal(unlink(path), 0);
+    put("tokenizer_config.json", "{\"chat_template\":{\"a\":1}}");
+    assert_int_equal(ln_chat_template_open(&t, dir, NULL, &err), LN_EINVALID);
+    assert_non_null(strstr(err.message, "tokenizer_config.json: chat_template: expected a text"));
+    put("tokenizer_config.json", "{\"chat_template\":\"{% if %}\"}");
+    assert_int_equal(ln_chat_template_open(&t, dir, NULL, &err), LN_EINVALID);
+    assert_non_null(strstr(err.message, "tokenizer_config.json: chat_template"));
+    put("chat_template.jinja", "{% if %}");
+    assert_int_equal(ln_chat_template_open(&t, dir, NULL, &err), LN_EINVALID);
+    assert_non_null(strstr(err.message, "chat_template.jinja"));
+    put("tokenizer.json", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},"
+                          "\"post_processor\":{\"type\":\"Unknown\"}}");
+    assert_int_equal(ln_tokenizer_open(&tok, dir, &err), LN_EUNSUPPORTED);
+    assert_non_null(strstr(err.message, "tokenizer.json: post_processor: the type 'Unknown'"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(one_bos),
                                        cmocka_unit_test(requests_are_tidied),
                                        cmocka_unit_test(requests_have_messages),
                                        cmocka_unit_test(templates_alone),
                                        cmocka_unit_test(tokens_across_a_block),
-                                       cmocka_unit_test(turns_without_the_header)};
+                                       cmocka_unit_test(turns_without_the_header),
+                                       cmocka_unit_test(messages_name_the_file)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,6 +1,6 @@
 /* Large bodies: those of one client wait for each other, and no body takes more than its client's share of
  * the memory for texts. text_limits.py has the limits of the whole process. */
-/* run: slow */
+/* run: slow tsan-long */
 #include "server_test.h"
 
 static int status_of(const char *method, const char *path, const char *fields, const char *body) {
