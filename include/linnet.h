@@ -303,9 +303,10 @@ typedef struct ln_sampling {
     size_t n_stop_ids;
     /* Calls of the tools of ln_prompt.request, in the format that the chat template asks the model for: they
      * are split off the text, to LN_EVENT_TOOL_ARGUMENTS, LN_EVENT_TOOL_CALL and ln_result.tool_calls. A call
-     * that the model has begun is held to that format, to the names of the tools and to their schemas; with
-     * AUTO a tool whose schema has a keyword that is not supported takes any object. With `grammar` the
-     * answer matches the grammar, or is calls; REQUIRED excludes `grammar`. */
+     * that the model has begun is held to that format, to the names of the tools and to their schemas. A
+     * keyword that is not supported there is LN_EINVALID, naming tool and place; with AUTO and "strict":
+     * false in the tool's definition its arguments are any object instead. With `grammar` the answer matches
+     * the grammar, or is calls; REQUIRED excludes `grammar`. */
     ln_tool_choice tool_choice;
     /* [n_tool_names] names of the tools that may be called; a call of another one is text. None: all tools
      * of the request. */

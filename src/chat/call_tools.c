@@ -21,6 +21,11 @@ const json_t *ln_call_tool_schema(const json_t *tool) {
     return json_is_object(schema) ? schema : NULL;
 }
 
+bool ln_call_tool_is_lenient(const json_t *tool) {
+    return json_is_false(json_object_get(function_of(tool), "strict")) ||
+           json_is_false(json_object_get(tool, "strict"));
+}
+
 /* ---- kinds of parameters ---- */
 
 /* The value that a pointer of a reference (RFC 6901) leads to. Escapes (~0, ~1, %) are not read: no name of a

@@ -68,6 +68,8 @@ typedef struct ln_call_tool {
 const json_t *ln_call_tool_name(const json_t *tool);
 /* The schema of its parameters; NULL: it has none. */
 const json_t *ln_call_tool_schema(const json_t *tool);
+/* Whether the tool's definition has "strict": false, which permits arguments outside its schema. */
+bool ln_call_tool_is_lenient(const json_t *tool);
 /* The schema that a local reference leads to, or the schema itself; NULL: it leads nowhere. */
 const json_t *ln_call_resolve(const json_t *root, const json_t *schema);
 unsigned ln_call_param_kinds(const json_t *root, const json_t *schema);

@@ -1,6 +1,7 @@
 /* The tools that a request may call. */
 #include "tool_names.h"
 #include "../base/json.h"
+#include "../base/json_write.h"
 #include "../grammar/grammar.h"
 
 #include <string.h>
@@ -69,7 +70,7 @@ typedef struct form_maker {
 
 static bool must(const form_maker *f) { return f->how->tool_choice == LN_TOOLS_REQUIRED; }
 
-/* Appends the form of a whole answer: where it is messages with headers, that of the final one is given. */
+/* Appends the form of a whole answer. If it is messages with headers, that of the final one is given. */
 static void put_answer(const ln_package *m, ln_str *s, const char *form, size_t bytes) {
     if (m->delims && m->delims->channels) ln_channel_form_answer(s, form, bytes);
     else ln_str_add(s, form, bytes);
@@ -104,41 +105,73 @@ static ln_status check_form(const ln_str *s, ln_error *err) {
     return st;
 }
 
-/* Whether the schema of tool i cannot be kept. */
-static ln_status is_loose(const form_maker *f, size_t i, bool *out, ln_error *err) {
-    const json_t *tool = json_array_get(f->tools, i), *name = ln_call_tool_name(tool);
-    const char *const only = name ? json_string_value(name) : "";
+/* Stores in *why why the calls of tool i cannot be constrained to its schema. LN_OK: they can. */
+static ln_status check_tool(const form_maker *f, size_t i, ln_error *why) {
+    const json_t *tool = json_array_get(f->tools, i), *schema = ln_call_tool_schema(tool);
+    const char *const only = json_string_value(ln_call_tool_name(tool));
     ln_str s = {0};
-    ln_error why;
-    *out = false;
-    if (!name) return LN_OK;
+    ln_status st = LN_OK;
+    if (schema) { /* alone first: the message then begins with a place in the schema */
+        ln_str_adds(&s, "{\"schema\":");
+        ln_str_json_value(&s, schema);
+        ln_str_adds(&s, "}");
+        st = check_form(&s, why);
+        s.len = 0;
+    }
     ln_call_form_put(&s, f->m->tools.form, f->m->tok, f->tools, &only, 1, NULL, LN_CALLS_MUST, true);
-    const ln_status st = check_form(&s, &why);
+    if (st == LN_OK) st = check_form(&s, why);
     ln_str_free(&s);
-    if (st != LN_OK && st != LN_EINVALID) return ln_fail(err, st, "%s", why.message);
-    *out = st == LN_EINVALID;
-    if (*out)
-        ln_log(LN_LOG_WARN, "the arguments of the tool %s are not held to its schema: %s", only, why.message);
+    return st;
+}
+
+static bool may_be_called(const form_maker *f, size_t i) {
+    const json_t *name = ln_call_tool_name(json_array_get(f->tools, i));
+    for (size_t k = 0; name && k < f->how->n_tool_names; k++)
+        if (strcmp(f->how->tool_names[k], json_string_value(name)) == 0) return true;
+    return false;
+}
+
+/* Finds the tools whose schemas cannot be met by constrained calls. With "strict": false in its
+ * definition such a tool takes any object, else it is an error. */
+static ln_status find_loose(const form_maker *f, bool *any, ln_error *err) {
+    ln_error why;
+    *any = false;
+    for (size_t i = 0; i < json_array_size(f->tools); i++) {
+        if (!may_be_called(f, i)) continue;
+        const json_t *tool = json_array_get(f->tools, i);
+        const char *name = json_string_value(ln_call_tool_name(tool));
+        const ln_status st = check_tool(f, i, &why);
+        if (st != LN_OK && st != LN_EINVALID) return ln_fail(err, st, "%s", why.message);
+        if (st == LN_OK) continue;
+        if (!ln_call_tool_is_lenient(tool))
+            return ln_fail(err, st,
+                           "the tool %s: %s; \"strict\": false in its definition permits any object as "
+                           "arguments",
+                           name, why.message);
+        ln_log(LN_LOG_WARN, "the arguments of the tool %s (\"strict\": false) are any object: %s", name,
+               why.message);
+        f->loose[i] = *any = true;
+    }
     return LN_OK;
 }
 
-/* With AUTO a schema that cannot be kept does not end the request: its tool takes any object. */
+/* With AUTO, replaces the grammar by one in which some tools take any object: those that permit it, or all
+ * whose schemas together are too large. */
 static ln_status loosen(const form_maker *f, ln_str *s, ln_error *err) {
-    bool any = false;
+    bool any;
     ln_error why;
     const size_t n = json_array_size(f->tools);
     ln_status st = check_form(s, &why);
     if (st != LN_EINVALID || must(f))
         return st == LN_OK || st == LN_EINVALID ? LN_OK : ln_fail(err, st, "%s", why.message);
-    for (size_t i = 0; i < n; i++) {
-        LN_TRY(is_loose(f, i, &f->loose[i], err));
-        any = any || f->loose[i];
+    LN_TRY(find_loose(f, &any, err));
+    if (any) {
+        s->len = 0;
+        put_form(f, s);
+        st = check_form(s, &why);
+        if (st != LN_EINVALID) return st == LN_OK ? LN_OK : ln_fail(err, st, "%s", why.message);
     }
-    for (size_t i = 0; i < n && !any; i++) f->loose[i] = true; /* together they are too large */
-    s->len = 0;
-    put_form(f, s);
-    st = check_form(s, &why);
-    if (st != LN_EINVALID) return st == LN_OK ? LN_OK : ln_fail(err, st, "%s", why.message);
+    ln_log(LN_LOG_WARN, "the arguments of %zu tools are any object: their schemas together are too large", n);
     for (size_t i = 0; i < n; i++) f->loose[i] = true;
     s->len = 0;
     put_form(f, s);

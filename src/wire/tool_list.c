@@ -181,7 +181,13 @@ static bool may_call(const body_reader *b, const json_t *name) {
     return may;
 }
 
-/* Checks that arguments can be made to follow the schemas of the tools that may be called. */
+/* Whether arguments may be outside the tool's schema if they cannot be constrained to it. */
+static bool is_lenient(const json_t *tool) {
+    return json_is_false(json_object_get(tool, "strict")) ||
+           json_is_false(json_object_get(json_object_get(tool, "function"), "strict"));
+}
+
+/* Checks that arguments can be constrained to the schemas of the tools that may be called. */
 static ln_status check_schemas(body_reader *b) {
     char field[FIELD], found[80];
     for (size_t i = 0; i < json_array_size(b->tools); i++) {
@@ -189,7 +195,9 @@ static ln_status check_schemas(body_reader *b) {
         const json_t *schema = json_object_get(f, "parameters"), *type = json_object_get(schema, "type");
         ln_str form = {0};
         ln_error why;
+        const bool auto_call = b->q->sampling.tool_choice == LN_TOOLS_AUTO;
         if (!json_is_object(schema) || !may_call(b, json_object_get(f, "name"))) continue;
+        if (auto_call && is_lenient(json_array_get(b->tools, i))) continue;
         (void)snprintf(field, sizeof field, "tools[%zu].function.parameters", i);
         if (type && !ln_json_is_text(type, "object"))
             return wire_refuse(b->why, field, "expected a schema of type \"object\", found %s",
@@ -199,7 +207,9 @@ static ln_status check_schemas(body_reader *b) {
         ln_str_adds(&form, "}");
         ln_status st = form.failed ? LN_OOM(&why, "a request") : ln_grammar_check(form.data, form.len, &why);
         ln_str_free(&form);
-        if (st == LN_EINVALID) return wire_refuse(b->why, field, "%s", why.message);
+        if (st == LN_EINVALID)
+            return wire_refuse(b->why, field, "%s%s", why.message,
+                               auto_call ? "; \"strict\": false in the function permits any object" : "");
         if (st == LN_OK) continue;
         b->why->error = why;
         return wire_fail(b->why, st);
@@ -219,5 +229,5 @@ ln_status body_check_tools(body_reader *b) {
     s->tool_choice = c.required ? LN_TOOLS_REQUIRED : LN_TOOLS_AUTO;
     s->single_tool_call = s->single_tool_call || json_is_string(c.names);
     if (c.required) s->grammar = NULL, s->grammar_bytes = 0; /* a call has no text that could have a form */
-    return c.required || s->grammar ? check_schemas(b) : LN_OK;
+    return check_schemas(b);
 }

@@ -550,6 +550,7 @@ int main(void) {
                                        cmocka_unit_test(a_tag_that_is_special),
                                        cmocka_unit_test(required_calls),
                                        cmocka_unit_test(calls_beside_a_form),
+
                                        cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,8 @@
 #include "engine/memory_plan.h"
 #include "engine/scheduler.h"
 
+#include <malloc.h>
+
 #define LONG LN_ROOT "/tests/golden/llama-long-bf16" /* 32,768 positions, no window */
 #define GEMMA \
     LN_ROOT "/tests/golden/gemma3-long-bf16" /* 32,768 positions, a window of 512 on some layers \
@@ -259,6 +261,47 @@ static void test_the_share_of_a_gpu(void **state) {
     assert_true(ln_pool_share(60 * gb, 10 * gb, 80 * gb, 70 * gb) == 30 * gb); /* others hold 10 */
 }
 
+/* Grammars and matchers of requests that wait are counted: they never take more than that, a request is
+ * rejected if the limit leaves too little for one, and nothing is left when they are closed. */
+static void test_grammars_of_waiting_requests(void **state) {
+    (void)state;
+    static const char grammar[] = "{\"prose\":[{\"after\":[\"<tool_call>\"],\"then\":{\"schema\":{\"type\":"
+                                  "\"object\",\"properties\":{\"a\":{"
+                                  "\"type\":\"string\",\"maxLength\":400},\"b\":{\"type\":\"array\","
+                                  "\"items\":{\"type\":\"integer\"}}}}}}]}";
+    enum { MOST = 256, MORE = 96 << 20 };
+    static ln_req *r[MOST];
+    ln_package *m = opened(LONG);
+    ln_options o = of(1, 0);
+    const ln_plan none = plan_of(m, &o);
+    const ln_sampling how = {.n_max = 1, .top_p = 1, .grammar = grammar, .grammar_bytes = sizeof grammar - 1};
+    const int32_t id = 1;
+    const ln_req_options opt = {.ids = &id, .n_ids = 1, .how = &how, .prose = true};
+    ln_eng *e;
+    ln_error why = {0};
+    ln_status st = LN_OK;
+    uint64_t counted = 0;
+    int n = 0;
+    o.memory_bytes = none.peak_bytes + MORE;
+    OK(ln_eng_open(&e, m, &o, err));
+    OK(ln_req_new(&r[0], e, &opt, err)); /* the engine keeps the vocabulary that this makes */
+    ln_req_free(&r[0]);
+    const size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
+    while (n < MOST && (st = ln_req_new(&r[n], e, &opt, &why)) == LN_OK) counted += r[n++]->bytes;
+    assert_int_equal(st, LN_EMEMORY);
+    assert_non_null(strstr(why.message, "ln_options.memory_bytes"));
+    assert_int_equal(e->sched->request_bytes, counted);
+    assert_true(n >= 4 && (uint64_t)n <= 1 + (uint64_t)MORE * 2 / ln_matcher_bytes(m->spec.V));
+    const size_t after = mallinfo2().uordblks + mallinfo2().hblkhd;
+    if (after - before > counted)
+        fail_msg("%d requests take %zu bytes, counted were %llu", n, after - before,
+                 (unsigned long long)counted);
+    for (int i = 0; i < n; i++) ln_req_free(&r[i]);
+    assert_int_equal(e->sched->request_bytes + e->sched->request_untouched, 0);
+    ln_eng_close(&e);
+    ln_package_close(&m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_kv_bytes),
                                        cmocka_unit_test(test_less_than_a_context),
@@ -267,6 +310,7 @@ int main(void) {
                                        cmocka_unit_test(test_many_long_sequences_open),
                                        cmocka_unit_test(test_records_are_counted),
                                        cmocka_unit_test(test_the_share_of_a_gpu),
-                                       cmocka_unit_test(test_the_limit_holds_for_requests)};
+                                       cmocka_unit_test(test_the_limit_holds_for_requests),
+                                       cmocka_unit_test(test_grammars_of_waiting_requests)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

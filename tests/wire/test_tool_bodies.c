@@ -63,7 +63,15 @@ static void required_calls(void **state) {
         "tools[1].function.parameters", "found \"array\"");
     bad(WIRE_CHAT, BAD("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"text\"}}}") "," FORMAT,
         "tools[1].function.parameters", "properties.a.type");
-    good(WIRE_CHAT, BAD("{\"type\":\"array\"}")); /* with auto nothing is constrained */
+    bad(WIRE_CHAT, BAD("{\"type\":\"array\"}"), "tools[1].function.parameters", "found \"array\"");
+#define UNIQUE "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"array\",\"uniqueItems\":true}}}"
+#define CHOICE ",\"tool_choice\":\"required\""
+    bad(WIRE_CHAT, BAD(UNIQUE), "tools[1].function.parameters", "properties.a.uniqueItems");
+    bad(WIRE_CHAT, BAD(UNIQUE), "tools[1].function.parameters", "\"strict\": false");
+    good(WIRE_CHAT, BAD(UNIQUE ",\"strict\":false"));
+    bad(WIRE_CHAT, BAD(UNIQUE ",\"strict\":false") CHOICE, "tools[1].function.parameters",
+        "properties.a.uniqueItems");
+    good(WIRE_CHAT, BAD(UNIQUE) ",\"tool_choice\":\"none\"");
     good(WIRE_CHAT, BAD("{\"type\":\"array\"}") ",\"tool_choice\":{\"type\":\"function\",\"name\":\"g\"}");
 }
 
