@@ -272,6 +272,16 @@ bool tell_arguments(ln_calls *t) {
     return true;
 }
 
+/* Whether a text is an object of JSON. A name may occur twice, as for other readers of calls. */
+static bool is_object(const char *text, size_t bytes) {
+    ln_json j;
+    ln_json_open(&j, "arguments", text, bytes, LN_JSON_MAX_DEPTH);
+    bool yes = ln_json_next(&j, NULL) == LN_OK && j.type == LN_J_OBJECT && ln_json_skip(&j, NULL) == LN_OK &&
+               ln_json_want(&j, LN_J_END, NULL) == LN_OK;
+    ln_json_close(&j);
+    return yes;
+}
+
 ln_status finish_arguments(ln_calls *t, bool *is_call, members *m, ln_error *err) {
     const char *text = t->held.data + t->body;
     const size_t bytes = t->pos - t->body;
@@ -282,12 +292,7 @@ ln_status finish_arguments(ln_calls *t, bool *is_call, members *m, ln_error *err
     case LN_CALLS_TAGS: ln_str_adds(&t->arguments, "}"); break;
     case LN_CALLS_QUOTED: *is_call = ln_call_put_quoted(&t->arguments, t->form->key, text, bytes); break;
     case LN_CALLS_PYTHON: *is_call = ln_call_put_python(&t->arguments, text, bytes); break;
-    case LN_CALLS_JSON: {
-        json_t *v = NULL;
-        *is_call = ln_json_load(&v, "arguments", text, bytes, NULL) == LN_OK && json_is_object(v);
-        json_decref(v);
-        ln_str_add(&t->arguments, text, bytes);
-    }
+    case LN_CALLS_JSON: *is_call = is_object(text, bytes); ln_str_add(&t->arguments, text, bytes);
     }
     return calls_done(t, err);
 }

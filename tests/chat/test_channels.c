@@ -52,6 +52,7 @@ static const row rows[] = {
     {S, ANA "t" E S " to=get.weather" C "analysis code" M " {} \xff<|call|>", "t", "", "get.weather{}\n", 0},
     {S, C "commentary to=functions.get.weather" M "{\"\xc3\xa9\":\"\xe2\x82\xac\"}", "", "",
      "get.weather{\"\xc3\xa9\":\"\xe2\x82\xac\"}\n", 0},
+    {S, C "commentary to=functions.f" M "{\"a\": 1, \"a\": 2}", "", "", "f{\"a\": 1, \"a\": 2}\n", 0},
     /* a text before the call, several messages of a kind */
     {S, ANA "a" E S C "commentary" M "Let me look." E S C "commentary to=functions.f" J M "{}", "a",
      "Let me look.", "f{}\n", 0},
@@ -484,7 +485,7 @@ static void walk(bench *b, const ln_grammar *g, ln_call_need need, const char *h
         ended = ln_matcher_final(m);
     }
     if (!t.ended) b->n_cut++;
-    assert_int_equal(t.n_malformed, 0);
+    if (t.n_malformed > 0) fail_msg("'%s%s' is no call", t.text.data, t.held.data);
     assert_true(!ended || t.n == 1);
     ln_matcher_close(&m);
     ln_reasoning_close(&r);
