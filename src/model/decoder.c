@@ -100,10 +100,16 @@ ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, c
     b.state = ln_g_state(g, "kv", LN_STATE_PAGES, LN_F32, LN_STATE_DISJOINT, 1, &one);
     const ln_v x = hidden(&b, &head);
     *logits = scaled(&b, "logits.scaled", ln_g_linear(g, "logits", x, head, -1), s->logit_scale);
+    if (s->logit_softcap > 0) *logits = ln_g_softcap(g, "logits.capped", *logits, s->logit_softcap);
     ln_g_output(g, *logits);
     return ln_graph_check(g, "build", err);
 }
 
+/* The cross-entropy of capped logits, which takes memory for all of them. */
+static ln_v capped_loss(ln_graph *g, ln_v x, ln_v head, float cap, ln_v targets) {
+    const ln_v logits = ln_g_linear(g, "logits", x, head, -1);
+    return ln_g_nll(g, "loss", ln_g_softcap(g, "logits.capped", logits, cap), targets);
+}
 ln_status ln_decoder_build_train(ln_graph *g, const ln_spec *s, const ln_weights *w, ln_train_graph *out,
                                  ln_error *err) {
     static const int64_t row[2] = {LN_DIM_N, 1};
@@ -114,6 +120,7 @@ ln_status ln_decoder_build_train(ln_graph *g, const ln_spec *s, const ln_weights
     out->targets = ln_g_input(g, "targets", LN_TRAIN_TARGETS, LN_I32, 2, row);
     out->weights = ln_g_input(g, "weights", LN_TRAIN_WEIGHTS, LN_F32, 2, row);
     const ln_v x = scaled(&b, "head.scaled", hidden(&b, &head), s->logit_scale);
-    out->loss = ln_g_linear_cross_entropy(g, "loss", x, head, out->targets);
+    out->loss = s->logit_softcap > 0 ? capped_loss(g, x, head, s->logit_softcap, out->targets)
+                                     : ln_g_linear_cross_entropy(g, "loss", x, head, out->targets);
     return ln_graph_check(g, "build", err);
 }

@@ -78,6 +78,7 @@ typedef struct ln_spec {
     bool embed_scale_rounded; /* it is rounded to the checkpoint's dtype */
     float residual_scale; /* factor of the outputs of attention and of the MLP in the residual additions */
     float logit_scale;    /* factor of the logits */
+    float logit_softcap;  /* a logit s becomes c tanh(s / c); 0: it stays s */
     bool pre_norms;       /* norms of the inputs of attention and of the MLP */
     bool post_norms;    /* norms of the outputs of attention and of the MLP, before the residual additions */
     bool tied;          /* the head is the embedding table; ln_weights_bind decides it by the tensors */

@@ -48,19 +48,26 @@ static ln_bounds bounds_of(const ln_run_options *o, int which) {
     return (ln_bounds){.T = o->n_chunk, .N = outputs_of(o, which), .B = o->n_seqs};
 }
 
-/* What the product that makes the logits reads. */
-static ln_v head_operand(const ln_graph *g, ln_v logits) { return g->nodes[g->values[logits].def].in[0]; }
+/* The node of the product that makes the logits. An adapter, a factor or a cap may follow it. */
+static int head_product(const ln_graph *g, ln_v logits) {
+    int i = g->values[logits].def;
+    while (g->nodes[i].op != LN_OP_LINEAR) i = g->values[g->nodes[i].in[0]].def;
+    return i;
+}
+/* What it reads. */
+static ln_v head_operand(const ln_graph *g, ln_v logits) { return g->nodes[head_product(g, logits)].in[0]; }
 
 /* The outputs of a lowered graph: with the operand of the product that makes the logits, which ln_run_hidden
  * reads after a step. */
 static void keep_head(void *user, ln_graph *g) { ln_g_output(g, head_operand(g, *(const ln_v *)user)); }
 
-/* Takes the product that makes the logits out of a lowered graph, whose output is its operand then. All that
- * was decided about the operand stays, so that its bits are those of the whole program. */
+/* Takes the product that makes the logits, and what follows it, out of a lowered graph, whose output is its
+ * operand then. All that was decided about the operand stays, so that its bits are those of the whole
+ * program. */
 static void drop_head(void *user, ln_graph *g) {
     const ln_v logits = *(const ln_v *)user;
-    g->nodes[g->values[logits].def].dead = true;
     g->outputs[0] = head_operand(g, logits);
+    for (size_t i = (size_t)head_product(g, logits); i < g->n_nodes; i++) g->nodes[i].dead = true;
 }
 
 /* Builds the graph of the model, with adapters where the run has room for some. */
@@ -68,6 +75,7 @@ static ln_status build(const ln_run *r, ln_graph *g, ln_v *logits, ln_error *err
     LN_TRY(ln_decoder_build(g, r->spec, r->weights, &r->kv, logits, err));
     if (!r->lora) return LN_OK;
     LN_TRY(ln_graph_adapt(g, r->lora, r->weights->n, err));
+    *logits = g->outputs[0];
     return ln_graph_check(g, "adapt", err);
 }
 

@@ -11,7 +11,8 @@
  *
  * Scores of layers 1, 2 and 4 have a softcap. Heads of layer 2 have sinks, and its output a gate. Values of
  * layers 0 and 3 are their keys before norm and RoPE, and those of layers 0, 2 and 3 are normed. Queries of
- * layers 0, 3 and 5 grow with the position.
+ * layers 0, 3 and 5 grow with the position. Logits have a factor and a
+ * softcap, residual additions a factor.
  *
  * So there are three groups of layers of three sizes, values that are as wide as keys, narrower and wider (by
  * more than a tile), two kinds of feed-forward layer, and layers that read another layer's keys and values,
@@ -80,8 +81,9 @@ static inline void mixed_spec(ln_spec *s, int64_t V) {
                    .n_ctx = 256,
                    .eps = 1e-5,
                    .embed_scale = 1,
-                   .residual_scale = 1,
-                   .logit_scale = 1,
+                   .logit_softcap = 1.5f,
+                   .residual_scale = 0.9f,
+                   .logit_scale = 0.75f,
                    .pre_norms = true,
                    .n_attn = 3,
                    .n_ffn = 2,
@@ -256,13 +258,15 @@ static inline double *mixed_logits(const mixed *x, const int32_t *ids, int64_t n
         for (int l = 0; l < MIXED_L; l++) {
             mixed_norm(mixed_weight(x, LN_W_ATTN_NORM, l), h, MIXED_D, in);
             mixed_attention(x, s, l, pos, in, y);
-            for (int i = 0; i < MIXED_D; i++) h[i] += y[i];
+            for (int i = 0; i < MIXED_D; i++) h[i] += (double)x->m->spec.residual_scale * y[i];
             mixed_norm(mixed_weight(x, LN_W_FFN_NORM, l), h, MIXED_D, in);
             mixed_ffn(x, l, in, y);
-            for (int i = 0; i < MIXED_D; i++) h[i] += y[i];
+            for (int i = 0; i < MIXED_D; i++) h[i] += (double)x->m->spec.residual_scale * y[i];
         }
         mixed_norm(mixed_weight(x, LN_W_NORM, -1), h, MIXED_D, in);
         mixed_linear(mixed_weight(x, LN_W_HEAD, -1), NULL, in, x->V, MIXED_D, out + pos * x->V);
+        const double cap = (double)x->m->spec.logit_softcap, by = (double)x->m->spec.logit_scale;
+        for (int64_t i = 0; i < x->V; i++) out[pos * x->V + i] = cap * tanh(by * out[pos * x->V + i] / cap);
     }
     free(s);
     return out;

@@ -305,6 +305,32 @@ static void scores_are_those_of_plain_loops(void **state) {
     ln_eng_close(&e);
 }
 
+/* What the head reads is kept in steps with logits and in steps without. Its product, capped, is the
+ * logits. */
+static void hidden_states_are_the_operand_of_the_head(void **state) {
+    (void)state;
+    ln_run_options o = options_of(LN_DEVICE_CPU, 16, 32);
+    const float *head = mixed_weight(&model, LN_W_HEAD, -1);
+    float hidden[2][MIXED_D];
+    for (int without = 0; without < 2; without++) {
+        ln_eng *e;
+        OK(ln_eng_open_with(&e, model.m, &o, err));
+        ln_seq *s = test_seq(e, MIXED_ROWS, MIXED_ROWS);
+        const ln_batch_item item = {s, ids, 16, LN_LOGITS_ALL};
+        if (without) OK(ln_run_add_hidden(e->run, UINT64_MAX, err));
+        OK((without ? ln_eng_step_headless : ln_eng_step)(e, &item, 1, err));
+        OK(ln_run_hidden(e->run, 11, hidden[without], err));
+        ln_seq_close(e, &s);
+        ln_eng_close(&e);
+    }
+    assert_memory_equal(hidden[0], hidden[1], sizeof hidden[0]);
+    for (int64_t v = 0; v < model.V; v++) {
+        double logit = 0, cap = (double)model.m->spec.logit_softcap, by = (double)model.m->spec.logit_scale;
+        for (int i = 0; i < MIXED_D; i++) logit += (double)head[v * MIXED_D + i] * (double)hidden[0][i];
+        assert_true(fabs(cap * tanh(by * logit / cap) - want[11 * model.V + v]) < 1e-5);
+    }
+}
+
 static ln_status on_class(void *user, const ln_class *c, ln_error *err) {
     (void)err;
     assert_int_equal(c->status, LN_OK);
@@ -395,6 +421,7 @@ int main(int argc, char **argv) {
                                        cmocka_unit_test(rejected_rows_leave_nothing),
                                        cmocka_unit_test(keys_have_the_sizes_of_their_layers),
                                        cmocka_unit_test(scores_are_those_of_plain_loops),
+                                       cmocka_unit_test(hidden_states_are_the_operand_of_the_head),
                                        cmocka_unit_test(classes_are_those_of_plain_loops),
                                        cmocka_unit_test(plans_count_all_groups),
                                        cmocka_unit_test(training_has_the_loss_of_plain_loops)};
