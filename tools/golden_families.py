@@ -31,6 +31,11 @@ def longrope(n, **more):
                 long_factor=[1.5 + 0.7 * i for i in range(n)], **more)
 
 
+MINISTRAL = dict(rope_type="yarn", rope_theta=100.0, factor=4.0, original_max_position_embeddings=32, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
+                 mscale_all_dim=1.0, llama_4_scaling_beta=0.1)
+EAGER = ("gemma2", "granite_swa")     # sdpa has no soft cap and computes without it, and no sinks
+
+
 def base(**more):
     return shape(32, 4, 2, 52, 3, 266, **IDS) | dict(max_position_embeddings=128) | more
 
@@ -41,6 +46,24 @@ FAMILIES = {
         "window": dict(sliding_window=16), "wide-heads": dict(head_dim=12), "tied": dict(tie_word_embeddings=True),
         "yarn": dict(rope_parameters=rope(100.0, **YARN)), "window-yarn": dict(sliding_window=16, rope_parameters=rope(100.0, **YARN)),
         "one-kv": dict(num_key_value_heads=1)}),
+    "ministral3": (base(sliding_window=None, head_dim=12, rope_parameters=MINISTRAL), {
+        "window": dict(sliding_window=16), "tied": dict(tie_word_embeddings=True), "one-kv": dict(num_key_value_heads=1),
+        "beta": dict(rope_parameters=MINISTRAL | dict(llama_4_scaling_beta=1.5, original_max_position_embeddings=7)),
+        "no-beta": dict(rope_parameters=MINISTRAL | dict(llama_4_scaling_beta=0.0)),
+        "default": dict(rope_parameters=rope(llama_4_scaling_beta=0.5, original_max_position_embeddings=16))}),
+    "gemma2": (base(num_hidden_layers=5, head_dim=12, sliding_window=16, query_pre_attn_scalar=300, attn_logit_softcapping=0.6, final_logit_softcapping=8.0,
+                    rope_parameters=rope()), {
+        "no-score-cap": dict(attn_logit_softcapping=None), "no-logit-cap": dict(final_logit_softcapping=None),
+        "no-caps": dict(attn_logit_softcapping=None, final_logit_softcapping=None), "class-caps": dict(attn_logit_softcapping=50.0, final_logit_softcapping=30.0),
+        "types": dict(layer_types=["full_attention", "sliding_attention", "sliding_attention", "full_attention", "full_attention"]),
+        "bias": dict(attention_bias=True), "one-kv": dict(num_key_value_heads=1), "untied": dict(tie_word_embeddings=False),
+        "yarn": dict(rope_parameters=rope(100.0, **YARN))}),
+    "granite_swa": (base(num_hidden_layers=5, sliding_window=16, rope_parameters=rope(), embedding_multiplier=12.0, attention_multiplier=0.3,
+                         residual_multiplier=0.22, logits_scaling=8.0), {
+        "thetas": dict(layer_rope_theta=[1e4, 0, 500.0, 1e4, 0]), "types": dict(layer_types=["sliding_attention"] * 2 + ["full_attention"] * 3),
+        "no-window": dict(layer_types=["full_attention"] * 5), "biases": dict(attention_bias=True, mlp_bias=True),
+        "untied": dict(tie_word_embeddings=False), "one-kv": dict(num_key_value_heads=1), "wide-window": dict(sliding_window=40),
+        "thetas-untied": dict(layer_rope_theta=[1e4, 0, 500.0, 1e4, 0], tie_word_embeddings=False)}),
     "granite": (base(rope_parameters=rope(), embedding_multiplier=12.0, attention_multiplier=0.3, residual_multiplier=0.22, logits_scaling=8.0), {
         "ones": dict(embedding_multiplier=1.0, attention_multiplier=1.0, residual_multiplier=1.0, logits_scaling=1.0),
         "attention": dict(embedding_multiplier=1.0, residual_multiplier=1.0, logits_scaling=1.0),
@@ -96,6 +119,7 @@ VISION = {
 }
 # what is in git: family -> (option or None, dtype)
 SAMPLE = {
+    "ministral3": ("window", "bf16"), "gemma2": (None, "bf16"), "granite_swa": ("thetas-untied", "bf16"),
     "mistral": ("window-yarn", "bf16"), "granite": (None, "bf16"), "smollm3": ("window", "bf16"), "olmo2": (None, "bf16"), "olmo3": (None, "bf16"),
     "seed_oss": (None, "f16"), "exaone4": (None, "bf16"), "hunyuan_v1_dense": (None, "bf16"), "ernie4_5": (None, "bf16"), "glm4": (None, "f32"),
     "phi3": ("long-partial", "bf16"), "mistral3": (None, "bf16"), "qwen3_vl": (None, "bf16"), "qwen2_5_vl": (None, "bf16"),
@@ -152,7 +176,7 @@ def write_model(path, family, dtype, config, seed):
     with torch.no_grad():
         for name, p in sorted(model.named_parameters()):
             if p.dim() < 2 and not name.endswith(("norm.weight", "bias")) or "vis" in name:
-                p.copy_(torch.from_numpy(rng.standard_normal(tuple(p.shape)).astype(np.float32) * 0.1))
+                p.copy_(torch.from_numpy(rng.standard_normal(tuple(p.shape)).astype(np.float32) * (1.0 if name.endswith("sinks") else 0.1)))
     golden.fill(Text(model), rng, False)
     model.to(DTYPES[dtype])
     model.generation_config = transformers.GenerationConfig()
@@ -163,9 +187,12 @@ def write_model(path, family, dtype, config, seed):
     golden.write_tokenizer(os.path.join(path, "tokenizer.json"), text_of(config).vocab_size, config)
 
 
-def load(path, family, attention):
+def load(path, family, attention, dtype):
     model, info = model_class(family).from_pretrained(path, dtype=torch.float32, attn_implementation=attention, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
+    if family.startswith("gemma"):      # the scale has the value that it has in the checkpoint's dtype
+        scale = model.model.embed_tokens.embed_scale
+        model.model.embed_tokens.embed_scale = scale.to(DTYPES[dtype]).to(scale.dtype)
     return model.eval()
 
 
@@ -175,12 +202,12 @@ def record(path, name, family, dtype, config, seed, n_greedy):
     rng = np.random.RandomState(seed + 7)
     ids = [256] + [int(x) for x in rng.randint(0, 250, T - 1)]
     with torch.no_grad():
-        model = load(path, family, "eager")
+        model = load(path, family, "eager", dtype)
         logits, cache = forward(model, ids)
         keys = [k.clone() for k in keys_of(cache)]
         greedy, margins = decode(model, logits, cache, n_greedy, [257], T)
-        l2, c2 = forward(load(path, family, "sdpa"), ids)
-        l3, c3 = forward(load(path, family, "eager").double(), ids)
+        l2, c2 = forward(load(path, family, "eager" if family in EAGER else "sdpa", dtype), ids)
+        l3, c3 = forward(load(path, family, "eager", dtype).double(), ids)
         sdpa, f64 = max(worst([logits], [l2]), worst(keys, keys_of(c2))), max(worst([logits], [l3]), worst(keys, keys_of(c3)))
         assert sdpa < 1e-4 and f64 < 1e-4, (name, sdpa, f64)
     rows = [0, 1, 7, 14, 15, 16, 17, 23, 24, 25, 31, 32, 33, 47, 48, 58, 59]

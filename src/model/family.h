@@ -117,6 +117,8 @@ typedef struct ln_rope_facts {
     int64_t original; /* the class's original_max_position_embeddings; 0: it has none */
     bool interleaved;
     bool yarn_is_longrope; /* the types su and yarn are older names of longrope */
+    bool q_scale;          /* queries grow with the position by llama_4_scaling_beta (ln_attn_spec.q_scale) */
+    double forced_theta;   /* replaces every base that the file states; 0: it does not */
     bool alpha;            /* type dynamic with `alpha` raises the base once for all lengths */
     const char *absent;    /* JSON of the parameters of a file without any; NULL: type default */
 } ln_rope_facts;

@@ -267,15 +267,20 @@ static const char *type_name(const ln_rope_facts *facts, const char *name) {
 
 /* Warns of a field that has a value but is not read for this rope type. The reference warns of it too and
  * computes without it. */
-static void warn_unread(const ln_config *c, const json_t *params, const char *where, const ln_rope_rule *r) {
+static void warn_unread(const ln_config *c, const ln_rope_facts *facts, const json_t *params,
+                        const char *where, const ln_rope_rule *r) {
     static const char *const common[] = {
         "rope_type", "type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved"};
+    static const char *const of_scale[] = {"llama_4_scaling_beta", "original_max_position_embeddings",
+                                           "max_position_embeddings"};
     const char *field;
     json_t *value;
     char shown[LN_PATH_TEXT], text[80];
     json_object_foreach((json_t *)(uintptr_t)params, field, value) {
         bool read = json_is_null(value);
         for (size_t i = 0; i < LN_COUNT(common); i++) read |= strcmp(field, common[i]) == 0;
+        for (size_t i = 0; facts->q_scale && i < LN_COUNT(of_scale); i++)
+            read |= strcmp(field, of_scale[i]) == 0;
         for (size_t i = 0; i < LN_COUNT(types[0].fields) && types[r->type].fields[i]; i++)
             read |= strcmp(field, types[r->type].fields[i]) == 0;
         if (!read)
@@ -314,7 +319,7 @@ ln_status ln_rope_read(const ln_spec *s, const ln_config *c, const ln_rope_facts
     if (facts->alpha && out->type == LN_ROPE_DYNAMIC)
         LN_TRY(read_alpha(c, params, where, E, out, &alpha, err));
     if (alpha) return LN_OK;
-    warn_unread(c, params, where, out);
+    warn_unread(c, facts, params, where, out);
     if (out->type == LN_ROPE_DEFAULT) return LN_OK;
     if (out->type == LN_ROPE_YARN) return read_yarn(s, c, params, outer, where, out, err);
     if (out->type == LN_ROPE_LONGROPE) return read_longrope(s, c, params, where, out, err);
@@ -376,18 +381,35 @@ ln_status ln_rope_object(const ln_config *c, const json_t *in, const char *field
     return *out ? LN_OK : LN_OOM(err, "rope parameters");
 }
 
+/* As get_llama_4_attn_scale in modeling_ministral3.py is called: both numbers are members of the object. */
+static ln_status read_q_scale(ln_spec *s, const ln_config *c, const json_t *params, const char *where,
+                              ln_error *err) {
+    static const char field[] = "original_max_position_embeddings";
+    const json_t *original = json_object_get(params, field);
+    ln_p_pos_scale scale = {0};
+    double beta;
+    LN_TRY(real_at(c, params, where, "llama_4_scaling_beta", 0, 1e6, &beta, err));
+    if (!original) return ln_config_fail(c, NULL, field, "the positions of llama_4_scaling_beta", err);
+    LN_TRY(ln_config_int_at(c, original, field, 1, INT32_MAX, &scale.positions, err));
+    scale.by = (float)beta;
+    for (int i = 0; i < s->n_attn && beta != 0; i++) s->attn[i].q_scale = scale;
+    return LN_OK;
+}
+
 /* Adds the table of one object (flat, or of one layer kind), completed with rope_theta and
  * partial_rotary_factor of the configuration. Changes `params`. */
 static ln_status add_flat(ln_spec *s, const ln_config *c, const ln_rope_facts *facts, int E, json_t *params,
                           const json_t *outer, const char *where, double theta, ln_error *err) {
     ln_rope_rule rule;
     json_t *partial = json_object_get(c->text, "partial_rotary_factor");
-    bool ok = json_object_get(params, "rope_theta") ||
-              json_object_set_new(params, "rope_theta", json_real(theta)) == 0;
+    const bool forced = facts->forced_theta > 0;
+    bool ok = (!forced && json_object_get(params, "rope_theta")) ||
+              json_object_set_new(params, "rope_theta", json_real(forced ? facts->forced_theta : theta)) == 0;
     if (ok && partial && !json_object_get(params, "partial_rotary_factor"))
         ok = json_object_set(params, "partial_rotary_factor", partial) == 0;
     if (!ok) return LN_OOM(err, "rope parameters");
     LN_TRY(ln_rope_read(s, c, facts, E, params, outer, where, &rule, err));
+    if (facts->q_scale) LN_TRY(read_q_scale(s, c, params, where, err));
     return ln_rope_add(s, &rule, err);
 }
 

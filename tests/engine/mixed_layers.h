@@ -11,8 +11,7 @@
  *
  * Scores of layers 1, 2 and 4 have a softcap. Heads of layer 2 have sinks, and its output a gate. Values of
  * layers 0 and 3 are their keys before norm and RoPE, and those of layers 0, 2 and 3 are normed. Queries of
- * layers 0, 3 and 5 grow with the position. Logits have a factor and a
- * softcap, residual additions a factor.
+ * layers 0, 3 and 5 grow with the position. Logits have a factor and a softcap, residual additions a factor.
  *
  * So there are three groups of layers of three sizes, values that are as wide as keys, narrower and wider (by
  * more than a tile), two kinds of feed-forward layer, and layers that read another layer's keys and values,

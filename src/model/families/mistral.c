@@ -1,5 +1,6 @@
-/* mistral is Mistral 7B, Nemo, Small 3. mistral3 is Mistral Small 3.1 and 3.2, whose text model is in
- * text_config. Facts from transformers: MistralConfig in configuration_mistral.py (defaults),
+/* mistral is Mistral 7B, Nemo, Small 3. ministral3, at the end, is Ministral 3. mistral3 is Mistral Small 3.1
+ * and 3.2, and Ministral 3 as it is shipped: their text model is in text_config. Facts from transformers:
+ * MistralConfig in configuration_mistral.py (defaults),
  * MistralAttention and MistralModel.forward in modeling_mistral.py, Mistral3Config in
  * configuration_mistral3.py.
  *
@@ -35,4 +36,39 @@ ln_status ln_family_mistral(ln_spec *s, const ln_config *c, ln_error *err) {
     LN_TRY(ln_read_window(c, "sliding_window", 4096, &window, err));
     LN_TRY(ln_set_one_layer(s, window, err));
     return ln_read_rope(s, c, &(ln_rope_facts){.theta = 10000}, err);
+}
+
+/* Ministral3Config in configuration_ministral3.py: the sizes of the 8B model, eps 1e-5, no window unless the
+ * file has one. rope_parameters has YaRN, and llama_4_scaling_beta, by which queries grow with the position
+ * (Ministral3Attention.forward). */
+ln_status ln_family_ministral3(ln_spec *s, const ln_config *c, ln_error *err) {
+    static const ln_sizes sizes = {.vocab = 131072,
+                                   .hidden = 4096,
+                                   .ffn = 14336,
+                                   .layers = 34,
+                                   .heads = 32,
+                                   .kv_heads = 8,
+                                   .head_dim = 128,
+                                   .positions = 262144,
+                                   .null_kv_heads = true,
+                                   .null_head_dim = true,
+                                   .eps = 1e-5};
+    static const ln_rope_facts rope = {
+        .theta = 1000000,
+        .q_scale = true,
+        .absent = "{\"type\":\"yarn\",\"rope_theta\":1000000.0,\"factor\":16.0,"
+                  "\"original_max_position_embeddings\":16384,\"beta_fast\":32.0,\"beta_slow\":1.0,"
+                  "\"mscale\":1.0,\"mscale_all_dim\":1.0,\"llama_4_scaling_beta\":0.1}"};
+    int64_t window;
+    LN_TRY(ln_read_base(s, c, &sizes, err));
+    LN_TRY(ln_read_window(c, "sliding_window", 0, &window, err));
+    LN_TRY(ln_set_one_layer(s, window, err));
+    return ln_read_rope(s, c, &rope, err);
+}
+
+/* Mistral3Config wraps either; its own default is a mistral text model. */
+ln_status ln_family_mistral3(ln_spec *s, const ln_config *c, ln_error *err) {
+    const char *type = json_string_value(json_object_get(c->text, "model_type"));
+    return type && strcmp(type, "ministral3") == 0 ? ln_family_ministral3(s, c, err)
+                                                   : ln_family_mistral(s, c, err);
 }
