@@ -16,7 +16,7 @@ import golden
 import numpy as np
 import torch
 import transformers
-from golden import DTYPES, decode, forward, keys_of, rope, scaled, shape, worst
+from golden import DTYPES, decode, forward, rope, scaled, shape, worst
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
@@ -58,6 +58,14 @@ FAMILIES = {
         "types": dict(layer_types=["full_attention", "sliding_attention", "sliding_attention", "full_attention", "full_attention"]),
         "bias": dict(attention_bias=True), "one-kv": dict(num_key_value_heads=1), "untied": dict(tie_word_embeddings=False),
         "yarn": dict(rope_parameters=rope(100.0, **YARN))}),
+    "gemma4_text": (base(num_hidden_layers=6, head_dim=8, global_head_dim=16, sliding_window=16, hidden_size_per_layer_input=0, final_logit_softcapping=8.0,
+                         layer_types=["sliding_attention", "sliding_attention", "full_attention"] * 2, rope_parameters=None), {
+        "k-eq-v": dict(attention_k_eq_v=True, num_global_key_value_heads=1), "k-eq-v-all": dict(attention_k_eq_v=True),
+        "shared": dict(num_kv_shared_layers=3), "shared-wide": dict(num_kv_shared_layers=2, use_double_wide_mlp=True),
+        "shared-k-eq-v": dict(num_kv_shared_layers=3, attention_k_eq_v=True, num_global_key_value_heads=1),
+        "no-cap": dict(final_logit_softcapping=None), "bias": dict(attention_bias=True), "vision": dict(use_bidirectional_attention="vision"),
+        "rope": dict(rope_parameters={"full_attention": dict(rope_type="proportional", partial_rotary_factor=0.6, rope_theta=5000.0),
+                                      "sliding_attention": rope(2e3)})}),
     "granite_swa": (base(num_hidden_layers=5, sliding_window=16, rope_parameters=rope(), embedding_multiplier=12.0, attention_multiplier=0.3,
                          residual_multiplier=0.22, logits_scaling=8.0), {
         "thetas": dict(layer_rope_theta=[1e4, 0, 500.0, 1e4, 0]), "types": dict(layer_types=["sliding_attention"] * 2 + ["full_attention"] * 3),
@@ -119,7 +127,7 @@ VISION = {
 }
 # what is in git: family -> (option or None, dtype)
 SAMPLE = {
-    "ministral3": ("window", "bf16"), "gemma2": (None, "bf16"), "granite_swa": ("thetas-untied", "bf16"),
+    "ministral3": ("window", "bf16"), "gemma4_text": ("shared-k-eq-v", "bf16"), "gemma2": (None, "bf16"), "granite_swa": ("thetas-untied", "bf16"),
     "mistral": ("window-yarn", "bf16"), "granite": (None, "bf16"), "smollm3": ("window", "bf16"), "olmo2": (None, "bf16"), "olmo3": (None, "bf16"),
     "seed_oss": (None, "f16"), "exaone4": (None, "bf16"), "hunyuan_v1_dense": (None, "bf16"), "ernie4_5": (None, "bf16"), "glm4": (None, "f32"),
     "phi3": ("long-partial", "bf16"), "mistral3": (None, "bf16"), "qwen3_vl": (None, "bf16"), "qwen2_5_vl": (None, "bf16"),
@@ -178,6 +186,13 @@ def write_model(path, family, dtype, config, seed):
             if p.dim() < 2 and not name.endswith(("norm.weight", "bias")) or "vis" in name:
                 p.copy_(torch.from_numpy(rng.standard_normal(tuple(p.shape)).astype(np.float32) * (1.0 if name.endswith("sinks") else 0.1)))
     golden.fill(Text(model), rng, False)
+    with torch.no_grad():       # Gemma 4 has no factor of scores but the weights of these norms
+        for name, p in model.named_parameters():
+            if family.startswith("gemma4") and name.endswith("q_norm.weight"):
+                p.mul_(0.2)
+        for name, p in model.named_buffers():
+            if name.endswith("layer_scalar"):
+                p.fill_(float(rng.uniform(0.5, 1.5)))
     model.to(DTYPES[dtype])
     model.generation_config = transformers.GenerationConfig()
     model.save_pretrained(path)
@@ -190,10 +205,19 @@ def write_model(path, family, dtype, config, seed):
 def load(path, family, attention, dtype):
     model, info = model_class(family).from_pretrained(path, dtype=torch.float32, attn_implementation=attention, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
+    model.config.output_router_logits = True      # else Gemma 4 drops rows before layers that share keys, and fails without inputs for each layer
     if family.startswith("gemma"):      # the scale has the value that it has in the checkpoint's dtype
         scale = model.model.embed_tokens.embed_scale
         model.model.embed_tokens.embed_scale = scale.to(DTYPES[dtype]).to(scale.dtype)
     return model.eval()
+
+
+def keys_of(cache, text):
+    """The keys of each layer; those of a layer that has none are those of the last layer of its kind before the layers that share."""
+    own = [layer.keys[0] if layer.keys is not None else None for layer in cache.layers]
+    own += [None] * (text.num_hidden_layers - len(own))
+    kinds, first = getattr(text, "layer_types", None), text.num_hidden_layers - (getattr(text, "num_kv_shared_layers", 0) or 0)
+    return [k if k is not None else own[max(j for j in range(first) if kinds[j] == kinds[i])] for i, k in enumerate(own)]
 
 
 def record(path, name, family, dtype, config, seed, n_greedy):
@@ -204,11 +228,11 @@ def record(path, name, family, dtype, config, seed, n_greedy):
     with torch.no_grad():
         model = load(path, family, "eager", dtype)
         logits, cache = forward(model, ids)
-        keys = [k.clone() for k in keys_of(cache)]
+        keys = [k.clone() for k in keys_of(cache, text)]
         greedy, margins = decode(model, logits, cache, n_greedy, [257], T)
         l2, c2 = forward(load(path, family, "eager" if family in EAGER else "sdpa", dtype), ids)
         l3, c3 = forward(load(path, family, "eager", dtype).double(), ids)
-        sdpa, f64 = max(worst([logits], [l2]), worst(keys, keys_of(c2))), max(worst([logits], [l3]), worst(keys, keys_of(c3)))
+        sdpa, f64 = max(worst([logits], [l2]), worst(keys, keys_of(c2, text))), max(worst([logits], [l3]), worst(keys, keys_of(c3, text)))
         assert sdpa < 1e-4 and f64 < 1e-4, (name, sdpa, f64)
     rows = [0, 1, 7, 14, 15, 16, 17, 23, 24, 25, 31, 32, 33, 47, 48, 58, 59]
     save_file({"logits": logits[rows].contiguous(), "logit_rows": torch.tensor(rows, dtype=torch.int32), "ids": torch.tensor(ids, dtype=torch.int32),

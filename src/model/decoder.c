@@ -53,7 +53,8 @@ static ln_v layer(ln_builder *b, ln_v x, int l) {
     in = s->pre_norms ? ln_build_norm(b, "mlp.norm", x, LN_W_FFN_NORM, l) : x;
     y = ln_ffn_gated(b, in, l);
     if (s->post_norms) y = ln_build_norm(b, "mlp.post_norm", y, LN_W_FFN_POST, l);
-    return ln_g_add(g, "mlp.residual", x, scaled(b, "mlp.scaled", y, s->residual_scale));
+    x = ln_g_add(g, "mlp.residual", x, scaled(b, "mlp.scaled", y, s->residual_scale));
+    return s->layer_scales ? scaled(b, "scaled", x, s->layers[l].scale) : x;
 }
 
 /* Allocates the lists of a builder in the graph's arena. */

@@ -94,9 +94,11 @@ typedef struct ln_rope_rule {
         LN_ROPE_DYNAMIC,
         LN_ROPE_YARN,
         LN_ROPE_LLAMA3,
-        LN_ROPE_LONGROPE
+        LN_ROPE_LONGROPE,
+        LN_ROPE_PROPORTIONAL
     } type;
-    int width; /* columns of a head that are rotated */
+    int width;   /* columns of a head that are rotated */
+    int turning; /* proportional: so many of the width / 2 frequencies are not 0 */
     bool interleaved;
     double theta, factor, low, high;
     int64_t original; /* context length of the unscaled model */

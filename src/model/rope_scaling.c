@@ -73,6 +73,7 @@ void ln_rope_freqs(const ln_rope_rule *r, int head_dim, bool beyond, float *freq
     for (int i = 0; i < head_dim / 2; i++) {
         float inv = 1.0f / ln_powf(base, (float)(2 * i) / (float)head_dim);
         freqs[i] = inv;
+        if (r->type == LN_ROPE_PROPORTIONAL) freqs[i] = i < r->turning ? inv / factor : 0;
         if (r->type == LN_ROPE_LINEAR) freqs[i] = inv / factor;
         if (r->type != LN_ROPE_LLAMA3) continue;
         float wave = (1.0f / inv) * (float)two_pi;
@@ -216,14 +217,16 @@ static ln_status read_alpha(const ln_config *c, const json_t *params, const char
 }
 
 /* The part of a head that is rotated, in columns. */
-static ln_status read_width(const ln_config *c, const ln_rope_facts *facts, int E, const json_t *params,
-                            const char *where, ln_rope_rule *r, ln_error *err) {
+static ln_status read_width(const ln_config *c, const ln_rope_facts *facts, int E, bool proportional,
+                            const json_t *params, const char *where, ln_rope_rule *r, ln_error *err) {
     char shown[LN_PATH_TEXT], text[80];
     const json_t *given = json_object_get(params, "partial_rotary_factor");
     double partial = facts->partial > 0 ? facts->partial : 1;
     r->width = E;
     if (given && !json_is_null(given))
         LN_TRY(real_at(c, params, where, "partial_rotary_factor", 1e-6, 1, &partial, err));
+    r->turning = (int)(partial * E / 2); /* of frequencies that all columns share: proportional */
+    if (proportional) return LN_OK;
     if (facts->partial == 0 && partial != 1)
         return ln_fail(err, LN_EUNSUPPORTED,
                        "%s: %s.partial_rotary_factor: one other than 1 is not supported, found %s",
@@ -251,6 +254,7 @@ static const struct {
     [LN_ROPE_LONGROPE] = {"longrope",
                           {"factor", "attention_factor", "short_factor", "long_factor",
                            "original_max_position_embeddings"}},
+    [LN_ROPE_PROPORTIONAL] = {"proportional", {"factor"}},
 };
 /* Names of types that transformers converts. mrope: of texts without images the three positions are one. */
 static const struct {
@@ -307,13 +311,13 @@ ln_status ln_rope_read(const ln_spec *s, const ln_config *c, const ln_rope_facts
     const char *name = type_name(facts, type ? json_string_value(type) : "default");
     bool alpha = false;
     LN_TRY(real_at(c, params, where, "rope_theta", 1e-6, 1e30, &out->theta, err));
-    LN_TRY(read_width(c, facts, E, params, where, out, err));
+    LN_TRY(read_width(c, facts, E, strcmp(name, "proportional") == 0, params, where, out, err));
     size_t t = 0;
     while (t < LN_COUNT(types) && strcmp(name, types[t].name) != 0) t++;
     if (t == LN_COUNT(types))
         return ln_fail(err, LN_EUNSUPPORTED,
                        "%s: %s: rope_type %s is not supported; linnet knows default, linear, dynamic, yarn, "
-                       "llama3 and longrope",
+                       "llama3, longrope and proportional",
                        ln_path_text(shown, c->path), where, ln_excerpt(text, name, strlen(name)));
     out->type = (int)t;
     if (facts->alpha && out->type == LN_ROPE_DYNAMIC)
@@ -324,6 +328,8 @@ ln_status ln_rope_read(const ln_spec *s, const ln_config *c, const ln_rope_facts
     if (out->type == LN_ROPE_YARN) return read_yarn(s, c, params, outer, where, out, err);
     if (out->type == LN_ROPE_LONGROPE) return read_longrope(s, c, params, where, out, err);
     if (out->type == LN_ROPE_DYNAMIC) return read_dynamic(c, params, where, out, err);
+    if (out->type == LN_ROPE_PROPORTIONAL)
+        return optional_at(c, params, where, "factor", 1, 1e9, &out->factor, err);
     LN_TRY(real_at(c, params, where, "factor", 1e-6, 1e9, &out->factor, err));
     return out->type == LN_ROPE_LLAMA3 ? read_llama3(s, c, params, where, out, err) : LN_OK;
 }

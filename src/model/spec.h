@@ -60,6 +60,7 @@ typedef struct ln_layer {
     /* The layer whose keys and values it attends to: itself, or an earlier one whose attention has the same
      * K, E and Ev. A layer that reads another one's has no weights for keys and values, and no state. */
     int state_from;
+    float scale; /* factor of its output, if the model has them (ln_spec.layer_scales) */
 } ln_layer;
 
 typedef struct ln_slot_name ln_slot_name; /* below: weights */
@@ -78,6 +79,7 @@ typedef struct ln_spec {
     bool embed_scale_rounded; /* it is rounded to the checkpoint's dtype */
     float residual_scale; /* factor of the outputs of attention and of the MLP in the residual additions */
     float logit_scale;    /* factor of the logits */
+    bool layer_scales;    /* each layer's output has a factor, which ln_weights_bind reads from its tensor */
     float logit_softcap;  /* a logit s becomes c tanh(s / c); 0: it stays s */
     bool pre_norms;       /* norms of the inputs of attention and of the MLP */
     bool post_norms;    /* norms of the outputs of attention and of the MLP, before the residual additions */
@@ -147,8 +149,16 @@ struct ln_slot_name {
     ln_slot parts[LN_FUSED_PARTS];
 };
 
-/* Flags of a slot: one weight per layer; norm; embedding table; LoRA applies; weight decay applies. */
-enum { LN_WF_LAYER = 1, LN_WF_NORM = 2, LN_WF_EMBED = 4, LN_WF_LORA = 8, LN_WF_DECAY = 16 };
+/* Flags of a slot: one weight per layer; norm; embedding table; LoRA applies; weight decay applies; may be
+ * missing. */
+enum {
+    LN_WF_LAYER = 1,
+    LN_WF_NORM = 2,
+    LN_WF_EMBED = 4,
+    LN_WF_LORA = 8,
+    LN_WF_DECAY = 16,
+    LN_WF_OPTIONAL = 32
+};
 
 /* How the programs of a model use a matrix: as the operand of a product, as an embedding table. */
 enum { LN_WEIGHT_MATMUL = 1, LN_WEIGHT_GATHER = 2 };

@@ -36,6 +36,7 @@ int64_t ln_slot_size(const ln_spec *s, char letter, int l) {
     case 'F': return ln_ffn_of(s, l)->F;
     case 'E': return a->E;
     case 'H': return a->H;
+    case '1': return 1;
     case 'Q': return (int64_t)a->H * a->E;
     case 'P': return (int64_t)a->K * a->E;
     case 'Y': return (int64_t)a->H * a->Ev;

@@ -104,7 +104,7 @@ static ln_status bind(binder *b, int slot, int layer, int *index) {
     if (shape[1]) w.d1 = ln_slot_size(b->s, shape[1], layer), w.uses = uses_of(b, slot);
     LN_TRY(find_weight(b, &w, &fits));
     if (!w.tensor) {
-        missing(b, slot, layer);
+        if (!(ln_slot_rows[slot].flags & LN_WF_OPTIONAL)) missing(b, slot, layer);
         return LN_OK;
     }
     for (int i = 0; i < LN_WEIGHT_PARTS; i++)
@@ -205,6 +205,15 @@ static void settle_dtype(binder *b) {
     if (stored == LN_F16) s->embed_scale = ln_f16_f32(ln_f32_f16(s->embed_scale));
 }
 
+/* The factors of layers are numbers of the spec: the program multiplies by them without an operand. */
+static void settle_scales(binder *b) {
+    for (int l = 0; l < b->s->L && b->s->layer_scales; l++) {
+        const int i = b->w->index_layer[l][LN_W_SCALE];
+        const ln_weight *w = i < 0 ? NULL : &b->w->items[i];
+        b->s->layers[l].scale = w ? ln_num_load(w->tensor->data, w->dtype, 0) : 1;
+    }
+}
+
 /* ---- unused tensors ---- */
 
 /* The layer number in the name of a layer's weight, if it is beyond the layers of the configuration:
@@ -287,7 +296,7 @@ ln_status ln_weights_bind(ln_weights *out, ln_spec *s, const ln_tensors *t, ln_e
     }
     if (st == LN_OK) st = ln_report_end(&b.report, err);
     if (st == LN_OK) st = check_rest(&b);
-    if (st == LN_OK) settle_dtype(&b);
+    if (st == LN_OK) settle_dtype(&b), settle_scales(&b);
     ln_free(b.used);
     ln_str_free(&b.report.list);
     if (st != LN_OK) ln_weights_close(out);
