@@ -29,7 +29,7 @@ static const struct {
 
 /* Members of conversations with a model whose calls of tools are read; first among the properties. */
 static const char tool_members[] =
-    "\"tools\":{\"anyOf\":[{\"type\":\"null\"},{\"type\":\"array\",\"maxItems\":128,\"items\":{\"$ref\":"
+    "\"tools\":{\"anyOf\":[{\"type\":\"null\"},{\"type\":\"array\",\"items\":{\"$ref\":"
     "\"#/components/schemas/Tool\"}}]},\"tool_choice\":{\"enum\":[\"auto\",\"none\",null]},"
     "\"parallel_tool_calls\":{\"type\":[\"boolean\",\"null\"]},";
 
