@@ -184,7 +184,7 @@ ln_status ln_backend_batch(ln_backend_model *model, const ln_prompt *prompts, si
     ln_prompt *copies = NULL;
     ln_result *answers = ln_zalloc(n + 1, sizeof *answers);
     ln_sampling copy;
-    const ln_sampling *how;
+    const ln_sampling *how = NULL;
     ln_status st = answers ? take_sampling(l, sampling, &copy, &how, err) : LN_OOM(err, "the results");
     if (st == LN_OK) st = ln_api_prompts(prompts, n, &all, &copies, err);
     if (st == LN_OK) st = ln_hosted_batch(l, all, n, how, answers, errors, err);
