@@ -20,8 +20,10 @@ from golden import DTYPES, decode, forward, rope, scaled, shape, worst
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
-WRAPPERS = ("mistral3", "qwen3_vl", "qwen2_5_vl")
+WRAPPERS = ("muse_glimmer", "mistral3", "qwen3_vl", "qwen2_5_vl")
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
+INPUTS = dict(hidden_size_per_layer_input=8, vocab_size_per_layer_input=266, num_hidden_layers=3,
+              layer_types=["sliding_attention", "sliding_attention", "full_attention"])
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
 IDS = dict(bos_token_id=256, eos_token_id=257)
 
@@ -64,8 +66,18 @@ FAMILIES = {
         "shared": dict(num_kv_shared_layers=3), "shared-wide": dict(num_kv_shared_layers=2, use_double_wide_mlp=True),
         "shared-k-eq-v": dict(num_kv_shared_layers=3, attention_k_eq_v=True, num_global_key_value_heads=1),
         "no-cap": dict(final_logit_softcapping=None), "bias": dict(attention_bias=True), "vision": dict(use_bidirectional_attention="vision"),
+        "inputs": INPUTS, "inputs-shared": INPUTS | dict(num_hidden_layers=4, num_kv_shared_layers=2, use_double_wide_mlp=True, attention_k_eq_v=True,
+                                                      layer_types=["sliding_attention", "full_attention"] * 2),
+        "inputs-untied": INPUTS | dict(tie_word_embeddings=False),
         "rope": dict(rope_parameters={"full_attention": dict(rope_type="proportional", partial_rotary_factor=0.6, rope_theta=5000.0),
                                       "sliding_attention": rope(2e3)})}),
+    "cohere2": (base(num_hidden_layers=5, tie_word_embeddings=True, sliding_window=16, logit_scale=0.25, rope_parameters=rope()), {
+        "bias": dict(attention_bias=True), "one": dict(logit_scale=1.0), "untied": dict(tie_word_embeddings=False),
+        "types": dict(layer_types=["full_attention", "sliding_attention"] * 2 + ["full_attention"])}),
+    "muse_glimmer": (base(head_dim=12, num_hidden_layers=5, sliding_window=16, qk_scale_factor=1.7, output_multiplier=0.6, final_logit_softcapping=3.0,
+                          rope_parameters=rope()), {
+        "bias": dict(attention_bias=True), "types": dict(layer_types=["full_attention", "sliding_attention"] * 2 + ["sliding_attention"]),
+        "bases": dict(layer_rope_theta=[0, 5.0, 0, 1e4, 1e4])}),
     "granite_swa": (base(num_hidden_layers=5, sliding_window=16, rope_parameters=rope(), embedding_multiplier=12.0, attention_multiplier=0.3,
                          residual_multiplier=0.22, logits_scaling=8.0), {
         "thetas": dict(layer_rope_theta=[1e4, 0, 500.0, 1e4, 0]), "types": dict(layer_types=["sliding_attention"] * 2 + ["full_attention"] * 3),
@@ -119,6 +131,7 @@ FAMILIES = {
     "qwen2_5_vl": (base(rope_parameters=rope(1e6, mrope_section=[2, 1, 1])), {"tied": dict(tie_word_embeddings=True)}),
 }
 VISION = {
+    "muse_glimmer": dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, patch_size=4),
     "mistral3": dict(model_type="pixtral", hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=8,
                      patch_size=4, head_dim=8),
     "qwen3_vl": dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=4, out_hidden_size=32, deepstack_visual_indexes=[0],
@@ -127,7 +140,8 @@ VISION = {
 }
 # what is in git: family -> (option or None, dtype)
 SAMPLE = {
-    "ministral3": ("window", "bf16"), "gemma4_text": ("shared-k-eq-v", "bf16"), "gemma2": (None, "bf16"), "granite_swa": ("thetas-untied", "bf16"),
+    "ministral3": ("window", "bf16"), "gemma4_text": [("shared-k-eq-v", "bf16"), ("inputs", "bf16"), ("inputs-shared", "f32")], "cohere2": (None, "bf16"),
+    "muse_glimmer": (None, "bf16"), "gemma2": (None, "bf16"), "granite_swa": ("thetas-untied", "bf16"),
     "mistral": ("window-yarn", "bf16"), "granite": (None, "bf16"), "smollm3": ("window", "bf16"), "olmo2": (None, "bf16"), "olmo3": (None, "bf16"),
     "seed_oss": (None, "f16"), "exaone4": (None, "bf16"), "hunyuan_v1_dense": (None, "bf16"), "ernie4_5": (None, "bf16"), "glm4": (None, "f32"),
     "phi3": ("long-partial", "bf16"), "mistral3": (None, "bf16"), "qwen3_vl": (None, "bf16"), "qwen2_5_vl": (None, "bf16"),
@@ -138,8 +152,8 @@ def cases(sweep):
     """Yields name, family, dtype and configuration of each model."""
     for i, (family, (start, options)) in enumerate(FAMILIES.items()):
         if not sweep:
-            option, dtype = SAMPLE[family]
-            yield f"{family}-{option or 'base'}-{dtype}", family, dtype, start | options.get(option, {})
+            for option, dtype in SAMPLE[family] if isinstance(SAMPLE[family], list) else [SAMPLE[family]]:
+                yield f"{family}-{option or 'base'}-{dtype}", family, dtype, start | options.get(option, {})
             continue
         for k, (option, change) in enumerate([("base", {}), *options.items()]):
             dtype = ("bf16", "f32", "f16")[(i + k) % 3]
@@ -150,8 +164,8 @@ def make_config(family, text):
     if family not in WRAPPERS:
         return AutoConfig.for_model(family, **text)
     tied = text.get("tie_word_embeddings", False)
-    more = dict(image_token_index=262) if family == "mistral3" else dict(image_token_id=262, video_token_id=261, vision_start_token_id=260)
-    inner = AutoConfig.for_model({"mistral3": "mistral", "qwen3_vl": "qwen3_vl_text", "qwen2_5_vl": "qwen2_5_vl_text"}[family], **text)
+    more = dict(image_token_index=262) if family == "mistral3" else dict(image_token_id=262, video_token_id=261, out_hidden_size=32, projector_hidden_size=16) if family == "muse_glimmer" else dict(image_token_id=262, video_token_id=261, vision_start_token_id=260)
+    inner = AutoConfig.for_model({"mistral3": "mistral", "muse_glimmer": "muse_glimmer_text", "qwen3_vl": "qwen3_vl_text", "qwen2_5_vl": "qwen2_5_vl_text"}[family], **text)
     vision = VISION[family] if family == "mistral3" else VISION[family]
     c = AutoConfig.for_model(family, text_config=inner.to_dict(), vision_config=vision, tie_word_embeddings=tied, **more, **IDS)
     return c
@@ -185,7 +199,7 @@ def write_model(path, family, dtype, config, seed):
         for name, p in sorted(model.named_parameters()):
             if p.dim() < 2 and not name.endswith(("norm.weight", "bias")) or "vis" in name:
                 p.copy_(torch.from_numpy(rng.standard_normal(tuple(p.shape)).astype(np.float32) * (1.0 if name.endswith("sinks") else 0.1)))
-    golden.fill(Text(model), rng, False)
+    golden.fill(Text(model), rng, family == "muse_glimmer")
     with torch.no_grad():       # Gemma 4 has no factor of scores but the weights of these norms
         for name, p in model.named_parameters():
             if family.startswith("gemma4") and name.endswith("q_norm.weight"):
@@ -207,8 +221,9 @@ def load(path, family, attention, dtype):
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
     model.config.output_router_logits = True      # else Gemma 4 drops rows before layers that share keys, and fails without inputs for each layer
     if family.startswith("gemma"):      # the scale has the value that it has in the checkpoint's dtype
-        scale = model.model.embed_tokens.embed_scale
-        model.model.embed_tokens.embed_scale = scale.to(DTYPES[dtype]).to(scale.dtype)
+        for table in (model.model.embed_tokens, getattr(model.model, "embed_tokens_per_layer", None)):
+            if table is not None:
+                table.embed_scale = table.embed_scale.to(DTYPES[dtype]).to(table.embed_scale.dtype)
     return model.eval()
 
 

@@ -217,6 +217,12 @@ ln_v ln_g_rmsnorm_plain(ln_graph *g, const char *name, ln_v x, int64_t width, fl
 ln_v ln_g_sigmoid(ln_graph *g, const char *name, ln_v a) {
     return add(g, name, (ln_node){.op = LN_OP_SIGMOID, .n_in = 1, .in = {a}});
 }
+ln_v ln_g_centre(ln_graph *g, const char *name, ln_v x) {
+    return add(g, name, (ln_node){.op = LN_OP_CENTRE, .n_in = 1, .in = {x}});
+}
+ln_v ln_g_slice(ln_graph *g, const char *name, ln_v x, int64_t at, int64_t cols) {
+    return add(g, name, (ln_node){.op = LN_OP_SLICE, .n_in = 1, .in = {x}, .p.slice = {at, cols}});
+}
 ln_v ln_g_softcap(ln_graph *g, const char *name, ln_v a, float cap) {
     return add(g, name, (ln_node){.op = LN_OP_SOFTCAP, .n_in = 1, .in = {a}, .p.scale = {cap}});
 }

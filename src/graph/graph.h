@@ -132,6 +132,8 @@ ln_v ln_g_add(ln_graph *g, const char *name, ln_v a, ln_v b);
 ln_v ln_g_mul(ln_graph *g, const char *name, ln_v a, ln_v b);
 ln_v ln_g_silu(ln_graph *g, const char *name, ln_v a);
 ln_v ln_g_sigmoid(ln_graph *g, const char *name, ln_v a);
+ln_v ln_g_centre(ln_graph *g, const char *name, ln_v x);
+ln_v ln_g_slice(ln_graph *g, const char *name, ln_v x, int64_t at, int64_t cols);
 ln_v ln_g_softcap(ln_graph *g, const char *name, ln_v a, float cap);
 ln_v ln_g_pos_scale(ln_graph *g, const char *name, const ln_p_pos_scale *p);
 ln_v ln_g_gelu_tanh(ln_graph *g, const char *name, ln_v a);

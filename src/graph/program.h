@@ -145,6 +145,10 @@ typedef struct ln_p_matmul {
 typedef struct ln_p_scale {
     float by;
 } ln_p_scale;
+/* Columns at .. at + cols - 1. */
+typedef struct ln_p_slice {
+    int64_t at, cols;
+} ln_p_slice;
 /* What a sum adds up: all elements, the rows of each column, the columns of each row. */
 typedef enum ln_sum_kind { LN_SUM_ALL, LN_SUM_ROWS, LN_SUM_COLS } ln_sum_kind;
 typedef struct ln_p_sum {
@@ -184,6 +188,7 @@ typedef union ln_params {
     ln_p_attn attn;
     ln_p_matmul matmul;
     ln_p_scale scale;
+    ln_p_slice slice;
     ln_p_sum sum;
     ln_p_spread spread;
     ln_p_packed packed;

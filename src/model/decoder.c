@@ -22,14 +22,23 @@ ln_v ln_build_weight(const ln_builder *b, const char *name, ln_slot slot, int la
 }
 
 ln_v ln_build_norm(const ln_builder *b, const char *name, ln_v x, ln_slot slot, int layer) {
-    return ln_g_rmsnorm(b->g, name, x, ln_build_weight(b, name, slot, layer), (float)b->s->eps,
-                        b->s->norm_offset);
+    const ln_spec *s = b->s;
+    const bool post = slot == LN_W_ATTN_POST || slot == LN_W_FFN_POST;
+    const double eps = post && s->post_eps > 0 ? s->post_eps : s->eps;
+    if (s->centred_norms) {
+        char centred[64];
+        (void)snprintf(centred, sizeof centred, "%s.centred", name);
+        x = ln_g_centre(b->g, centred, x);
+    }
+    return ln_g_rmsnorm(b->g, name, x, ln_build_weight(b, name, slot, layer), (float)eps,
+                        slot == LN_W_NORM && s->last_norm_plain ? 0 : s->norm_offset);
 }
 
 ln_v ln_build_linear(const ln_builder *b, const char *name, ln_v x, ln_slot slot, ln_slot bias_slot,
                      int layer) {
     const ln_v w = ln_build_weight(b, name, slot, layer);
-    return ln_g_linear(b->g, name, x, w, ln_build_weight(b, name, bias_slot, layer));
+    const ln_v bias = bias_slot == LN_W_COUNT ? -1 : ln_build_weight(b, name, bias_slot, layer);
+    return ln_g_linear(b->g, name, x, w, bias);
 }
 
 ln_v ln_build_wanted_rows(const ln_builder *b, const char *name, ln_v x, int l) {
@@ -47,13 +56,16 @@ static ln_v layer(ln_builder *b, ln_v x, int l) {
     const ln_spec *s = b->s;
     ln_v in = s->pre_norms ? ln_build_norm(b, "attn.norm", x, LN_W_ATTN_NORM, l) : x;
     ln_v y = ln_mix_attention(b, in, l);
+    const ln_v beside = s->parallel ? ln_ffn_gated(b, ln_build_wanted_rows(b, "mlp.x_rows", in, l), l) : -1;
     if (s->post_norms) y = ln_build_norm(b, "attn.post_norm", y, LN_W_ATTN_POST, l);
     y = scaled(b, "attn.scaled", y, s->residual_scale);
     x = ln_g_add(g, "attn.residual", ln_build_wanted_rows(b, "attn.x_rows", x, l), y);
+    if (s->parallel) return ln_g_add(g, "mlp.residual", x, beside);
     in = s->pre_norms ? ln_build_norm(b, "mlp.norm", x, LN_W_FFN_NORM, l) : x;
     y = ln_ffn_gated(b, in, l);
     if (s->post_norms) y = ln_build_norm(b, "mlp.post_norm", y, LN_W_FFN_POST, l);
     x = ln_g_add(g, "mlp.residual", x, scaled(b, "mlp.scaled", y, s->residual_scale));
+    if (s->per_layer) x = ln_add_layer_input(b, x, l);
     return s->layer_scales ? scaled(b, "scaled", x, s->layers[l].scale) : x;
 }
 
@@ -80,6 +92,8 @@ static ln_v hidden(ln_builder *b, ln_v *head) {
         b->tables[i] = ln_g_rope_table(g, name, &p);
     }
     ln_v x = ln_g_embed(g, "embedded", b->embed, s->embed_scale);
+    if (s->embed_norm) x = ln_g_rmsnorm_plain(g, "embedded.norm", x, s->D, (float)s->eps);
+    if (s->per_layer) b->inputs = ln_layer_inputs(b, x);
     for (int l = 0; l < s->L; l++) {
         char prefix[32];
         snprintf(prefix, sizeof prefix, "layers.%d.", l);

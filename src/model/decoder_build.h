@@ -16,6 +16,7 @@ typedef struct ln_builder {
     ln_v *tables;              /* [n_ropes] cos and sin */
     ln_v q_scale;              /* the latest factors of queries by position, */
     const ln_p_pos_scale *q_scale_of; /* and their parameters; NULL: there are none yet */
+    ln_v inputs;                      /* [T, L * per_layer]: what each layer adds of its own; -1: nothing */
     ln_v state;          /* the latest version of the pages; every ln_g_kv_write returns a new one */
     ln_v *keys, *values; /* [L] of whole sequences: what later layers may read; else NULL */
 } ln_builder;
@@ -35,6 +36,10 @@ ln_v ln_build_wanted_rows(const ln_builder *b, const char *name, ln_v x, int l);
 
 /* mixers.c: normed x[T,D] -> y[T,D], or [N,D] in the last layer. */
 ln_v ln_mix_attention(ln_builder *b, ln_v x, int l);
+/* ffn.c: the inputs of all layers, from the ids and from their embedding x[T,D]. */
+ln_v ln_layer_inputs(const ln_builder *b, ln_v x);
+/* ffn.c: the residual stream x[R,D] with what layer l makes of its input. */
+ln_v ln_add_layer_input(ln_builder *b, ln_v x, int l);
 /* ffn.c: normed x[R,D] -> y[R,D]. */
 ln_v ln_ffn_gated(ln_builder *b, ln_v x, int l);
 

@@ -2,11 +2,44 @@
  * mixers.c. */
 #include "decoder_build.h"
 
+#include <math.h>
+
+/* The activation of layer l. */
+static ln_v activated(const ln_builder *b, const char *name, ln_v x, int l) {
+    return ln_ffn_of(b->s, l)->act == LN_ACT_SILU ? ln_g_silu(b->g, name, x) : ln_g_gelu_tanh(b->g, name, x);
+}
+
 ln_v ln_ffn_gated(ln_builder *b, ln_v x, int l) {
     ln_graph *g = b->g;
     const ln_v gate = ln_build_linear(b, "mlp.gate", x, LN_W_GATE, LN_W_GATE_BIAS, l);
     const ln_v up = ln_build_linear(b, "mlp.up", x, LN_W_UP, LN_W_UP_BIAS, l);
-    const ln_v act = ln_ffn_of(b->s, l)->act == LN_ACT_SILU ? ln_g_silu(g, "mlp.act", gate)
-                                                            : ln_g_gelu_tanh(g, "mlp.act", gate);
+    const ln_v act = activated(b, "mlp.act", gate, l);
     return ln_build_linear(b, "mlp.down", ln_g_mul(g, "mlp.y", act, up), LN_W_DOWN, LN_W_DOWN_BIAS, l);
+}
+
+/* As Gemma4TextModel.project_per_layer_inputs: the mean of what the ids say, rows of a table, and of what
+ * their embedding says, each slice of it normed; times the root of 2. */
+ln_v ln_layer_inputs(const ln_builder *b, ln_v x) {
+    ln_graph *g = b->g;
+    const ln_spec *s = b->s;
+    const ln_v table = ln_build_weight(b, "inputs.table", LN_W_LAYER_EMBED, -1),
+               proj = ln_build_weight(b, "inputs.proj", LN_W_LAYER_PROJ, -1),
+               of_ids = ln_g_embed(g, "inputs.of_ids", table, s->per_layer_scale);
+    ln_v y = ln_g_linear(g, "inputs.projected", x, proj, -1);
+    y = ln_g_scale(g, "inputs.scaled", y, (float)(1 / sqrt((double)s->D)));
+    y = ln_build_norm(b, "inputs.norm", y, LN_W_LAYER_NORM, -1);
+    return ln_g_scale(g, "inputs", ln_g_add(g, "inputs.sum", y, of_ids), (float)sqrt(0.5));
+}
+
+ln_v ln_add_layer_input(ln_builder *b, ln_v x, int l) {
+    ln_graph *g = b->g;
+    const int64_t width = b->s->per_layer;
+    const ln_v all = ln_build_wanted_rows(b, "input.rows",
+                                          ln_g_slice(g, "input", b->inputs, l * width, width), l),
+               gate = ln_build_linear(b, "input.gate", x, LN_W_IN_GATE, LN_W_COUNT, l);
+    const ln_v y = ln_g_mul(g, "input.gated", activated(b, "input.act", gate, l), all);
+    return ln_g_add(g, "input.residual", x,
+                    ln_build_norm(b, "input.norm",
+                                  ln_build_linear(b, "input.out", y, LN_W_IN_OUT, LN_W_COUNT, l),
+                                  LN_W_IN_POST, l));
 }

@@ -67,6 +67,12 @@ static ln_v gated_output(const ln_builder *b, ln_v x, ln_v y, int l) {
 
 /* Norms of q and k, which is -1 if the layer has none. */
 static void norm_heads(const ln_builder *b, ln_v *q, ln_v *k, int l) {
+    const ln_attn_spec *a = ln_attn_of(b->s, l);
+    if (a->qk_norm == LN_QK_NORM_PLAIN) {
+        *q = ln_g_rmsnorm_plain(b->g, "attn.q_norm", *q, a->E, (float)b->s->eps);
+        if (*k >= 0) *k = ln_g_rmsnorm_plain(b->g, "attn.k_norm", *k, a->E, (float)b->s->eps);
+        return;
+    }
     *q = ln_build_norm(b, "attn.q_norm", *q, LN_W_Q_NORM, l);
     if (*k >= 0) *k = ln_build_norm(b, "attn.k_norm", *k, LN_W_K_NORM, l);
 }

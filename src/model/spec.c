@@ -127,7 +127,7 @@ ln_status ln_read_sizes(ln_spec *s, const ln_config *c, const ln_sizes *d, ln_er
     int64_t layers;
     LN_TRY(ln_config_int(c, "num_hidden_layers", d->layers, 1, LN_MAX_LAYERS, &layers, err));
     s->attn = ln_arena_alloc(&s->arena, (size_t)layers * sizeof *s->attn);
-    s->ffn = ln_arena_alloc(&s->arena, sizeof *s->ffn);
+    s->ffn = ln_arena_alloc(&s->arena, 2 * sizeof *s->ffn);
     s->ropes = ln_arena_alloc(&s->arena, (size_t)layers * sizeof *s->ropes);
     if (!s->attn || !s->ffn || !s->ropes) return LN_OOM(err, "the layers");
     s->n_attn = s->n_ffn = 1;

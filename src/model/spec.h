@@ -23,7 +23,16 @@ typedef struct ln_rope {
 } ln_rope;
 
 /* RMS norms of q and k: none, of each head by itself, or of all heads together. */
-typedef enum ln_qk_norm { LN_QK_NORM_NONE, LN_QK_NORM_HEADS, LN_QK_NORM_WHOLE } ln_qk_norm;
+typedef enum ln_qk_norm {
+    LN_QK_NORM_NONE,
+    LN_QK_NORM_HEADS,
+    LN_QK_NORM_PLAIN, /* of each head, without a weight */
+    LN_QK_NORM_WHOLE
+} ln_qk_norm;
+
+static inline bool ln_qk_norm_has_weight(ln_qk_norm n) {
+    return n == LN_QK_NORM_HEADS || n == LN_QK_NORM_WHOLE;
+}
 
 /* A kind of attention that layers of the model have. */
 typedef struct ln_attn_spec {
@@ -81,7 +90,16 @@ typedef struct ln_spec {
     float logit_scale;    /* factor of the logits */
     bool layer_scales;    /* each layer's output has a factor, which ln_weights_bind reads from its tensor */
     float logit_softcap;  /* a logit s becomes c tanh(s / c); 0: it stays s */
-    bool pre_norms;       /* norms of the inputs of attention and of the MLP */
+    bool embed_norm;      /* RMS norm of the embedding, without a weight */
+    bool centred_norms;   /* norms subtract the mean first: LayerNorm without bias */
+    bool parallel;        /* attention and MLP have one input, and both outputs are added to it */
+    double post_eps;      /* of the norms of outputs; 0: eps */
+    bool last_norm_plain; /* norm_offset is not added to the weight of the norm before the head */
+    /* Inputs that each layer has of its own: width and rows of their embedding table; 0: none. Its rows are
+     * multiplied by per_layer_scale. */
+    int64_t per_layer, per_layer_rows;
+    float per_layer_scale;
+    bool pre_norms;     /* norms of the inputs of attention and of the MLP */
     bool post_norms;    /* norms of the outputs of attention and of the MLP, before the residual additions */
     bool tied;          /* the head is the embedding table; ln_weights_bind decides it by the tensors */
     ln_layer *layers;   /* [L]; this and the tables below are in the arena */

@@ -30,6 +30,9 @@ const ln_slot_name *ln_slot_name_of(const ln_spec *s, int slot) {
 int64_t ln_slot_size(const ln_spec *s, char letter, int l) {
     if (letter == 'D') return s->D;
     if (letter == 'V') return s->V;
+    if (letter == 'I') return s->per_layer;
+    if (letter == 'R') return s->per_layer * s->L;
+    if (letter == 'U') return s->per_layer_rows;
     if (l < 0) return 0;
     const ln_attn_spec *a = ln_attn_of(s, l);
     switch (letter) {

@@ -75,7 +75,7 @@ static void missing(binder *b, int slot, int layer) {
 
 static unsigned uses_of(const binder *b, int slot) {
     if (!(ln_slot_rows[slot].flags & LN_WF_EMBED)) return LN_WEIGHT_MATMUL;
-    return b->s->tied ? LN_WEIGHT_MATMUL | LN_WEIGHT_GATHER : LN_WEIGHT_GATHER;
+    return slot == LN_W_EMBED && b->s->tied ? LN_WEIGHT_MATMUL | LN_WEIGHT_GATHER : LN_WEIGHT_GATHER;
 }
 
 /* Has the source find a weight. The embedding table of a tied model may have the name lm_head.weight only. */
@@ -201,6 +201,8 @@ static void settle_dtype(binder *b) {
                names[stored]);
     s->dtype = stored;
     if (!s->embed_scale_rounded) return;
+    if (stored == LN_BF16) s->per_layer_scale = ln_bf16_f32(ln_f32_bf16(s->per_layer_scale));
+    if (stored == LN_F16) s->per_layer_scale = ln_f16_f32(ln_f32_f16(s->per_layer_scale));
     if (stored == LN_BF16) s->embed_scale = ln_bf16_f32(ln_f32_bf16(s->embed_scale));
     if (stored == LN_F16) s->embed_scale = ln_f16_f32(ln_f32_f16(s->embed_scale));
 }
@@ -234,6 +236,22 @@ static int beyond(const ln_spec *s, const char *name) {
     return -1;
 }
 
+/* Whether a tensor would be a weight of keys or values if its layer did not attend to those of another one:
+ * files may have them. */
+static bool of_shared_state(const ln_spec *s, const char *name) {
+    const char *p = strstr(name, "layers.");
+    int64_t l;
+    if (!p) return false;
+    p += strlen("layers.");
+    const size_t n = strspn(p, "0123456789");
+    if (n == 0 || !ln_parse_i64(p, n, &l) || l >= s->L || ln_owns_state(s, (int)l)) return false;
+    for (int k = 0; k < LN_W_COUNT; k++)
+        if ((ln_slot_rows[k].flags & LN_WF_LAYER) && !ln_slot_wanted(s, k, (int)l) &&
+            strcmp(ln_slot_rows[k].name + strlen("layers.{}"), p + n) == 0)
+            return true;
+    return false;
+}
+
 static bool known_extra(const char *name) {
     static const char end[] = ".rotary_emb.inv_freq";
     if (ln_tower_name(name)) return true;
@@ -247,7 +265,7 @@ static ln_status check_rest(binder *b) {
     ln_status st = LN_OK;
     for (size_t i = 0; i < b->t->n && st == LN_OK; i++) {
         const ln_tensor *x = &b->t->items[i];
-        if (b->used[i] || known_extra(x->name)) continue;
+        if (b->used[i] || known_extra(x->name) || of_shared_state(b->s, x->name)) continue;
         char text[80];
         ln_excerpt(text, x->name, x->name_bytes);
         if (beyond(b->s, x->name) >= 0)
@@ -320,7 +338,8 @@ ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_groups code, ln_error 
     w->source = source;
     for (size_t i = 0; i < w->n; i++) {
         ln_weight *x = &w->items[i];
-        if (!ln_source_quantize(x, code)) continue;
+        /* the inputs of layers stay in the file, of which few rows are read */
+        if (x->slot == LN_W_LAYER_EMBED || !ln_source_quantize(x, code)) continue;
         const ln_row_bytes row = ln_encoding_row(x->enc, x->d1);
         w->code = s->quant.code = code;
         w->bytes -= (uint64_t)(x->d0 * x->d1 * ln_dtype_bytes(x->dtype));

@@ -29,6 +29,19 @@ LN_KERNEL(ln_ref_rmsnorm) {
         }
 }
 
+/* x - mean(x): with rmsnorm, the LayerNorm of Ba et al. (2016). The sum is that of rmsnorm's lanes. */
+LN_KERNEL(ln_ref_centre) {
+    const int64_t C = c->in[0].cols;
+    LN_MY_ROWS(c, c->out[0].rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        const real *x = real_row(&c->in[0], r);
+        real *y = real_row(&c->out[0], r), lane[16] = {0};
+        for (int64_t i = 0; i < C; i++) lane[i % 16] += x[i];
+        const real mean = real_lanes_sum(lane) / (real)C;
+        for (int64_t i = 0; i < C; i++) y[i] = x[i] - mean;
+    }
+}
+
 /* 1 / sqrt(mean(x^2) + eps) of a group of C elements. */
 static real inverse_rms(const real *x, int64_t C, float eps) {
     real lane[16] = {0};
@@ -82,6 +95,21 @@ ln_status ln_shape_rmsnorm(const ln_graph *g, const ln_node *n, ln_value *out, l
     return LN_OK;
 }
 LN_COST_OF_OPERANDS(rmsnorm)
+ln_status ln_shape_centre(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    const ln_value *x = ln_in(g, n, 0);
+    if (!ln_is_float(x) || x->n_dims != 2) return ln_shape_fail(g, n, err, "x[R,C] in f32");
+    ln_shape_like(out, x->dims[0], x->dims[1]);
+    return LN_OK;
+}
+LN_COST_OF_OPERANDS(centre)
+/* The projection onto rows of mean 0 is its own transpose. */
+ln_status ln_grad_centre(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                         ln_error *err) {
+    char name[64];
+    (void)wanted, (void)err;
+    dx[0] = ln_g_centre(g, ln_grad_name(g, n->in[0], name), dy[0]);
+    return LN_OK;
+}
 LN_COST_OF_OPERANDS(rmsnorm_back)
 LN_COST_OF_OPERANDS(rmsnorm_dw)
 

@@ -18,6 +18,7 @@
 #define NOGRAD_SECOND .nograd = "none: part of a gradient; second derivatives are not computed"
 #define NOGRAD_INT    .nograd = "none: a function of positions, which are integers"
 #define NOGRAD_STATE  .nograd = "none: reads or changes the KV state; training uses packed attention"
+#define NOGRAD_SLICE  .nograd = "none: part of what layers add from embeddings, which no training changes"
 #define NOGRAD_POOL   .nograd = "none: reads the pool of loaded adapters; training uses products with A and B"
 #define GRAD(f)       .grad = f
 
@@ -40,6 +41,8 @@ static const ln_kernel_row LN_REAL(rows)[] = {
     {LN_OP_GELU_TANH, 1, {.fn = LN_REAL(ln_ref_gelu_tanh)}},
     {LN_OP_SIGMOID, 1, {.fn = LN_REAL(ln_ref_sigmoid)}},
     {LN_OP_SOFTCAP, 1, {.fn = LN_REAL(ln_ref_softcap)}},
+    {LN_OP_CENTRE, 1, {.fn = LN_REAL(ln_ref_centre)}},
+    {LN_OP_SLICE, 1, {.fn = LN_REAL(ln_ref_slice)}},
     {LN_OP_GATED, 1, {.fn = LN_REAL(ln_ref_gated)}},
     {LN_OP_ROPE_TABLE, 1, {.fn = LN_REAL(ln_ref_rope_table)}},
     {LN_OP_ROPE, 1, {.fn = LN_REAL(ln_ref_rope)}},

@@ -39,6 +39,13 @@ LN_KERNEL(ln_ref_gather_rows) {
             real_row(&c->out[0], r)[i] = real_stored(c, real_row(&c->in[0], c->step->out_rows[r])[i]);
 }
 
+LN_KERNEL(ln_ref_slice) {
+    const ln_p_slice *p = &c->node->p.slice;
+    LN_MY_ROWS(c, c->out[0].rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++)
+        for (int64_t i = 0; i < p->cols; i++) real_row(&c->out[0], r)[i] = real_row(&c->in[0], r)[p->at + i];
+}
+
 LN_KERNEL(ln_ref_embed_back) {
     const ln_arg *dy = &c->in[0], *dw = &c->out[0];
     const real by = (real)c->node->p.spread.by;
@@ -87,6 +94,15 @@ ln_cost ln_cost_embed(const ln_program *p, const ln_pnode *n, const ln_bounds *l
     return c;
 }
 LN_COST_OF_OPERANDS(gather_rows)
+LN_COST_OF_OPERANDS(slice)
+ln_status ln_shape_slice(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    const ln_value *x = ln_in(g, n, 0);
+    const ln_p_slice *p = &n->p.slice;
+    if (!ln_is_float(x) || x->n_dims != 2 || p->cols < 1 || p->at < 0 || p->at > x->dims[1] - p->cols)
+        return ln_shape_fail(g, n, err, "x[R,C] in f32 and columns within C");
+    ln_shape_like(out, x->dims[0], p->cols);
+    return LN_OK;
+}
 LN_COST_OF_OPERANDS(embed_back)
 LN_COST_OF_OPERANDS(scatter_rows)
 

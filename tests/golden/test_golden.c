@@ -263,7 +263,7 @@ static void each(ln_device device, const char *where, bool with_long) {
     }
     each_of(DIR_GOLDEN, "index.json", 10, device, where, with_long);
     each_of(DIR_GOLDEN, "quantised/index.json", 7, device, where, with_long);
-    each_of(DIR_GOLDEN "families/", "index.json", 14, device, where, with_long);
+    each_of(DIR_GOLDEN "families/", "index.json", 20, device, where, with_long);
 }
 
 static void test_ref(void **s) { (void)s, each(LN_DEVICE_REF, "ref", false); }

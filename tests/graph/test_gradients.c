@@ -101,6 +101,7 @@ static ln_v build(maker *m, ln_op op, int form) {
         return form > 2 ? -1 : ln_g_rmsnorm_plain(g, "y", rows(m, "x", R, 20), 5, 1e-3f);
     case LN_OP_SIGMOID: return form ? -1 : ln_g_sigmoid(g, "y", rows(m, "x", R, 3));
     case LN_OP_SOFTCAP: return form ? -1 : ln_g_softcap(g, "y", rows(m, "x", R, 3), 0.5f);
+    case LN_OP_CENTRE: return form ? -1 : ln_g_centre(g, "y", rows(m, "x", R, 20));
     case LN_OP_ADD: return form ? -1 : ln_g_add(g, "y", rows(m, "a", R, 3), rows(m, "b", R, 3));
     case LN_OP_MUL:
         if (form == 0) return ln_g_mul(g, "y", rows(m, "a", R, 3), rows(m, "b", R, 3));

@@ -196,6 +196,7 @@ static void test_pointwise(void **state) {
                {"gelu_tanh", {.op = LN_OP_GELU_TANH, .n_in = 1}},
                {"sigmoid", {.op = LN_OP_SIGMOID, .n_in = 1}},
                {"softcap", {.op = LN_OP_SOFTCAP, .n_in = 1, .p.scale = {2.5f}}},
+               {"centre", {.op = LN_OP_CENTRE, .n_in = 1}},
                {"gated silu", {.op = LN_OP_GATED, .n_in = 2, .p.gate = {LN_ACT_SILU}}},
                {"gated gelu_tanh", {.op = LN_OP_GATED, .n_in = 2, .p.gate = {LN_ACT_GELU_TANH}}},
                {"convert to bf16", {.op = LN_OP_CONVERT, .n_in = 1, .p.convert = {{LN_FORMAT_BF16, 0, 0}}}}};

@@ -1,4 +1,4 @@
-/* gemma4 and gemma4_text are Gemma 4 without inputs of its own for each layer (31B). gemma4_unified and
+/* gemma4 and gemma4_text are Gemma 4 E2B, E4B and 31B, the dense text models. gemma4_unified and
  * gemma4_unified_text are its 12B. Facts from transformers: Gemma4TextConfig in configuration_gemma4.py
  * (defaults), Gemma4TextAttention, Gemma4TextDecoderLayer and Gemma4TextModel in modeling_gemma4.py.
  *
@@ -27,8 +27,8 @@
  * tie_word_embeddings       true                   the tensors decide
  *
  * The scale of attention is 1. Norms are plain, four in a layer, those of q and k by head, that of v without
- * a weight. Each layer multiplies its output by layer_scalar. Inputs of its own for each layer are not
- * computed yet (hidden_size_per_layer_input, 256 if it is absent), and E2B and E4B are rejected. */
+ * a weight. Each layer multiplies its output by layer_scalar, and adds an input of its own to it
+ * (hidden_size_per_layer_input, 256 if it is absent), of which E2B and E4B have a table. */
 #include "../family.h"
 
 #include <math.h>
@@ -193,21 +193,15 @@ ln_status ln_family_gemma4(ln_spec *s, const ln_config *c, ln_error *err) {
                                   .kv_heads = 4,
                                   .head_dim = 256,
                                   .positions = 131072};
-    int64_t inputs = 0;
     double cap = 0;
     bool bias;
     json_t *params = NULL;
     LN_TRY(ln_read_sizes(s, c, &dflt, err));
     LN_TRY(ln_read_act(s, c, "hidden_activation", "gelu_pytorch_tanh", err));
     if (strstr(c->model_type, "unified") == NULL)
-        LN_TRY(ln_config_int(c, "hidden_size_per_layer_input", 256, 0, INT32_MAX, &inputs, err));
-    if (inputs) {
-        char shown[LN_PATH_TEXT];
-        return ln_fail(err, LN_EUNSUPPORTED,
-                       "%s: hidden_size_per_layer_input %lld: an input of its own for each layer is not "
-                       "supported; linnet computes Gemma 4 models without one, such as 12B and 31B",
-                       ln_path_text(shown, c->path), (long long)inputs);
-    }
+        LN_TRY(ln_config_int(c, "hidden_size_per_layer_input", 256, 0, 1 << 20, &s->per_layer, err));
+    LN_TRY(ln_config_int(c, "vocab_size_per_layer_input", 262144, 1, 1 << 22, &s->per_layer_rows, err));
+    s->per_layer_scale = (float)sqrt((double)s->per_layer);
     LN_TRY(ln_config_bool(c, "attention_bias", false, &bias, err));
     ln_attn_spec *a = &s->attn[0];
     a->q_bias = a->k_bias = a->v_bias = a->o_bias = bias;
