@@ -162,6 +162,7 @@ golden: setup
 	@$(VENV)/bin/python tools/golden.py tests/golden
 	@$(VENV)/bin/python tools/golden_families.py tests/golden/families
 	@$(VENV)/bin/python tools/golden_quantised.py tests/golden/quantised
+	@$(VENV)/bin/python tools/golden_official.py tests/golden/official
 
 # A model of each option of every family, made by transformers, and its logits, keys and greedy tokens. Needs PyPI; two minutes.
 check-families: all

@@ -117,9 +117,61 @@ def write_files(out):
     write(out, "manifest", [bytes([whole]) + c for c in changes for whole in (0, 1)])
 
 
+def tensor_file(tensors):
+    """A safetensors file. tensors: (name, dtype, shape, the bytes of an element, repeated)."""
+    header, data = {}, b""
+    for name, dtype, shape, element in tensors:
+        n = 1
+        for d in shape:
+            n *= d
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + n * len(element)]}
+        data += element * n
+    h = json.dumps(header, separators=(",", ":")).encode()
+    return len(h).to_bytes(8, "little") + h + data
+
+
+def official():
+    """Yields a block and a matrix a.weight [16, 64] for each form of the formats that fuzz_official reads."""
+    two, word = {"F32": b"\0\0\0\x40", "F16": b"\0\x40", "BF16": b"\0\x40", "F8_E8M0": b"\x80", "U8": b"\x80"}, b"\x98\x76\x54\x32"
+    for block, grid in ('{"quant_method":"fp8"}', [1, 1]), ('{"quant_method":"fp8","weight_block_size":[8,48],"scale_fmt":"ue8m0"}', [2, 2]), ('{"quant_method":"fp8","weight_block_size":null}', []):
+        for dtype in two:
+            for codes in "F8_E4M3", "F8_E5M2":
+                yield block, [("a.weight", codes, [16, 64], b"\x39"), ("a.weight_scale_inv", dtype, grid, two[dtype])]
+    for bits in 2, 3, 4, 8:
+        for group, version in (32, "gptq"), (-1, "gptq_v2"), (20, "gptq"):
+            groups = 1 if group < 0 else -(-64 // group)
+            block = json.dumps({"quant_method": "gptq", "bits": bits, "group_size": group, "checkpoint_format": version}, separators=(",", ":"))
+            parts = [("a.qweight", "I32", [2 * bits, 16], word), ("a.qzeros", "I32", [groups, bits // 2], word), ("a.scales", "F16", [groups, 16], two["F16"])]
+            yield block, parts
+            yield block, parts + [("a.g_idx", "I32", [64], b"\0\0\0\0")]
+    for group in 32, -1:
+        groups = 1 if group < 0 else 2
+        yield ('{"quant_method":"awq","bits":4,"group_size":%d}' % group,
+               [("a.qweight", "I32", [64, 2], word), ("a.qzeros", "I32", [groups, 2], word), ("a.scales", "F16", [groups, 16], two["F16"])])
+    for kind, bits, strategy, symmetric in ("int", 4, "group", True), ("int", 4, "group", False), ("int", 5, "channel", True), ("int", 8, "channel", False), ("float", 8, "tensor", True), ("float", 8, "block", True):
+        weights = {"num_bits": bits, "type": kind, "strategy": strategy, "symmetric": symmetric, "group_size": 32 if strategy == "group" else None, "block_structure": [8, 48] if strategy == "block" else None}
+        for target in "Linear", "re:a", "a":
+            block = json.dumps({"quant_method": "compressed-tensors", "config_groups": {"g": {"targets": [target], "weights": weights}}}, separators=(",", ":"))
+            groups = {"group": 2, "block": 2}.get(strategy, 1)
+            scale = [1] if strategy == "tensor" else [2, 2] if strategy == "block" else [16, groups]
+            if kind == "float":
+                yield block, [("a.weight", "F8_E4M3", [16, 64], b"\x39"), ("a.weight_scale", "BF16", scale, two["BF16"])]
+                continue
+            zero = [] if symmetric else [("a.weight_zero_point", "I32", [bits // 2, groups], word)]
+            yield block, [("a.weight_packed", "I32", [16, 2 * bits], word), ("a.weight_scale", "BF16", scale, two["BF16"])] + zero
+            if bits == 8:
+                zero = [] if symmetric else [("a.weight_zero_point", "I8", [16, groups], b"\3")]
+                yield block, [("a.weight", "I8", [16, 64], b"\x39"), ("a.weight_scale", "F32", scale, two["F32"])] + zero
+    yield '{"bits":4,"group_size":32}', [("a.weight", "U32", [16, 8], word), ("a.scales", "F16", [16, 2], two["F16"]), ("a.biases", "F16", [16, 2], two["F16"])]
+    for mode, words, groups in ("mxfp4", 8, 2), ("mxfp8", 16, 2), ("nvfp4", 8, 4):
+        yield '{"mode":"%s"}' % mode, [("a.weight", "U32", [16, words], word), ("a.scales", "U8", [16, groups], b"\x38")]
+    yield "null", [("a.weight", "BF16", [16, 64], two["BF16"])]
+
+
 def main(argv):
     out = argv[1]
     write(out, "grammar", sorted(set(forms())))
+    write(out, "official", [block.encode() + b"\xff" + tensor_file(parts) for block, parts in official()])
     docs, texts = documents()
     small = [d for d in docs if len(d) < 4000]
     configs = []

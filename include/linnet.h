@@ -383,6 +383,7 @@ typedef struct ln_info {
     /* What the chat template accepts of earlier calls in a request: one call for each message, null as the
      * content of a message with calls, arguments as a text of JSON instead of an object. */
     bool single_tool_call, null_tool_content, text_tool_arguments;
+    char stored[32], kept[160]; /* format of the files: "gptq"; matrices in memory: "14 in fp8, 1 in bf16" */
 } ln_info;
 
 /* Writes the facts of an open model to *info, which the caller owns. */

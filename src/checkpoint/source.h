@@ -5,7 +5,13 @@
  * rows while a model is loaded. A format of checkpoints is one file of this module:
  *
  *     tensor_source.c     dense tensors, and MLX's affine groups, by the quantization block of config.json
+ *     fp8_source.c        8-bit floats with scales by tensor, row or block
+ *     gptq_source.c, awq_source.c, compressed_source.c
+ *                         packed integers with scales and zero points (int_matrix.h)
  *     quantize_source.c   rows of another source, quantised while they are loaded (ln_options.quantize_bits)
+ *
+ * schemes.def says which quant_method is read by which. Such a source wraps that of the dense tensors, which
+ * it asks for every weight that is not stored in its format.
  *
  * model/ binds weights through `find`, and knows no format; run/ brings rows to a device through `rows`, and
  * knows no file. A weight that the source computes (`made`) has no tensors of its own encoding. */
@@ -21,22 +27,34 @@ typedef struct ln_weight {
     int slot, layer; /* the model's own names of it: ln_slot; -1: outside the layers */
     /* borrowed from the tensor set; scales and biases: NULL unless the file is quantised */
     const ln_tensor *tensor, *scales, *biases;
-    ln_dtype dtype;    /* of the elements; of a quantised weight, of its scales */
-    ln_encoding enc;   /* of the rows that the source hands out */
+    const ln_tensor *more[3]; /* what else stores it, or belongs to it and is not read */
+    ln_dtype dtype;           /* of the elements; of a quantised weight, of its scales */
+    ln_encoding enc;          /* of the rows that the source hands out */
+    ln_encoding under; /* of a weight that is quantised while it is loaded: of the rows that it is made of */
+    /* of integers with scales: what the file says of them (of MLX's the quantization block); group 0: a scale
+     * for each row; bits 0: of other weights */
+    ln_groups code;
     int64_t n_experts; /* 0; else the rows are those of so many matrices, one after another */
     int64_t d0, d1;    /* rows and columns of a matrix; a vector has d0 elements, and d1 is 0 */
     /* of a tensor that holds the rows of several weights, how many it has, and the first of this weight's; 0
      * if the tensor is this weight's alone */
     int64_t whole, row0;
-    unsigned uses; /* of a matrix: what the programs do with it */
-    bool made;     /* its rows are computed while it is loaded, from the tensors */
+    unsigned uses;   /* of a matrix: what the programs do with it */
+    bool made;       /* its rows are computed while it is loaded, from the tensors */
+    bool quantised;  /* from rows of the encoding `under`, while it is loaded */
+    bool transposed; /* any of its rows is computed from all of its first tensor */
+    /* what the source that computes its rows knows of it, in the source's arena; NULL: nothing else */
+    const void *how;
 } ln_weight;
-/* Tensors of a weight: ln_weight_part returns them for i = 0 .. LN_WEIGHT_PARTS - 1, NULL if there are fewer.
- */
-#define LN_WEIGHT_PARTS 3
+/* Tensors of a weight: ln_weight_part returns them for i = 0 .. LN_WEIGHT_PARTS - 1; NULL: it lacks that
+ * one. */
+#define LN_WEIGHT_PARTS 6
 static inline const ln_tensor *ln_weight_part(const ln_weight *w, int i) {
-    return i == 0 ? w->tensor : i == 1 ? w->scales : w->biases;
+    return i == 0 ? w->tensor : i == 1 ? w->scales : i == 2 ? w->biases : w->more[i - 3];
 }
+
+/* Returns the rows of the tensor that holds a weight: more than the weight's own if it is shared. */
+static inline int64_t ln_source_stored_rows(const ln_weight *w) { return w->whole ? w->whole : w->d0; }
 
 /* What `find` is asked for. */
 typedef struct ln_source_ask {
@@ -59,7 +77,8 @@ typedef struct ln_source_ops {
      * an encoding that linnet does not read. */
     ln_status (*find)(const ln_source *s, const ln_source_ask *ask, ln_weight *w, bool *fits, ln_error *err);
     /* Sets *out to rows row0 .. row0 + n - 1 of a weight, without padding: in place, or computed into `room`,
-     * which has ln_source_room bytes for them, aligned to 64. Scales and offsets NULL: its encoding has none.
+     * which has ln_source_bytes bytes for them, aligned to 64. Scales and offsets are NULL if its encoding
+     * has none.
      * LN_ENUMERIC: a tensor, which the message names, has a NaN or an infinity that the encoding cannot hold.
      * LN_EMEMORY. */
     ln_status (*rows)(const ln_source *s, const ln_weight *w, int64_t row0, int64_t n,
@@ -70,19 +89,29 @@ struct ln_source {
     const ln_tensors *tensors; /* borrowed */
     const ln_quant *quant;     /* borrowed */
     const ln_source *of;       /* of a source that computes rows of another one; else NULL */
+    ln_arena *arena;           /* borrowed: for what it knows of weights */
 };
 
 /* Returns the source of a checkpoint's files, in the arena; NULL: out of memory. `quant`: its quantization
- * block. All three must outlive the source. */
+ * block, whose scheme chooses the source. All three must outlive the source. */
 const ln_source *ln_source_of_tensors(ln_arena *arena, const ln_tensors *t, const ln_quant *quant);
+/* Returns the tensor of the module of a weight, `a.b.weight`, whose name ends in `leaf`: `a.b.scales`; or
+ * NULL. LN_SOURCE_NAME: bytes of a name that ln_source_sibling_name writes. */
+enum { LN_SOURCE_NAME = 192 };
+const ln_tensor *ln_source_sibling(const ln_tensors *t, const char *weight, const char *leaf);
+/* Returns the tensor that stores the codes or elements of a weight, `a.b.weight`, in any format; or NULL. */
+const ln_tensor *ln_source_tensor(const ln_tensors *t, const char *weight);
+void ln_source_sibling_name(char out[LN_SOURCE_NAME], const char *weight, const char *leaf);
 /* Returns a source of the weights of another one that quantises the rows of made weights while they are
  * loaded; NULL: out of memory. ln_source_quantize makes a weight such a one, if it is a dense matrix of whole
- * groups of columns; it returns whether it is. */
+ * groups of columns, or one in fp8; it returns whether it is. */
 const ln_source *ln_source_quantizing(ln_arena *arena, const ln_source *of);
 bool ln_source_quantize(ln_weight *w, ln_groups code);
 
+/* Returns the bytes of a part of the buffer for rows, rounded up to 64. */
+static inline size_t ln_source_aligned(int64_t bytes) { return (size_t)((bytes + 63) / 64 * 64); }
 /* Bytes of n rows of a weight in its encoding, each part aligned to 64 bytes: 0 for rows in place. */
-size_t ln_source_room(const ln_weight *w, int64_t n);
+size_t ln_source_bytes(const ln_weight *w, int64_t n);
 /* Rows of a made weight that are computed at a time for a device with its own layout: a multiple of 16, or
  * all. */
 int64_t ln_source_slice(const ln_weight *w);

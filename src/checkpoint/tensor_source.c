@@ -1,4 +1,5 @@
-/* The source of checkpoints as transformers and MLX write them: dense tensors, and matrices in affine groups.
+/* The source of checkpoints as transformers and MLX write them: dense tensors, and matrices in affine groups
+ * or in a mode of floats (mlx_float.c).
  *
  * Of a quantised matrix X.weight holds packed codes, X.scales and X.biases hold one value per group of
  * columns. Where the configuration's quantization block has an entry for the module, the tensors must have
@@ -7,33 +8,39 @@
  * codes give the bits and the columns of the scales give the group size. If the shapes match no encoding that
  * linnet reads, the tensors are refused and the message names the encoding of the block. Scales and biases
  * each have a dtype of their own. */
-#include "source.h"
+#include "mlx_float.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define NAME_BYTES 192
+#define NAME_BYTES LN_SOURCE_NAME
 
-/* The name of a tensor of the same module: `a.b.weight` -> `a.b` + leaf. */
-static void sibling(char out[NAME_BYTES], const char *weight, const char *leaf) {
+void ln_source_sibling_name(char out[NAME_BYTES], const char *weight, const char *leaf) {
     size_t n = strlen(weight), tail = strlen(".weight");
     n = n > tail ? n - tail : 0;
     (void)snprintf(out, NAME_BYTES, "%.*s%s", (int)n, weight, leaf);
 }
-static const ln_tensor *find_sibling(const ln_tensors *t, const ln_tensor *x, const char *leaf) {
+const ln_tensor *ln_source_sibling(const ln_tensors *t, const char *weight, const char *leaf) {
     char name[NAME_BYTES];
-    sibling(name, x->name, leaf);
+    ln_source_sibling_name(name, weight, leaf);
     return ln_tensors_find(t, name);
+}
+
+const ln_tensor *ln_source_tensor(const ln_tensors *t, const char *weight) {
+    static const char *const leaves[] = {".qweight", ".weight_packed"};
+    const ln_tensor *x = ln_tensors_find(t, weight);
+    for (size_t i = 0; i < LN_COUNT(leaves) && !x; i++) x = ln_source_sibling(t, weight, leaves[i]);
+    return x;
 }
 
 /* The entry of the quantization block: under the module path of the tensor, or under any other name. */
 static ln_status block_entry(const ln_source *s, const ln_source_ask *ask, const ln_tensor *x,
                              ln_quant_entry *out, ln_error *err) {
     char path[NAME_BYTES];
-    sibling(path, x->name, "");
+    ln_source_sibling_name(path, x->name, "");
     LN_TRY(ln_quant_of(s->quant, path, out, err));
     for (size_t i = 0; i < ask->n_names && !out->found; i++) {
-        sibling(path, ask->names[i], "");
+        ln_source_sibling_name(path, ask->names[i], "");
         LN_TRY(ln_quant_of(s->quant, path, out, err));
     }
     return LN_OK;
@@ -60,16 +67,17 @@ static void settle_groups(const ln_weight *w, const ln_quant_entry *entry, ln_gr
 }
 
 /* Determines the groups of a matrix from the quantization block and from the tensors stored with it; sets
- * *code, w->scales and w->biases. */
+ * *code, *mode, w->scales and w->biases. */
 static ln_status find_groups(const ln_source *s, const ln_source_ask *ask, ln_weight *w, ln_groups *code,
-                             ln_error *err) {
+                             ln_mlx_mode *mode, ln_error *err) {
     ln_quant_entry entry;
     char name[NAME_BYTES];
     LN_TRY(block_entry(s, ask, w->tensor, &entry, err));
     *code = entry.code;
-    w->scales = find_sibling(s->tensors, w->tensor, ".scales");
-    w->biases = find_sibling(s->tensors, w->tensor, ".biases");
-    if (!entry.found && w->scales) *code = s->quant->code;
+    *mode = entry.mode;
+    w->scales = ln_source_sibling(s->tensors, w->tensor->name, ".scales");
+    w->biases = ln_source_sibling(s->tensors, w->tensor->name, ".biases");
+    if (!entry.found && w->scales) *code = s->quant->code, *mode = s->quant->mode;
     if (w->scales && !code->bits)
         return ln_fail(err, LN_EINVALID,
                        "%s: tensor %s: config.json %s; expected `quantization` with bits and group_size for "
@@ -77,12 +85,15 @@ static ln_status find_groups(const ln_source *s, const ln_source_ask *ask, ln_we
                        s->tensors->files[w->scales->file].path, w->scales->name,
                        entry.found ? "says that it is dense" : "has no quantization block");
     /* packed codes without scales: reported below */
-    if (!entry.found && w->tensor->dtype == LN_ST_U32) *code = s->quant->code;
+    if (!entry.found && w->tensor->dtype == LN_ST_U32) *code = s->quant->code, *mode = s->quant->mode;
+    if (*mode) return LN_OK;
     if (code->bits && w->scales) settle_groups(w, &entry, code);
     if (!code->bits) return LN_OK;
-    if (!w->scales && (sibling(name, w->tensor->name, ".scales"), !ln_report_misplaced(ask->report, name)))
+    if (!w->scales &&
+        (ln_source_sibling_name(name, w->tensor->name, ".scales"), !ln_report_misplaced(ask->report, name)))
         ln_report_fault(ask->report, name, " is missing");
-    if (!w->biases && (sibling(name, w->tensor->name, ".biases"), !ln_report_misplaced(ask->report, name)))
+    if (!w->biases &&
+        (ln_source_sibling_name(name, w->tensor->name, ".biases"), !ln_report_misplaced(ask->report, name)))
         ln_report_fault(ask->report, name, " is missing");
     return LN_OK;
 }
@@ -119,6 +130,7 @@ static ln_status check_groups(const ln_source *s, const ln_source_ask *ask, ln_w
         return LN_OK;
     }
     w->enc = ln_encoding_affine(code, w->dtype, offset);
+    w->code = s->quant->code;
     (void)snprintf(why, sizeof why, " for %d bits in groups of %d", code.bits, code.group);
     *fits = has_rows(ask->report, w->tensor, w, w->d1 / 32 * code.bits, why);
     *fits &= has_rows(ask->report, w->scales, w, w->d1 / code.group, why);
@@ -128,11 +140,13 @@ static ln_status check_groups(const ln_source *s, const ln_source_ask *ask, ln_w
 
 static ln_status find(const ln_source *s, const ln_source_ask *ask, ln_weight *w, bool *fits, ln_error *err) {
     ln_groups code = {0, 0};
+    ln_mlx_mode mode = LN_MLX_AFFINE;
     *fits = true;
     for (size_t i = 0; i < ask->n_names && !w->tensor; i++)
         w->tensor = ln_tensors_find(s->tensors, ask->names[i]);
     if (!w->tensor) return LN_OK;
-    if (w->d1) LN_TRY(find_groups(s, ask, w, &code, err));
+    if (w->d1 && !s->quant->scheme) LN_TRY(find_groups(s, ask, w, &code, &mode, err));
+    if (mode) return ln_mlx_float_find(s, ask, mode, w, fits, err);
     if (code.bits) return check_groups(s, ask, w, code, fits, err);
     if (!ln_tensor_is_computed(w->tensor, &w->dtype))
         return ln_tensor_unsupported(s->tensors, w->tensor, "F32, BF16 and F16", err);
@@ -144,7 +158,8 @@ static ln_status find(const ln_source *s, const ln_source_ask *ask, ln_weight *w
 static ln_status rows(const ln_source *s, const ln_weight *w, int64_t row0, int64_t n,
                       const ln_source_work *work, void *room, ln_encoded_rows *out, ln_error *err) {
     const ln_row_bytes bytes = ln_encoding_row(w->enc, w->d1 ? w->d1 : 1);
-    (void)s, (void)n, (void)work, (void)room, (void)err;
+    (void)s;
+    if (w->made) return ln_mlx_float_rows(w, row0, n, work, room, out, err);
     row0 += w->row0;
     *out = (ln_encoded_rows){.data = w->tensor->data + row0 * bytes.data,
                              .scales = w->scales ? w->scales->data + row0 * bytes.scales : NULL,
@@ -155,7 +170,12 @@ static ln_status rows(const ln_source *s, const ln_weight *w, int64_t row0, int6
 static const ln_source_ops tensor_ops = {.find = find, .rows = rows};
 
 const ln_source *ln_source_of_tensors(ln_arena *arena, const ln_tensors *t, const ln_quant *quant) {
-    ln_source *s = ln_arena_alloc(arena, sizeof *s);
-    if (s) *s = (ln_source){.ops = &tensor_ops, .tensors = t, .quant = quant};
-    return s;
+    ln_source *s = ln_arena_alloc(arena, sizeof *s), *other = NULL;
+    if (s) *s = (ln_source){.ops = &tensor_ops, .tensors = t, .quant = quant, .arena = arena};
+    if (!s || !quant->scheme) return s;
+    other = ln_arena_alloc(arena, sizeof *other);
+    if (other)
+        *other =
+            (ln_source){.ops = quant->scheme->source, .tensors = t, .quant = quant, .of = s, .arena = arena};
+    return other;
 }

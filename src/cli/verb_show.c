@@ -22,6 +22,11 @@ static ln_status show_json(const ln_info *m, ln_error *err) {
     put_text(&s, "dtype", m->dtype);
     put_or_null(&s, "bits", m->bits);
     put_or_null(&s, "group", m->group);
+    put_key(&s, "encoding");
+    ln_str_adds(&s, "{");
+    put_text(&s, "file", m->stored);
+    put_text(&s, "memory", m->kept);
+    ln_str_adds(&s, "}");
     put_int(&s, "layers", m->n_layers);
     put_int(&s, "width", m->width);
     put_int(&s, "ffn_width", m->ffn_width);
@@ -51,7 +56,10 @@ static ln_status show_text(const ln_info *m, ln_error *err) {
     char size[32], path[LN_PATH_TEXT];
     ln_str_addf(&s, "path        %s\n", ln_path_text(path, m->path));
     ln_str_addf(&s, "type        %s, %s%s\n", m->model_type, m->dtype, m->tied ? ", tied embeddings" : "");
-    if (m->bits) ln_str_addf(&s, "quantised   %d bits, groups of %d\n", m->bits, m->group);
+    if (m->bits && m->group) ln_str_addf(&s, "quantised   %d bits, groups of %d\n", m->bits, m->group);
+    else if (m->bits) ln_str_addf(&s, "quantised   %d bits, a scale for each row\n", m->bits);
+    if (strcmp(m->stored, "dense") != 0) ln_str_addf(&s, "file        %s\n", m->stored);
+    ln_str_addf(&s, "in memory   %s\n", m->kept);
     ln_str_addf(&s, "parameters  %.1f M, %s in %d file%s\n", 1e-6 * (double)m->n_parameters,
                 bytes_text(size, m->weights_bytes), m->n_files, m->n_files == 1 ? "" : "s");
     ln_str_addf(&s, "layers      %d\n", m->n_layers);

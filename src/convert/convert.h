@@ -12,6 +12,8 @@
 #include "../io/adapter.h"
 #include "../model/spec.h"
 
+/* Tensors of a quantised matrix in the new model: codes, scales, biases. */
+enum { LN_CONVERT_PARTS = 3 };
 /* One tensor of the source, and how it is stored in the new model. All items are determined before anything
  * is written. */
 typedef struct ln_convert_item {
@@ -22,8 +24,8 @@ typedef struct ln_convert_item {
     ln_groups code;    /* bits 0: the tensor stays dense */
     bool entry;        /* the quantization block has an entry for it, as its encoding is not the default */
     ln_dtype dtype;    /* of the new tensor if dense, else of its scales and biases */
-    int shard[LN_WEIGHT_PARTS]; /* of each part: the shard, and the byte offset in its data area */
-    uint64_t at[LN_WEIGHT_PARTS];
+    int shard[LN_CONVERT_PARTS]; /* of each part: the shard, and the byte offset in its data area */
+    uint64_t at[LN_CONVERT_PARTS];
     uint64_t bytes;
     /* of the adapter: the module whose B A is added to the matrix, or whose bias changes the vector; or NULL
      */
@@ -51,7 +53,7 @@ typedef struct ln_convert {
 } ln_convert;
 
 /* convert_item.c. Number of tensors that store an item: 1, or codes, scales and biases. */
-static inline int ln_convert_parts(const ln_convert_item *x) { return x->code.bits ? LN_WEIGHT_PARTS : 1; }
+static inline int ln_convert_parts(const ln_convert_item *x) { return x->code.bits ? LN_CONVERT_PARTS : 1; }
 /* Name, dtype and shape of part k. `name` is filled; the result borrows it. */
 ln_tensor_spec ln_convert_part(const ln_convert_item *x, int k, char name[224]);
 uint64_t ln_convert_part_bytes(const ln_convert_item *x, int k);

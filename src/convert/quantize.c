@@ -109,6 +109,19 @@ static ln_status check_apart(const ln_convert *c, ln_error *err) {
     return LN_OK;
 }
 
+/* Rejects weights that are computed while they are loaded: tensors are read as the file has them here. */
+static ln_status check_stored(const ln_convert *c, ln_error *err) {
+    char shown[LN_PATH_TEXT];
+    for (size_t i = 0; i < c->weights.n; i++)
+        if (c->weights.items[i].made)
+            return ln_fail(err, LN_EUNSUPPORTED,
+                           "%s: tensor %s is stored as %s; quantize and fuse read dense weights and MLX's "
+                           "affine groups; use the model in bf16 that it was made from",
+                           ln_path_text(shown, c->from), c->weights.items[i].tensor->name,
+                           ln_quant_method(&c->spec.quant));
+    return LN_OK;
+}
+
 ln_status ln_convert_open(ln_convert *c, const char *model, ln_error *err) {
     LN_TRY(ln_find_model(model, c->from, sizeof c->from, err));
     LN_TRY(ln_config_open(&c->config, c->from, err));
@@ -116,6 +129,7 @@ ln_status ln_convert_open(ln_convert *c, const char *model, ln_error *err) {
     LN_TRY(ln_tensors_open(&c->tensors, c->from, false, err));
     c->tied_there = c->spec.tied;
     LN_TRY(ln_weights_bind(&c->weights, &c->spec, &c->tensors, err));
+    LN_TRY(check_stored(c, err));
     return check_apart(c, err);
 }
 

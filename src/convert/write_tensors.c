@@ -14,10 +14,10 @@
 enum { BLOCK_BYTES = 1 << 20 };
 
 typedef struct worker {
-    float *row, *block;              /* block: rows that are computed, in f32; NULL if no item's are */
-    double *sum;                     /* a row of B A */
-    uint8_t *parts[LN_WEIGHT_PARTS]; /* one block of each part */
-    ln_encoded_rows rows;            /* a block of the source */
+    float *row, *block;               /* block: rows that are computed, in f32; NULL if no item's are */
+    double *sum;                      /* a row of B A */
+    uint8_t *parts[LN_CONVERT_PARTS]; /* one block of each part */
+    ln_encoded_rows rows;             /* a block of the source */
     ln_affine_error sums;
     ln_error error;
 } worker;
@@ -113,7 +113,7 @@ static ln_status write_rows(const writing *w, worker *me, int64_t lo, int64_t hi
     const ln_convert_item *x = w->x;
     const int64_t cols = LN_MAX(x->w->d1, 1);
     const bool computes = is_computed(x);
-    const void *parts[LN_WEIGHT_PARTS] = {me->parts[0], me->parts[1], me->parts[2]};
+    const void *parts[LN_CONVERT_PARTS] = {me->parts[0], me->parts[1], me->parts[2]};
     if (computes) LN_TRY(compute_rows(w, me, lo, hi));
     if (x->code.bits) {
         ln_affine_job j = {.w = computes ? (const uint8_t *)me->block : me->rows.data,
@@ -165,7 +165,7 @@ static void write_blocks(void *user, int thread, int64_t lo, int64_t hi) {
 
 static uint64_t source_bytes(const ln_weight *w) {
     uint64_t n = 0;
-    for (int i = 0; i < LN_WEIGHT_PARTS; i++)
+    for (int i = 0; i < LN_CONVERT_PARTS; i++)
         if (ln_weight_part(w, i)) n += ln_weight_part(w, i)->bytes;
     return n;
 }
@@ -240,8 +240,8 @@ static ln_status write_item(writing *w, ln_quantized_fn *fn, void *user, ln_erro
 
 /* Creates a shard and writes its header. */
 static ln_status begin_shard(const ln_convert *c, int i_shard, const char *to, shard *out, ln_error *err) {
-    ln_tensor_spec *specs = ln_zalloc(c->n_items * LN_WEIGHT_PARTS, sizeof *specs);
-    char(*names)[224] = ln_zalloc(c->n_items * LN_WEIGHT_PARTS, sizeof *names), name[64], path[4096 + 128];
+    ln_tensor_spec *specs = ln_zalloc(c->n_items * LN_CONVERT_PARTS, sizeof *specs);
+    char(*names)[224] = ln_zalloc(c->n_items * LN_CONVERT_PARTS, sizeof *names), name[64], path[4096 + 128];
     ln_str s = {0};
     size_t n = 0;
     ln_status st = LN_OK;
@@ -275,7 +275,7 @@ static ln_status write_tensors(writing *w, const char *to, ln_quantized_fn *fn, 
 
 /* Allocates each thread's buffers: a row as f32, and the largest block of each part. */
 static ln_status new_workers(const ln_convert *c, worker *workers, int n_threads, ln_error *err) {
-    int64_t cols = 1, most[LN_WEIGHT_PARTS] = {0}, block = 0;
+    int64_t cols = 1, most[LN_CONVERT_PARTS] = {0}, block = 0;
     for (size_t i = 0; i < c->n_items; i++) {
         const ln_convert_item *x = &c->items[i];
         if (is_computed(x)) block = LN_MAX(block, block_rows(x->w) * LN_MAX(x->w->d1, 1));
@@ -289,7 +289,7 @@ static ln_status new_workers(const ln_convert *c, worker *workers, int n_threads
         workers[t].block = block > 0 ? ln_zalloc((size_t)block, sizeof(float)) : NULL;
         if (!workers[t].row || !workers[t].sum || (block > 0 && !workers[t].block))
             return LN_OOM(err, "rows that are quantised");
-        for (int k = 0; k < LN_WEIGHT_PARTS; k++)
+        for (int k = 0; k < LN_CONVERT_PARTS; k++)
             if (!(workers[t].parts[k] = ln_zalloc(1, (size_t)most[k] + 1)))
                 return LN_OOM(err, "rows that are quantised");
     }
@@ -315,7 +315,7 @@ out:
         ln_free(w.workers[t].row);
         ln_free(w.workers[t].sum);
         ln_free(w.workers[t].block);
-        for (int k = 0; k < LN_WEIGHT_PARTS; k++) ln_free(w.workers[t].parts[k]);
+        for (int k = 0; k < LN_CONVERT_PARTS; k++) ln_free(w.workers[t].parts[k]);
     }
     ln_free(w.A);
     ln_free(w.B);

@@ -33,8 +33,8 @@ typedef struct ln_dev_options {
 } ln_dev_options;
 
 /* What a device has kernels for besides the forward pass of a model: the products of adapters (the op lora),
- * and the ops of training and of derivatives. */
-enum { LN_CAN_ADAPTERS = 1, LN_CAN_GRADIENTS = 2 };
+ * the ops of training and of derivatives, and products with weights in coded rows (quant/coded.h). */
+enum { LN_CAN_ADAPTERS = 1, LN_CAN_GRADIENTS = 2, LN_CAN_CODED = 4 };
 
 typedef struct ln_dev_info {
     uint32_t size;
@@ -99,11 +99,13 @@ static inline int64_t ln_weight_desc_cols(const ln_weight_desc *w) {
     return w->n_dims > 1 ? w->dims[w->n_dims - 1] : 1;
 }
 /* Rows [row0, row0 + n_rows) and columns [col0, col0 + n_cols) of a weight in host memory, at any alignment;
- * n_cols is 1 for a vector. `data`: the first element of that range (a weight in affine groups: the codes,
- * with scales and offsets apart). Rows are `pitch` bytes apart, those of scales `scale_pitch`, those of
+ * n_cols is 1 for a vector. `data`: the first element of that range (of an encoded weight the codes, with
+ * scales, offsets and the groups of columns apart; see ln_encoded_rows). Rows are `pitch` bytes apart, those
+ * of scales `scale_pitch`, those of
  * offsets `offset_pitch`; 0: without padding. */
 typedef struct ln_host_weight {
     const void *data, *scales, *offsets;
+    const uint16_t *columns;
     int64_t row0, n_rows, col0, n_cols;
     int64_t pitch, scale_pitch, offset_pitch;
 } ln_host_weight;

@@ -14,7 +14,7 @@
 #include "../quant/formats.h"
 
 /* The version of the device interface. A plug-in built with another one is refused. */
-#define LN_DEVICE_ABI 6
+#define LN_DEVICE_ABI 7
 
 /* Symbolic first dimensions. */
 enum { LN_DIM_T = -1, LN_DIM_N = -2, LN_DIM_B = -3 };

@@ -104,6 +104,7 @@ static void value_text(const ln_pvalue *v, ln_str *out) {
     ln_str_adds(out, "]");
     char text[16];
     if (v->format.kind != LN_FORMAT_F32) ln_str_addf(out, " %s", ln_format_text(v->format, text));
+    else if (ln_encoding_is_coded(v->enc)) ln_str_addf(out, " %s", ln_stored_name(v->enc.kind));
     else if (!ln_encoding_is_dense(v->enc)) {
         const ln_groups code = ln_encoding_groups(v->enc);
         ln_str_addf(out, " %d bits in %ds", code.bits, code.group);

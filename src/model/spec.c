@@ -71,6 +71,7 @@ ln_status ln_spec_open(ln_spec *out, const ln_config *c, ln_error *err) {
 
 void ln_spec_close(ln_spec *s) {
     ln_arena_free(&s->arena);
+    ln_quant_close(&s->quant);
     *s = (ln_spec){0};
 }
 

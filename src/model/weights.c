@@ -57,7 +57,7 @@ static const ln_tensor *find(const binder *b, int slot) {
     char names[PREFIXES][NAME_MAX_BYTES];
     const ln_tensor *x = NULL;
     const size_t n = names_of(names, b->s, slot, -1);
-    for (size_t i = 0; i < n && !x; i++) x = ln_tensors_find(b->t, names[i]);
+    for (size_t i = 0; i < n && !x; i++) x = ln_source_tensor(b->t, names[i]);
     return x;
 }
 
@@ -111,10 +111,10 @@ static ln_status bind(binder *b, int slot, int layer, int *index) {
         if (ln_weight_part(&w, i)) b->used[ln_weight_part(&w, i) - b->t->items] = true;
     if (!fits) return LN_OK;
     *index = (int)b->w->n;
-    for (int i = 0; i < LN_WEIGHT_PARTS && ln_weight_part(&w, i) && w.row0 == 0; i++)
-        b->w->bytes += ln_weight_part(&w, i)->bytes; /* of a shared tensor once */
+    for (int i = 0; i < LN_WEIGHT_PARTS; i++) /* of a shared tensor once */
+        if (ln_weight_part(&w, i) && w.row0 == 0) b->w->bytes += ln_weight_part(&w, i)->bytes;
     b->w->n_parameters += (uint64_t)w.d0 * (uint64_t)(w.d1 ? w.d1 : 1);
-    if (!ln_encoding_is_dense(w.enc)) b->w->code = b->s->quant.code;
+    if (w.code.bits) b->w->code = w.code;
     b->w->items[b->w->n++] = w;
     return LN_OK;
 }
@@ -342,7 +342,8 @@ ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_groups code, ln_error 
         if (x->slot == LN_W_LAYER_EMBED || !ln_source_quantize(x, code)) continue;
         const ln_row_bytes row = ln_encoding_row(x->enc, x->d1);
         w->code = s->quant.code = code;
-        w->bytes -= (uint64_t)(x->d0 * x->d1 * ln_dtype_bytes(x->dtype));
+        const ln_row_bytes under = ln_encoding_row(x->under, x->d1);
+        w->bytes -= (uint64_t)x->d0 * (uint64_t)(under.data + under.scales);
         w->bytes += (uint64_t)x->d0 * (uint64_t)(row.data + row.scales + row.offsets);
     }
     if (w->code.bits) return LN_OK;
@@ -350,6 +351,12 @@ ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_groups code, ln_error 
                    "ln_options.quantize_bits %d: no matrix of this model has whole groups of %d columns; "
                    "leave it out",
                    code.bits, code.group);
+}
+
+bool ln_weights_are_coded(const ln_weights *w) {
+    for (size_t i = 0; i < w->n; i++)
+        if (ln_encoding_is_coded(w->items[i].enc)) return true;
+    return false;
 }
 
 void ln_weights_close(ln_weights *w) {

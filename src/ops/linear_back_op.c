@@ -6,7 +6,8 @@
  * linear_cross_entropy, for each row:
  *
  *     logit[v]  one chain of fma over C ascending, from 0; of bf16 weights in pairs, the odd column first, as
- *               linear's product F32_BF16; of encoded weights with the number s q + b by fma
+ *               linear's product F32_BF16; of encoded weights with the number s q + b by fma,
+ *               of coded rows with their f32 number
  *     splits    of LN_CE_SPLIT outputs: m = max, e[v] = exp(logit[v] - m), l = sum of e in 16 lanes
  *     merge     in ascending order: M' = max(M, m); a = exp(M - M'), f = exp(m - M'); L = L a + l f
  *     loss      log(L) + (M - logit[target])
@@ -26,6 +27,7 @@
 
 /* Element c of row d of a weight, as a number. */
 static real weight_at(const ln_arg *w, int64_t d, int64_t c) {
+    if (w->coded) return (real)ln_coded_at(w->data, d, c);
     if (!w->format.bits) return real_load(w->data, w->dtype, d * w->pitch + c);
     const ln_affine *a = w->data;
     const int64_t g = d * (w->cols / a->code.group) + c / a->code.group;
@@ -48,7 +50,7 @@ LN_KERNEL(ln_ref_linear_back) {
 }
 
 static real logit_of(const ln_arg *x, const ln_arg *w, int64_t r, int64_t v) {
-    const bool pairs = w->dtype == LN_BF16 && !w->format.bits;
+    const bool pairs = w->dtype == LN_BF16 && !w->format.bits && !w->coded;
     real sum = 0;
     for (int64_t i = 0; i < x->cols; i++) {
         const int64_t at = pairs && (i ^ 1) < x->cols ? i ^ 1 : i;
@@ -118,7 +120,9 @@ static bool is_rows(const ln_value *v) {
 ln_status ln_shape_linear_back(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *dy = ln_in(g, n, 0), *w = ln_in(g, n, 1);
     if (!is_rows(dy) || !ln_is_matrix(w) || w->dims[0] != dy->dims[1])
-        return ln_shape_fail(g, n, err, "dy[R,D] in f32 or bf16 and w[D,C], dense or in whole affine groups");
+        return ln_shape_fail(g, n, err,
+                             "dy[R,D] in f32 or bf16 and w[D,C], dense, in whole affine groups or in coded "
+                             "rows");
     ln_shape_like(out, dy->dims[0], w->dims[1]);
     return LN_OK;
 }

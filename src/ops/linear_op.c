@@ -9,7 +9,8 @@
  * product_dense and product_pairs are one chain of fused multiply-adds over the columns; product_rounded is
  * one with the weights of affine groups rounded to bf16. product_affine is factored by group of columns; the
  * sums of x do not depend on the output, so a kernel computes them once per row. product_bfp has an integer
- * sum for each group, exact in any order. product_i8pair has one scale for a row of x and one for an output,
+ * sum for each group, exact in any order. product_coded has 16 lanes, so that a kernel reads rows as they are
+ * stored. product_i8pair has one scale for a row of x and one for an output,
  * so all columns are one integer sum. */
 #include <string.h>
 
@@ -107,6 +108,13 @@ static real product_bfp(const ln_arg *x, const ln_arg *weight, int64_t r, int64_
         sum = real_fma(real_load(w->biases, w->offset, d * groups + g), (real)sums[g], sum);
     }
     return sum;
+}
+
+static real product_coded(const ln_arg *x, const ln_arg *w, int64_t r, int64_t d) {
+    real lane[16] = {0};
+    for (int64_t i = 0; i < x->cols; i++)
+        lane[i % 16] = real_fma((real)ln_coded_at(w->data, d, i), real_row(x, r)[i], lane[i % 16]);
+    return real_lanes_sum(lane);
 }
 
 LN_KERNEL(ln_ref_convert_bf16) {
@@ -212,8 +220,8 @@ static bool multiplies(const ln_value *x, const ln_value *w) {
            (!encoded || ln_format_same(x->format, ln_format_of((ln_format_kind)x->format.kind,
                                                                ln_encoding_groups(w->enc))));
 }
-static const char operands[] =
-    "x[R,C] and a weight w[D,C], dense or in whole affine groups, with a product for the format of x";
+static const char operands[] = "x[R,C] and a weight w[D,C], dense, in whole affine groups or in coded rows, "
+                               "with a product for the format of x";
 ln_status ln_shape_linear(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0), *w = ln_in(g, n, 1);
     if (!multiplies(x, w)) return ln_shape_fail(g, n, err, operands);

@@ -26,6 +26,7 @@
 static const ln_kernel_row LN_REAL(rows)[] = {
     {LN_OP_EMBED, LN_DENSE_TABLES, {.fn = LN_REAL(ln_ref_embed_dense)}},
     {LN_OP_EMBED, 1 << LN_STORED_AFFINE, {.fn = LN_REAL(ln_ref_embed_affine)}},
+    {LN_OP_EMBED, LN_CODED, {.fn = LN_REAL(ln_ref_embed_coded)}},
 #define LN_PRODUCT(NAME, x, w, kernel, x_unit, w_unit, rest, formula)              \
     {LN_OP_LINEAR, 1 << LN_PRODUCT_##NAME, {.fn = LN_REAL(ln_ref_linear_##NAME)}}, \
         {LN_OP_LINEAR_GATED, 1 << LN_PRODUCT_##NAME, {.fn = LN_REAL(ln_ref_linear_gated_##NAME)}},
@@ -54,7 +55,7 @@ static const ln_kernel_row LN_REAL(rows)[] = {
     {LN_OP_MATMUL, 1 << LN_MATMUL_NT, {.fn = LN_REAL(ln_ref_matmul_nt)}},
     {LN_OP_MATMUL, 1 << LN_MATMUL_NN, {.fn = LN_REAL(ln_ref_matmul_nn)}},
     {LN_OP_MATMUL, 1 << LN_MATMUL_TN, {.fn = LN_REAL(ln_ref_matmul_tn)}},
-    {LN_OP_LINEAR_BACK, LN_ANY_STORED, {.fn = LN_REAL(ln_ref_linear_back)}},
+    {LN_OP_LINEAR_BACK, LN_ANY_STORED | LN_CODED, {.fn = LN_REAL(ln_ref_linear_back)}},
     {LN_OP_SCALE, 1, {.fn = LN_REAL(ln_ref_scale)}},
     {LN_OP_SCALE_ROWS, 1, {.fn = LN_REAL(ln_ref_scale_rows)}},
     {LN_OP_SUM, 1, {.fn = LN_REAL(ln_ref_sum)}},
@@ -71,7 +72,7 @@ static const ln_kernel_row LN_REAL(rows)[] = {
     {LN_OP_SCATTER_ROWS, 1, {.fn = LN_REAL(ln_ref_scatter_rows)}},
     {LN_OP_ATTN, 1, {.fn = LN_REAL(ln_ref_attn)}},
     {LN_OP_ATTN_BACK, 1, {.fn = LN_REAL(ln_ref_attn_back)}},
-    {LN_OP_LINEAR_CROSS_ENTROPY, LN_ANY_STORED, {.fn = LN_REAL(ln_ref_linear_cross_entropy)}},
+    {LN_OP_LINEAR_CROSS_ENTROPY, LN_ANY_STORED | LN_CODED, {.fn = LN_REAL(ln_ref_linear_cross_entropy)}},
     {LN_OP_DROPOUT, 1, {.fn = LN_REAL(ln_ref_dropout)}},
     {LN_OP_LORA_DOWN, 1, {.fn = LN_REAL(ln_ref_lora_down)}},
     {LN_OP_LORA_UP, 1, {.fn = LN_REAL(ln_ref_lora_up)}},

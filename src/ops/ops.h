@@ -31,15 +31,19 @@
  *               x and the weights of an output are integers of two int8 digits times one scale each:
  *               y = t (u e), t from sums of products of digits over all columns, exact in any order
  *               (quant/block_float.h); then + bias. Only the AMX level uses it.
+ *     F32_E4M3, F32_E5M2, F32_E2M1, F32_ZEROED
+ *               the weight of coded rows is a number in f32 (quant/coded.h): fma of w[c] * x[c] over
+ *               c = 0 .. C-1 in 16 lanes; then + bias.
  *   linear_gated
  *               two such products, then the activation of the first times the second.
- *   embed       table[id] * scale; of an encoded table fma(s, q, b) * scale.
+ *   embed       table[id] * scale; of affine groups fma(s, q, b) * scale, of coded rows their f32 number
+ *               times scale.
  *   rmsnorm     the sum of squares in 16 lanes by fma. mean = sum / C; r = 1 / sqrtf(mean + eps);
  *               y = (x * r) * (w + offset).
  *   attn_paged  see LN_ATTN_SPLIT below.
  *   matmul      one chain of fma over what is summed, ascending, from 0.
  *   linear_back one chain of fma over d ascending, from 0, of dy[d] times the weight as a number: s q + b by
- *               fma.
+ *               fma, of coded rows in f32.
  *   sum         a row in 16 lanes by plain adds, reduced pairwise; all elements: the rows' sums in order; a
  *               column: rows in order.
  *   rmsnorm_back
@@ -58,6 +62,7 @@
 #ifndef LN_OPS_H
 #define LN_OPS_H
 
+#include "../quant/coded.h"
 #include "../quant/formats.h"
 #include "../graph/program.h"
 #include "kv_layout.h"
@@ -66,8 +71,9 @@
 static inline float ln_q_x(float x) { return x < LN_Q_TINY && x > -LN_Q_TINY ? 0.0f : x; }
 
 /* One operand of a call: a value of the program with its address and its live rows. `pitch` is the distance
- * between rows, in elements. The data of an encoded weight is an ln_affine, whose rows follow each other
- * without padding. The data of a weight in compressed bf16 has the device's packed layout
+ * between rows, in elements. The data of a weight in affine groups is an ln_affine and that of one in coded
+ * rows an ln_coded, whose rows follow each other without padding. The data of a weight in compressed bf16
+ * has the device's packed layout
  * (device/cpu/pack/bf12.h), which dtype, rows and cols do not describe. All data is borrowed. */
 typedef struct ln_arg {
     void *data;
@@ -76,6 +82,7 @@ typedef struct ln_arg {
     ln_format format; /* of temps; of an encoded weight bits and group are those of its encoding */
     uint8_t layout;   /* of temps: that of the live rows (ln_live_layout) */
     bool bf12;        /* a weight in compressed bf16 (ln_pvalue.form of the CPU device) */
+    bool coded;       /* a weight in coded rows */
 } ln_arg;
 static inline bool ln_arg_is_bf16(const ln_arg *a) { return a->format.kind == LN_FORMAT_BF16; }
 /* A call of a kernel for partition `thread` of n_threads. The kernel computes that partition and nothing
@@ -153,7 +160,10 @@ enum {
                            1 << LN_PRODUCT_BF16_BF16,
     LN_ANY_BF16_PRODUCT = 1 << LN_PRODUCT_F32_BF16 | 1 << LN_PRODUCT_BF16_BF16,
     LN_DENSE_TABLES = 1 << LN_STORED_DENSE | 1 << LN_STORED_BF16,
-    LN_ANY_STORED = LN_DENSE_TABLES | 1 << LN_STORED_AFFINE
+    LN_ANY_STORED = LN_DENSE_TABLES | 1 << LN_STORED_AFFINE,
+    LN_CODED = 1 << LN_STORED_E4M3 | 1 << LN_STORED_E5M2 | 1 << LN_STORED_E2M1 | 1 << LN_STORED_ZEROED,
+    LN_CODED_PRODUCTS = 1 << LN_PRODUCT_F32_E4M3 | 1 << LN_PRODUCT_F32_E5M2 | 1 << LN_PRODUCT_F32_E2M1 |
+                        1 << LN_PRODUCT_F32_ZEROED
 };
 
 /* Fill the table with the reference kernels of one scalar type. ln_ref_kernels_float is also the plain ISA

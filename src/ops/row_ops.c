@@ -32,6 +32,14 @@ LN_KERNEL(ln_ref_embed_affine) {
     }
 }
 
+LN_KERNEL(ln_ref_embed_coded) {
+    LN_MY_ROWS(c, c->out[0].rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++)
+        for (int64_t i = 0; i < c->out[0].cols; i++)
+            real_row(&c->out[0], r)[i] =
+                (real)ln_coded_at(c->in[0].data, c->step->ids[r], i) * (real)c->node->p.embed.scale;
+}
+
 LN_KERNEL(ln_ref_gather_rows) {
     LN_MY_ROWS(c, c->out[0].rows, lo, hi);
     for (int64_t r = lo; r < hi; r++)
@@ -70,7 +78,8 @@ LN_KERNEL(ln_ref_scatter_rows) {
 #ifdef LN_REAL_FLOAT
 ln_status ln_shape_embed(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *t = ln_in(g, n, 0);
-    if (!ln_is_matrix(t)) return ln_shape_fail(g, n, err, "a table[V,D], dense or in whole affine groups");
+    if (!ln_is_matrix(t))
+        return ln_shape_fail(g, n, err, "a table[V,D], dense, in whole affine groups or in coded rows");
     ln_shape_like(out, LN_DIM_T, t->dims[1]);
     return LN_OK;
 }

@@ -74,6 +74,7 @@ static inline void ln_partition_rows(const ln_call *c, int64_t n, int64_t *lo, i
 #define LN_KERNEL(name) void LN_REAL(name)(const ln_call *c)
 LN_KERNEL(ln_ref_embed_dense);
 LN_KERNEL(ln_ref_embed_affine);
+LN_KERNEL(ln_ref_embed_coded);
 #define LN_PRODUCT(NAME, x, w, kernel, x_unit, w_unit, rest, formula) \
     LN_KERNEL(ln_ref_linear_##NAME);                                  \
     LN_KERNEL(ln_ref_linear_gated_##NAME);

@@ -39,6 +39,7 @@ static ln_status list_one(void *user, const char *path, ln_error *err) {
         f.dtype = dtype ? dtype : ln_config_text(&c, "torch_dtype", "");
         ln_quant q;
         if (ln_quant_open(&q, &c, NULL) == LN_OK) f.bits = q.code.bits, f.group = q.code.group;
+        ln_quant_close(&q);
     }
     count_files(path, &f);
     ln_status said = LN_CALLBACK(l->fn(l->user, &f, err));

@@ -66,6 +66,8 @@ ln_status ln_package_match_adapter(const ln_package *m, const struct ln_adapter_
                                    ln_error *err);
 /* The bias of the matrix m->weights.items[weight]; NULL: the model has none. */
 const ln_weight *ln_package_bias_of(const ln_package *m, size_t weight);
+/* kept_weights.c: describes the encodings of the weights in memory, as ln_info.kept. */
+void ln_package_kept(const ln_package *m, char out[160]);
 /* Writes the model's sampling defaults; pointers in *out are borrowed from the package. */
 void ln_package_sampling(const ln_package *m, ln_sampling *out);
 

@@ -9,7 +9,7 @@
 #include "affine.h"
 
 typedef enum ln_stored {
-#define LN_ENCODING(KIND, name, row_bytes, units, decode) LN_STORED_##KIND,
+#define LN_ENCODING(KIND, name, row_bytes, scales, offsets, decode) LN_STORED_##KIND,
 #include "encodings.def"
 #undef LN_ENCODING
     LN_STORED_COUNT
@@ -17,10 +17,10 @@ typedef enum ln_stored {
 
 typedef struct ln_encoding {
     uint8_t kind;   /* ln_stored */
-    uint8_t bits;   /* of a code; 0: the elements are numbers */
+    uint8_t bits;   /* of a code; 0: the elements are numbers, or bytes in fp8 */
     uint8_t scale;  /* ln_dtype of the scales; without codes, of the elements */
-    uint8_t offset; /* ln_dtype of the offsets: the biases of affine groups */
-    int16_t group;  /* columns that share a scale */
+    uint8_t offset; /* ln_dtype of the offsets: the biases of affine groups, zero points */
+    int16_t group;  /* columns that share a scale; of coded rows 0: all columns of a row */
 } ln_encoding;
 
 static inline ln_encoding ln_encoding_dense(ln_dtype dtype) {
@@ -38,21 +38,41 @@ static inline ln_encoding ln_encoding_affine(ln_groups code, ln_dtype scale, ln_
 static inline ln_encoding ln_encoding_of(ln_dtype dtype, ln_groups code) {
     return code.bits ? ln_encoding_affine(code, dtype, dtype) : ln_encoding_dense(dtype);
 }
+/* Coded rows (coded.h), in groups of `group` columns. */
+static inline ln_encoding ln_encoding_floats(ln_stored kind, ln_dtype scale, int group) {
+    return (ln_encoding){.kind = (uint8_t)kind, .scale = (uint8_t)scale, .group = (int16_t)group};
+}
+static inline ln_encoding ln_encoding_zeroed(int bits, ln_dtype scale, int group) {
+    return (ln_encoding){.kind = LN_STORED_ZEROED,
+                         .bits = (uint8_t)bits,
+                         .scale = (uint8_t)scale,
+                         .offset = LN_F16, /* zero points are integers up to 256 */
+                         .group = (int16_t)group};
+}
 static inline bool ln_encoding_is_dense(ln_encoding e) {
     return e.kind == LN_STORED_DENSE || e.kind == LN_STORED_BF16;
 }
-/* The groups of an encoding; {0, 0}: it has none. */
-static inline ln_groups ln_encoding_groups(ln_encoding e) { return (ln_groups){e.bits, e.group}; }
+static inline bool ln_encoding_is_coded(ln_encoding e) { return e.kind >= LN_STORED_E4M3; }
+/* Groups of a row of a coded weight. */
+static inline int64_t ln_coded_units(ln_encoding e, int64_t cols) {
+    return e.group ? (cols + e.group - 1) / e.group : 1;
+}
+/* The groups of affine groups; {0, 0}: another encoding. */
+static inline ln_groups ln_encoding_groups(ln_encoding e) {
+    return e.kind == LN_STORED_AFFINE ? (ln_groups){e.bits, e.group} : (ln_groups){0, 0};
+}
 static inline bool ln_encoding_same(ln_encoding a, ln_encoding b) {
     return a.kind == b.kind && a.bits == b.bits && a.scale == b.scale && a.offset == b.offset &&
            a.group == b.group;
 }
-/* Whether rows of so many columns are whole groups. */
-static inline bool ln_encoding_fits(ln_encoding e, int64_t cols) { return !e.bits || cols % e.group == 0; }
+/* Whether rows of so many columns are whole groups, which affine groups must be. */
+static inline bool ln_encoding_fits(ln_encoding e, int64_t cols) {
+    return e.kind != LN_STORED_AFFINE || cols % e.group == 0;
+}
 /* The dtype in which one block of memory stores scales next to offsets: that of both, or f32, which
  * represents either exactly. Of a dense weight, the dtype of its elements. */
 static inline ln_dtype ln_encoding_unit_dtype(ln_encoding e) {
-    return e.bits && e.scale != e.offset ? LN_F32 : (ln_dtype)e.scale;
+    return e.kind == LN_STORED_AFFINE && e.scale != e.offset ? LN_F32 : (ln_dtype)e.scale;
 }
 
 /* Bytes of a row of `cols` columns: of its elements or codes; of its scales; of its offsets. */
@@ -62,10 +82,12 @@ typedef struct ln_row_bytes {
 ln_row_bytes ln_encoding_row(ln_encoding e, int64_t cols);
 /* `dense`, `affine`: the name of a kind. Static. */
 const char *ln_stored_name(int kind);
-/* Writes the `cols` elements of row r as f32 to `out`, unrounded: s q + b by one fma. data, scales, offsets:
- * of row 0. */
+/* Writes the `cols` elements of row r as f32 to `out`, of affine groups unrounded: s q + b by one fma. data,
+ * scales, offsets: of row 0. */
 typedef struct ln_encoded_rows {
     const void *data, *scales, *offsets;
+    const uint16_t
+        *columns; /* of zero points: the group of each column; NULL: the groups follow each other */
 } ln_encoded_rows;
 void ln_encoding_decode(ln_encoding e, const ln_encoded_rows *w, int64_t r, int64_t cols, float *out);
 

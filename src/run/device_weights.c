@@ -20,7 +20,10 @@ ln_weight_desc ln_weight_describe(const ln_weight *w, ln_numerics numerics) {
     else d.n_dims = w->d1 ? 2 : 1, d.dims[0] = w->d0;
     if (w->d1) d.dims[d.n_dims - 1] = w->d1;
     if (w->d1 && w->uses & LN_WEIGHT_MATMUL)
-        d.uses |= numerics != LN_FAST ? LN_USE_F32 : ln_encoding_is_dense(w->enc) ? LN_USE_BF16 : LN_USE_BFP;
+        d.uses |= numerics != LN_FAST            ? LN_USE_F32
+                  : ln_encoding_is_coded(w->enc) ? LN_USE_F32
+                  : ln_encoding_is_dense(w->enc) ? LN_USE_BF16
+                                                 : LN_USE_BFP;
     if (w->d1 && w->uses & LN_WEIGHT_GATHER) d.uses |= LN_USE_GATHER;
     return d;
 }
@@ -34,6 +37,7 @@ static ln_host_weight host_of(const ln_weight *w, const ln_encoded_rows *rows, i
     return (ln_host_weight){.data = rows->data,
                             .scales = rows->scales,
                             .offsets = rows->offsets,
+                            .columns = rows->columns,
                             .row0 = row0,
                             .n_rows = n,
                             .n_cols = w->d1 ? w->d1 : 1};
@@ -53,7 +57,7 @@ static ln_status size_of(const ln_device_ops *ops, const ln_dev *dev, const ln_s
  * `expected`: the estimate that a plan counts, else the upper bound. */
 static size_t own_bytes(const ln_weight *w, const ln_weight_size *z, bool expected) {
     if (!z->in_place) return expected ? z->expected : z->bound;
-    return ln_source_room(w, w->d0);
+    return ln_source_bytes(w, w->d0);
 }
 
 /* Assigns a weight its offset in the block, at *at or the next multiple of ALIGN, and advances *at beyond it;
@@ -74,8 +78,9 @@ ln_status ln_device_weights_bytes(const ln_device_ops *ops, const ln_dev *dev, c
         ln_weight_size z;
         LN_TRY(size_of(ops, dev, w->source, &w->items[i], numerics, &z, err));
         if (place(&w->items[i], &z, true, &at) == SIZE_MAX)
-            for (int k = 0; k < LN_WEIGHT_PARTS && ln_weight_part(&w->items[i], k); k++) {
+            for (int k = 0; k < LN_WEIGHT_PARTS; k++) {
                 const ln_tensor *t = ln_weight_part(&w->items[i], k);
+                if (!t) continue;
                 in_place += t->bytes;
                 if (t->copied) *in_copies += t->bytes;
             }
@@ -113,7 +118,8 @@ static void map_all(const ln_device_weights *r, const ln_run_options *opt) {
 /* Bytes of a weight's tensors in the file. */
 static int64_t file_bytes(const ln_weight *w) {
     uint64_t sum = 0;
-    for (int i = 0; i < LN_WEIGHT_PARTS && ln_weight_part(w, i); i++) sum += ln_weight_part(w, i)->bytes;
+    for (int i = 0; i < LN_WEIGHT_PARTS; i++)
+        if (ln_weight_part(w, i)) sum += ln_weight_part(w, i)->bytes;
     return (int64_t)sum;
 }
 
@@ -124,7 +130,7 @@ static ln_status upload_slices(ln_device_weights *r, const ln_weight *w, const l
     const ln_source *source = r->weights->source;
     const ln_source_work work = work_of(opt);
     const int64_t some = ln_source_slice(w);
-    void *buffer = ln_alloc(ln_source_room(w, some));
+    void *buffer = ln_alloc(ln_source_bytes(w, some));
     if (!buffer) return LN_OOM(err, "the rows that are quantised");
     ln_status st = LN_OK;
     for (int64_t d = 0; d < w->d0; d += some) {

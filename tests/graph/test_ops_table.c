@@ -19,11 +19,11 @@ static void test_rails(void **s) {
         }
         const bool product = i == LN_OP_LINEAR || i == LN_OP_LINEAR_GATED;
         assert_int_equal(n, product ? LN_PRODUCT_COUNT
-                            : i == LN_OP_EMBED || i == LN_OP_CONVERT || i == LN_OP_MATMUL ||
-                                    i == LN_OP_LINEAR_BACK || i == LN_OP_LINEAR_CROSS_ENTROPY
-                                ? 3
-                            : i == LN_OP_ATTN_PAGED ? 2
-                                                    : 1);
+                            : i == LN_OP_EMBED || i == LN_OP_LINEAR_BACK || i == LN_OP_LINEAR_CROSS_ENTROPY
+                                ? LN_STORED_COUNT
+                            : i == LN_OP_CONVERT || i == LN_OP_MATMUL ? 3
+                            : i == LN_OP_ATTN_PAGED                   ? 2
+                                                                      : 1);
         assert_true(strlen(ln_ops[i].formula) > 10 &&
                     (ln_ops[i].grad == NULL) == (ln_ops[i].nograd != NULL) && ln_ops[i].shape &&
                     ln_ops[i].cost);
@@ -60,7 +60,8 @@ static void test_docs(void **s) {
                        "each format of x and stored form of w for which there is a formula.\n\n"
                        "| product | x | w | formula |\n|---|---|---|---|\n");
     static const char *const formats[] = {"f32", "bf16", "block floating point", "int8 pairs"},
-                             *const stored[] = {"f32 or f16", "bf16", "affine groups"};
+                             *const stored[] = {"f32 or f16", "bf16",     "affine groups", "fp8 e4m3",
+                                                "fp8 e5m2",   "fp4 e2m1", "zero points"};
     for (int i = 0; i < LN_PRODUCT_COUNT; i++)
         ln_str_addf(&want, "| `%s` | %s | %s | %s |\n", ln_products[i].name, formats[ln_products[i].x],
                     stored[ln_products[i].w], ln_products[i].formula);

@@ -19,13 +19,34 @@ static void fill_row(float *x, int r) {
     }
 }
 
-/* The weight of a product: dense elements or affine groups. */
+/* The weight of a product: dense elements, affine groups or coded rows. */
+enum { CODED_GROUP = 32, CODED_UNITS = (C + CODED_GROUP - 1) / CODED_GROUP };
 typedef struct operand {
     weight groups;
     float dense[D * C];
     uint16_t half[D * C];
+    ln_coded coded;
+    uint8_t codes[D * C];
+    float scales[D * CODED_UNITS];
+    uint16_t zeros[D * CODED_UNITS];
 } operand;
+static bool is_coded(ln_stored stored) {
+    return ln_encoding_is_coded((ln_encoding){.kind = (uint8_t)stored});
+}
+static void make_coded(operand *o, ln_stored stored) {
+    const bool zeroed = stored == LN_STORED_ZEROED;
+    for (int i = 0; i < D * C; i++) /* no NaN, no infinity */
+        o->codes[i] =
+            (uint8_t)((i * 37 + 11) % (zeroed ? 256 : 0x70) | (zeroed ? 0 : i % 2 << 7)); /* pairs in fp4 */
+    for (int i = 0; i < D * CODED_UNITS; i++)
+        o->scales[i] = random_f32(), o->zeros[i] = ln_f32_f16((float)(i * 7 % 256));
+    o->coded = (ln_coded){.enc = zeroed ? ln_encoding_zeroed(8, LN_F32, CODED_GROUP)
+                                        : ln_encoding_floats(stored, LN_F32, CODED_GROUP),
+                          .rows = {o->codes, o->scales, o->zeros, NULL},
+                          .cols = C};
+}
 static double element(const operand *o, ln_stored stored, ln_groups e, int d, int i) {
+    if (is_coded(stored)) return (double)ln_coded_at(&o->coded, d, i);
     if (stored == LN_STORED_DENSE) return (double)o->dense[d * C + i];
     if (stored == LN_STORED_BF16) return (double)ln_bf16_f32(o->half[d * C + i]);
     const int g = d * (C / e.group) + i / e.group;
@@ -53,6 +74,7 @@ static double check_product(ln_product p, ln_groups e) {
     const ln_format format = ln_format_of(ln_products[p].x, e);
     const int64_t pitch = ln_format_row_elements(format, C);
     if (stored == LN_STORED_AFFINE) o.groups = weight_new(D, C, e, LN_F32, false);
+    if (is_coded(stored)) make_coded(&o, stored);
     for (int i = 0; i < D * C; i++) o.dense[i] = random_f32(), o.half[i] = ln_f32_bf16(random_f32());
     for (int r = 0; r < ROWS; r++) {
         fill_row(x + r * C, r);
@@ -63,6 +85,7 @@ static double check_product(ln_product p, ln_groups e) {
     c.in[0] = (ln_arg){rows, ROWS, C, pitch, LN_F32, format};
     c.in[1] = stored == LN_STORED_AFFINE
                   ? (ln_arg){&o.groups.a, D, C, C, LN_F32, ln_format_of(LN_FORMAT_F32, e)}
+              : is_coded(stored)         ? (ln_arg){.data = &o.coded, D, C, C, LN_F32, .coded = true}
               : stored == LN_STORED_BF16 ? (ln_arg){o.half, D, C, C, LN_BF16}
                                          : (ln_arg){o.dense, D, C, C, LN_F32};
     c.out[0] = (ln_arg){y, ROWS, D, D, LN_F32};

@@ -44,7 +44,8 @@ static const char *format_name(const ln_pvalue *v) {
     return names[v->format.kind];
 }
 static const char *stored_name(const ln_pvalue *w) {
-    static const char *const names[LN_STORED_COUNT] = {"dense", "bf16", "affine"};
+    static const char *const names[LN_STORED_COUNT] = {"dense",    "bf16",     "affine",     "fp8 e4m3",
+                                                       "fp8 e5m2", "fp4 e2m1", "zero points"};
     return names[(ln_stored)w->enc.kind];
 }
 static const char *layout_name(const ln_pvalue *v) {

@@ -10,7 +10,8 @@
  *
  *     simd/       wrappers of vector and tile instructions, prefetch, elementary functions on vectors
  *     pack/       packed weights; bf16 compressed to 12 bits (bf12)
- *     gemm/       products with weights: dense, affine f32, block floating point, bf16, int8 digit pairs
+ *     gemm/       products with weights: dense, affine f32, block floating point, bf16, int8 digit pairs,
+ *                 coded rows
  *     attention/  attention over pages
  *     rowwise/    every op that is computed row by row
  *     measure/    measured ceilings of the machine: bandwidth and operations per second
@@ -81,6 +82,8 @@ extern const ln_kernel_row ln_cpu_bfp_vnni_amd[]; /* the same, tuned for AMD */
 extern const ln_kernel_row ln_cpu_dense_amx[], ln_cpu_i8pair_amx[], ln_cpu_attn_amx[];
 extern const ln_kernel_row ln_cpu_dense_neon[], ln_cpu_affine_neon[], ln_cpu_bfp_neon[],
     ln_cpu_rowwise_neon[], ln_cpu_attn_neon[];
+/* Products with weights in coded rows (gemm_coded.inc.h). */
+extern const ln_kernel_row ln_cpu_coded_avx2[], ln_cpu_coded_avx512[], ln_cpu_coded_neon[];
 /* Products of temps, attention over packed rows, and what reads weights backwards (gemm_rows.inc.h). */
 extern const ln_kernel_row ln_cpu_train_avx2[], ln_cpu_train_avx512[], ln_cpu_train_neon[];
 /* Writes the dequantisation constants that the kernels of int8 pairs read for codes of up to 4 bits, in place

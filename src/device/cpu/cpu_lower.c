@@ -101,11 +101,14 @@ static double tolerance(ln_isa isa, const ln_lower_ask *q) {
 static void choose_storage(const ln_dev *d, const ln_lower_ask *q, ln_lower_answer *a) {
     const int variant =
         ln_variant_of((ln_op)q->op, q->params, q->in[0].format, stored(&q->in[q->op == LN_OP_EMBED ? 0 : 1]));
-    /* kernels of matrices read packed weights, which the plain kernels cannot read */
+    /* kernels of matrices read packed weights, which the plain kernels cannot read; coded rows are as they
+     * are */
     const int w = q->op == LN_OP_EMBED ? 0 : reads_weight(q) ? 1 : -1;
-    const bool packed = w < 0 || q->in[w].kind == LN_KIND_WEIGHT || d->isa == LN_ISA_PLAIN;
+    const bool packed = w < 0 || q->in[w].kind == LN_KIND_WEIGHT || d->isa == LN_ISA_PLAIN,
+               rows = w >= 0 && ln_encoding_is_coded(q->in[w].enc);
     a->kernel = variant < 0 || !packed ? NULL : d->levels[q->op][variant];
-    if (w >= 0 && d->isa > LN_ISA_PLAIN && a->kernel == ln_cpu_isa_name(LN_ISA_PLAIN)) a->kernel = NULL;
+    if (w >= 0 && !rows && d->isa > LN_ISA_PLAIN && a->kernel == ln_cpu_isa_name(LN_ISA_PLAIN))
+        a->kernel = NULL;
     a->tolerance = tolerance(d->isa, q);
     if (q->n_out < 1 || q->out[0].kind != LN_KIND_TEMP) return;
     const ln_lower_operand *y = &q->out[0];

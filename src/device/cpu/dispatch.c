@@ -104,6 +104,7 @@ void ln_cpu_kernels(ln_isa r, ln_kernel_table *t) {
     ln_kernels_add(t, ln_cpu_rowwise_avx2);
     ln_kernels_add(t, ln_cpu_dense_avx2);
     ln_kernels_add(t, ln_cpu_affine_avx2);
+    ln_kernels_add(t, ln_cpu_coded_avx2);
     ln_kernels_add(t, ln_cpu_train_avx2);
     ln_kernels_add(t, ln_cpu_bfp_avx2);
     ln_kernels_add(t, ln_cpu_attn_avx2);
@@ -114,6 +115,7 @@ void ln_cpu_kernels(ln_isa r, ln_kernel_table *t) {
                bf16_dot = amd && __builtin_cpu_supports("avx512bf16"); /* Intel: half of FMA's throughput */
     if (bf16_dot) ln_kernels_add(t, ln_cpu_dense_vdpbf16);
     ln_kernels_add(t, ln_cpu_affine_avx512);
+    ln_kernels_add(t, ln_cpu_coded_avx512);
     ln_kernels_add(t, ln_cpu_train_avx512);
     ln_kernels_add(t, ln_cpu_bfp_avx512);
     if (__builtin_cpu_supports("avx512vnni")) ln_kernels_add(t, amd ? ln_cpu_bfp_vnni_amd : ln_cpu_bfp_vnni);
@@ -129,6 +131,7 @@ void ln_cpu_kernels(ln_isa r, ln_kernel_table *t) {
     ln_kernels_add(t, ln_cpu_rowwise_neon);
     ln_kernels_add(t, ln_cpu_dense_neon);
     ln_kernels_add(t, ln_cpu_affine_neon);
+    ln_kernels_add(t, ln_cpu_coded_neon);
     ln_kernels_add(t, ln_cpu_train_neon);
     ln_kernels_add(t, ln_cpu_bfp_neon);
     ln_kernels_add(t, ln_cpu_attn_neon);

@@ -50,6 +50,11 @@ static parts parts_of(const ln_weight_desc *w) {
 ln_status gpu_weight_size(const ln_dev *d, const ln_weight_desc *w, const ln_host_weight *sample,
                           ln_weight_size *out, ln_error *err) {
     (void)d, (void)sample;
+    if (ln_encoding_is_coded(w->enc))
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "weight %s: the CUDA device has no kernel for weights in %s; use ln_options.device = "
+                       "LN_DEVICE_CPU, or quantise a dense copy of the model",
+                       w->name, ln_stored_name(w->enc.kind));
     if (w->n_dims > 2 || (bits_of(w) && w->enc.scale != w->enc.offset))
         return ln_fail(err, LN_EUNSUPPORTED,
                        "weight %s: the CUDA device has no layout for %s; use ln_options.device = "

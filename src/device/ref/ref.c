@@ -72,7 +72,7 @@ static void ref_describe(const ln_dev *d, ln_dev_info *out) {
     out->real_bytes = d->real_bytes;
     out->n_threads = 1;
     out->upload_rows = 1;
-    out->can = LN_CAN_ADAPTERS | LN_CAN_GRADIENTS;
+    out->can = LN_CAN_ADAPTERS | LN_CAN_GRADIENTS | LN_CAN_CODED;
 }
 
 static void ref_queue_close(ln_queue **queue) {
@@ -107,13 +107,15 @@ static void ref_free(ln_dev *d, void *p, size_t bytes) {
     ln_free(p);
 }
 static bool is_encoded(const ln_weight_desc *w) { return !ln_encoding_is_dense(w->enc); }
+static bool is_coded(const ln_weight_desc *w) { return ln_encoding_is_coded(w->enc); }
 
-/* Matrices are read in place, encoded ones by way of an ln_affine; vectors are copied. */
+/* Matrices are read in place, encoded ones by way of an ln_affine or ln_coded; vectors are copied. */
 static ln_status ref_weight_size(const ln_dev *d, const ln_weight_desc *w, const ln_host_weight *sample,
                                  ln_weight_size *out, ln_error *err) {
     (void)d, (void)sample, (void)err;
     *out = (ln_weight_size){.in_place = w->n_dims > 1};
     out->bound = w->n_dims == 1  ? (size_t)(w->dims[0] * ln_dtype_bytes((ln_dtype)w->enc.scale))
+                 : is_coded(w)   ? sizeof(ln_coded)
                  : is_encoded(w) ? sizeof(ln_affine)
                                  : 0;
     out->expected = out->bound;
@@ -135,7 +137,11 @@ static ln_status ref_upload(ln_dev *d, const ln_weight_desc *w, const ln_host_we
                        w->name, (long long)h->row0, (long long)h->n_rows, (long long)h->col0,
                        (long long)h->n_cols, (long long)D, (long long)C);
     *out = (ln_device_weight){.data = room, .bytes = size.bound};
-    if (is_encoded(w))
+    if (is_coded(w))
+        *(ln_coded *)out->data = (ln_coded){.enc = w->enc,
+                                            .rows = {h->data, h->scales, h->offsets, h->columns},
+                                            .cols = ln_weight_desc_cols(w)};
+    else if (is_encoded(w))
         *(ln_affine *)room = (ln_affine){.codes = h->data,
                                          .scales = h->scales,
                                          .biases = h->offsets,

@@ -15,6 +15,7 @@ static const ln_format f32 = {LN_FORMAT_F32, 0, 0}, bf16 = {LN_FORMAT_BF16, 0, 0
 static ln_format product_operand(ln_policy p, const ln_value *w) {
     switch (p) {
     case LN_POLICY_FAST:
+        if (ln_encoding_is_coded(w->enc)) return f32;
         return ln_encoding_is_dense(w->enc) ? bf16 : ln_format_of(LN_FORMAT_BFP, ln_encoding_groups(w->enc));
     case LN_POLICY_TRAIN: return w->enc.kind == LN_STORED_BF16 ? bf16 : f32;
     default: return f32;

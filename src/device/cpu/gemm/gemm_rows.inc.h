@@ -13,7 +13,8 @@
  *         for NR columns of b               panel: a copy, in L1
  *           for MR rows of a                kernel; chains rest in y between KC
  *
- * Weights are in the layout of pack.h. Blocks of 16 outputs are unpacked to rows of f32, which serve all rows
+ * Weights are in the layout of pack.h, or coded rows.
+ * Blocks of 16 outputs are unpacked to rows of f32, which serve all rows
  * of a: CHUNK outputs of all columns, or of the thread's columns, at a time. linear_back is partitioned by
  * columns of dx, cross-entropy by rows, matmul by rows or columns of y.
  *
@@ -236,9 +237,21 @@ static void affine_lines(const ln_affine *w, int64_t b, int64_t C, int64_t c, in
                             load_scale(w->dtype, scales + LN_PACK_NR * ln_dtype_bytes(w->dtype), v * VL)));
     }
 }
+/* Of coded rows, which are not packed. */
+static void coded_lines(const ln_arg *w, int64_t b, int64_t c, int64_t n, float *to, int64_t ld) {
+    float row[LINES];
+    for (int64_t l = 0; l < LN_PACK_NR; l++)
+        for (int64_t i = 0; i < n; i += LINES) {
+            const int64_t some = LN_MIN((int64_t)LINES, n - i), d = b * LN_PACK_NR + l;
+            memset(row, 0, sizeof row);
+            if (d < w->rows) ln_coded_load(w->data, d, c + i, some, row);
+            for (int64_t k = 0; k < some; k++) to[(i + k) * ld + l] = row[k];
+        }
+}
 /* Columns [c, c + n) of block b of w[D,C]; c is a multiple of 32. */
 static void unpack_lines(const ln_arg *w, int64_t C, int64_t b, int64_t c, int64_t n, float *to, int64_t ld) {
-    if (w->format.bits) affine_lines(w->data, b, C, c, n, to, ld);
+    if (w->coded) coded_lines(w, b, c, n, to, ld);
+    else if (w->format.bits) affine_lines(w->data, b, C, c, n, to, ld);
     else if (w->bf12) bf12_lines(w, b, C, c, n, to, ld);
     else
         dense_lines((const uint8_t *)w->data + b * ln_pack_block_bytes((ln_dtype)w->dtype, C),
@@ -356,7 +369,7 @@ static void ce_logits(const ln_call *c, const ce_work *work, int64_t r, int64_t 
                              .b_n = 1,
                              .y = work->logits,
                              .ldy = CHUNK,
-                             .pairs = w->dtype == LN_BF16 && !w->format.bits});
+                             .pairs = w->dtype == LN_BF16 && !w->format.bits && !w->coded});
 }
 /* slope (+)= weights of the rows from r on times the n_v outputs that are unpacked. */
 static void ce_mix(const ln_call *c, const ce_work *work, int64_t r, int64_t n, int64_t v, int64_t n_v) {
@@ -436,8 +449,10 @@ static void cross_entropy_run(const ln_call *c) {
 
 const ln_kernel_row LN_ISA(ln_cpu_train)[] = {
     {LN_OP_MATMUL, 1 << LN_MATMUL_NT | 1 << LN_MATMUL_NN | 1 << LN_MATMUL_TN, {.fn = matmul_run}},
-    {LN_OP_LINEAR_BACK, LN_ANY_STORED, {.fn = linear_back_run, .scratch = linear_back_scratch}},
-    {LN_OP_LINEAR_CROSS_ENTROPY, LN_ANY_STORED, {.fn = cross_entropy_run, .scratch = cross_entropy_scratch}},
+    {LN_OP_LINEAR_BACK, LN_ANY_STORED | LN_CODED, {.fn = linear_back_run, .scratch = linear_back_scratch}},
+    {LN_OP_LINEAR_CROSS_ENTROPY,
+     LN_ANY_STORED | LN_CODED,
+     {.fn = cross_entropy_run, .scratch = cross_entropy_scratch}},
     {LN_OP_ATTN, 1, {.fn = attn_packed_run, .scratch = attn_packed_scratch}},
     {LN_OP_ATTN_BACK, 1, {.fn = attn_packed_back_run, .scratch = attn_packed_scratch}},
     {0},

@@ -8,15 +8,18 @@
  *     affine weight:  | ln_affine | output scales | packed blocks | scales and biases |
  *
  * Output scales are present for products with int8 digit pairs. Separate scales and biases are present for
- * embedding tables whose packed blocks hold dequantisation constants instead. */
+ * embedding tables whose packed blocks hold dequantisation constants instead. Coded rows are copied as they
+ * are (coded_weight.c). */
 #include "../../../base/file.h"
 #include "../exec.h"
 #include "bf12.h"
+#include "coded_weight.h"
 
 enum { AFFINE_HEADER_BYTES = 64 };
 
 static ln_groups groups_of(const ln_weight_desc *w) { return ln_encoding_groups(w->enc); }
 static bool is_encoded(const ln_weight_desc *w) { return !ln_encoding_is_dense(w->enc); }
+static bool is_coded(const ln_weight_desc *w) { return ln_encoding_is_coded(w->enc); }
 /* The dtype of the packed scales and biases; of a dense weight, of its elements. */
 static ln_dtype unit_of(const ln_weight_desc *w) { return ln_encoding_unit_dtype(w->enc); }
 static int64_t rows_of(const ln_weight_desc *w) { return ln_weight_desc_rows(w); }
@@ -47,10 +50,11 @@ static bool may_compress(const ln_dev *d, const ln_weight_desc *w) {
 }
 /* Whether kernels read the host's bytes: the plain level reads matrices so. */
 static bool is_in_place(const ln_dev *d, const ln_weight_desc *w) {
-    return d->isa == LN_ISA_PLAIN && w->n_dims > 1;
+    return d->isa == LN_ISA_PLAIN && w->n_dims > 1 && !is_coded(w);
 }
 static size_t packed_bytes(const ln_dev *d, const ln_weight_desc *w) {
     if (w->n_dims == 1) return (size_t)(rows_of(w) * ln_dtype_bytes(unit_of(w)));
+    if (is_coded(w)) return ln_cpu_coded_bytes(w);
     if (is_in_place(d, w)) return is_encoded(w) ? AFFINE_HEADER_BYTES : 0;
     if (!is_encoded(w))
         return (may_compress(d, w) ? LN_BF12_HEADER_BYTES : 0) +
@@ -270,6 +274,8 @@ ln_status ln_cpu_upload(ln_dev *d, const ln_weight_desc *w, const ln_host_weight
                        (long long)rows_of(w), (long long)C);
     if (in_place) {
         describe_in_place(w, h, room, out);
+    } else if (is_coded(w)) {
+        ln_cpu_coded_upload(w, h, out->data);
     } else if (w->n_dims > 1) {
         if (!dense) return pack_pitched(d, w, h, room, out, err);
         pack_rows(d, w, h, room, out);

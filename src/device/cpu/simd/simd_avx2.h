@@ -34,6 +34,13 @@ INLINE vf vf_hi_bf16(vi x) {
     return _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32((int)0xffff0000u)));
 }
 INLINE vi vi_load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
+INLINE vi vi_load_u8(const uint8_t *p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
+INLINE vf vf_gather(const float *table, const uint16_t *at) {
+    return _mm256_i32gather_ps(table,
+                               _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)at)), 4);
+}
 /* vf_lo_bf16 of memory at p; the two bytes before it may be read. */
 INLINE vf vf_lo_bf16_mem(const uint8_t *p) {
     return _mm256_castsi256_ps(_mm256_and_si256(vi_load(p - 2), _mm256_set1_epi32((int)0xffff0000u)));

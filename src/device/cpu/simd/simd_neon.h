@@ -34,6 +34,15 @@ INLINE vf vf_load_bf16(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n
 INLINE vf vf_lo_bf16(vi x) { return vreinterpretq_f32_u32(vshlq_n_u32(x, 16)); }
 INLINE vf vf_hi_bf16(vi x) { return vreinterpretq_f32_u32(vandq_u32(x, vdupq_n_u32(0xffff0000u))); }
 INLINE vi vi_load(const uint8_t *p) { return vreinterpretq_u32_u8(vld1q_u8(p)); }
+INLINE vi vi_load_u8(const uint8_t *p) {
+    uint32_t word;
+    memcpy(&word, p, 4);
+    return vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(word))));
+}
+INLINE vf vf_gather(const float *table, const uint16_t *at) {
+    const float x[4] = {table[at[0]], table[at[1]], table[at[2]], table[at[3]]};
+    return vld1q_f32(x);
+}
 /* vf_lo_bf16 of memory at p; the two bytes before it may be read. */
 INLINE vf vf_lo_bf16_mem(const uint8_t *p) { return vf_lo_bf16(vi_load(p)); }
 /* Of each 32-bit lane: the bits of a mask; shifts by n; an integer below 2^31 as a float. */

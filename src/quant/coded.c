@@ -1,0 +1,39 @@
+/* Elements of coded rows (coded.h). */
+#include "coded.h"
+
+void ln_coded_load(const ln_coded *w, int64_t d, int64_t from, int64_t n, float *out) {
+    const ln_row_bytes row = ln_encoding_row(w->enc, w->cols);
+    const uint8_t *codes = (const uint8_t *)w->rows.data + d * row.data;
+    const char *scales = (const char *)w->rows.scales + d * row.scales,
+               *zeros = w->rows.offsets ? (const char *)w->rows.offsets + d * row.offsets : NULL;
+    const int64_t group = ln_coded_group(w);
+    float s = 0, z = 0;
+    int64_t now = -1; /* the group of s and z */
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t c = from + i, g = w->rows.columns ? w->rows.columns[c] : c / group;
+        if (g != now) {
+            s = ln_num_load(scales, (ln_dtype)w->enc.scale, g);
+            if (w->enc.kind == LN_STORED_ZEROED) z = ln_num_load(zeros, (ln_dtype)w->enc.offset, g);
+            now = g;
+        }
+        out[i] = s * (w->enc.kind == LN_STORED_E4M3   ? ln_e4m3_f32(codes[c])
+                      : w->enc.kind == LN_STORED_E5M2 ? ln_e5m2_f32(codes[c])
+                      : w->enc.kind == LN_STORED_E2M1 ? ln_e2m1_f32(ln_affine_code(codes, 4, c))
+                                                      : (float)ln_affine_code(codes, w->enc.bits, c) - z);
+    }
+}
+
+void ln_coded_codes(const ln_coded *w, int64_t d, uint8_t *out) {
+    const uint8_t *codes = (const uint8_t *)w->rows.data + d * ln_encoding_row(w->enc, w->cols).data;
+    const int64_t n = w->cols;
+    const int bits = w->enc.kind == LN_STORED_E2M1 ? 4 : w->enc.bits;
+    int64_t i = 0;
+    for (; bits == 4 && i + 2 <= n; i += 2) out[i] = codes[i / 2] & 15, out[i + 1] = codes[i / 2] >> 4;
+    for (; i < n; i++) out[i] = (uint8_t)ln_affine_code(codes, bits, i);
+}
+
+float ln_coded_at(const ln_coded *w, int64_t d, int64_t column) {
+    float x;
+    ln_coded_load(w, d, column, 1, &x);
+    return x;
+}
