@@ -279,6 +279,20 @@ static const struct {
     {"a base that is text",
      "{\"model_type\":\"granite_swa\",\"num_hidden_layers\":1,\"layer_rope_theta\":[\"1\"]}", LN_EINVALID,
      "layer_rope_theta"},
+    {"bases by layer and by kind",
+     "{\"model_type\":\"granite_swa\",\"num_hidden_layers\":3,\"layer_rope_theta\":[1,2,3],\"rope_"
+     "parameters\":{"
+     "\"sliding_attention\":{\"rope_type\":\"default\"}}}",
+     LN_EINVALID, "rope_parameters: expected parameters for all layers"},
+    {"bases by layer, scaling by kind",
+     "{\"model_type\":\"granite_swa\",\"num_hidden_layers\":1,\"layer_rope_theta\":[1],\"rope_scaling\":{"
+     "\"full_attention\":{\"rope_type\":\"default\"}}}",
+     LN_EINVALID, "rope_scaling: expected parameters for all layers"},
+    {"an odd width of full layers", "{\"model_type\":\"gemma4_unified_text\",\"global_head_dim\":511}",
+     LN_EINVALID, "global_head_dim: expected an even number"},
+    {"key heads of full layers that do not divide",
+     "{\"model_type\":\"gemma4_unified_text\",\"attention_k_eq_v\":true,\"num_global_key_value_heads\":3}",
+     LN_EINVALID, "num_global_key_value_heads: expected a divisor"},
     {"no temperature",
      "{\"model_type\":\"ministral3\",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":1e4}}",
      LN_EINVALID, "llama_4_scaling_beta"},

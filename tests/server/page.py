@@ -244,7 +244,8 @@ def formulas(b):
     check("a formula that grows becomes what it becomes at once", same)
     slow = {"dollars": "$" * 60000, "pairs": "$a$ " * 20000, "open": "\\( " * 30000, "blocks": "$$\n" * 20000, "groups": "$" + "{" * 3000 + "}" * 3000 + "$",
             "fractions": "$" + "\\frac{" * 2000 + "$", "scripts": "$" + "x^" * 4000 + "$", "long": "$" + "x+" * 30000 + "$", "tables": "$" + "\\begin{matrix}" * 500 + "$",
-            "left": "$" + "\\left(" * 3000 + "$", "substacks": "$" + "\\substack{" * 400 + "}" * 400 + "$"}
+            "left": "$" + "\\left(" * 3000 + "$", "substacks": "$" + "\\substack{" * 2900 + "$",
+            "styles": "$" + "\\displaystyle " * 2900 + "$"}
     for name, t in slow.items():
         took = b.run(f"(() => {{ const box = el('div'), at = performance.now(); renderMarkdown(box, {json.dumps(t)}); return performance.now() - at; }})()")
         check(f"{name} take {took:.0f} ms", took < 1500)

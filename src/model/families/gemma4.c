@@ -119,9 +119,12 @@ static ln_status row_of(const ln_spec *s, const ln_config *c, const sizes *z, co
         own = config_of(s, all, l);
         if (own) LN_TRY(apply_config(c, own, a, err));
     } else if (!a->sliding) a->E = (int)z->full_dim, a->K = (int)z->full_kv;
-    if (a->E % 2 || a->H % a->K)
-        return ln_config_fail(c, all, "per_layer_config", "even widths, and heads that divide", err);
-    return LN_OK;
+    const bool odd = a->E % 2 != 0;
+    if (!odd && a->H % a->K == 0) return LN_OK;
+    if (all) return ln_config_fail(c, all, "per_layer_config", "even widths, and heads that divide", err);
+    const char *field = odd ? "global_head_dim" : "num_global_key_value_heads";
+    return ln_config_fail(c, json_object_get(c->text, field), field,
+                          odd ? "an even number" : "a divisor of num_attention_heads", err);
 }
 
 /* The layer whose keys and values layer l attends to: one of the last `shared` takes those of the last layer
@@ -222,5 +225,6 @@ ln_status ln_family_gemma4(ln_spec *s, const ln_config *c, ln_error *err) {
     ln_status st = add_rope(s, c, params, true, err);
     if (st == LN_OK) st = add_rope(s, c, params, false, err);
     json_decref(params);
+    ln_rope_settle_context(s);
     return st;
 }

@@ -69,6 +69,19 @@ ln_status ln_family_granite(ln_spec *s, const ln_config *c, ln_error *err) {
  * Every layer has sinks: the output times sigmoid(logsumexp of the scores - sink) is a softmax with one more
  * score, which has no value. */
 
+/* Rejects parameters of RoPE by kind of layer, which would contradict bases by layer. */
+static ln_status refuse_kinds(const ln_config *c, ln_error *err) {
+    static const char *const fields[] = {"rope_scaling", "rope_parameters"};
+    static const char *const kinds[] = {"full_attention", "sliding_attention"};
+    for (size_t i = 0; i < LN_COUNT(fields) * LN_COUNT(kinds); i++) {
+        const json_t *params = json_object_get(c->text, fields[i / 2]);
+        if (json_is_object(json_object_get(params, kinds[i % 2])))
+            return ln_config_fail(c, params, fields[i / 2],
+                                  "parameters for all layers, because layer_rope_theta has the bases", err);
+    }
+    return LN_OK;
+}
+
 /* Reads layer_rope_theta into theta[L]: 0 means no RoPE. *found = false: the file has none. */
 static ln_status read_thetas(const ln_spec *s, const ln_config *c, double *theta, bool *found,
                              ln_error *err) {
@@ -77,6 +90,7 @@ static ln_status read_thetas(const ln_spec *s, const ln_config *c, double *theta
     char wanted[64];
     *found = list && !json_is_null(list);
     if (!*found) return LN_OK;
+    LN_TRY(refuse_kinds(c, err));
     (void)snprintf(wanted, sizeof wanted, "a list of %d bases, 0 for no RoPE", s->L);
     if (!json_is_array(list) || json_array_size(list) != (size_t)s->L)
         return ln_config_fail(c, list, field, wanted, err);

@@ -31,10 +31,10 @@ const SILENT = new Set(["limits", "nolimits", "displaystyle", "textstyle", "scri
 const DELIMITERS = { "\\{": "{", "\\}": "}", "\\|": "‖", "<": "⟨", ">": "⟩", ".": "" };
 
 class Formula {
-  constructor(source) {
+  constructor(source, depth) {
     this.tokens = texTokens(source);
     this.at = 0;
-    this.depth = 0;
+    this.depth = depth;
     this.alphabet = null;
   }
   peek() {
@@ -85,9 +85,12 @@ class Formula {
   row(stops) {
     const nodes = [];
     for (let t; (t = this.peek()) !== undefined && !stops.includes(t); ) {
-      if (t === "\\displaystyle" || t === "\\textstyle") {
+      if ((t === "\\displaystyle" || t === "\\textstyle") && this.depth < MOST_NESTED) {
         this.at++;
-        return [...nodes, math("mstyle", { displaystyle: t === "\\displaystyle" }, this.row(stops))];
+        this.depth++;
+        const rest = this.row(stops);
+        this.depth--;
+        return [...nodes, math("mstyle", { displaystyle: t === "\\displaystyle" }, rest)];
       }
       const before = this.at, node = this.scripts();
       if (node) nodes.push(node);
@@ -212,7 +215,7 @@ class Formula {
   }
   root() {
     const degree = this.optional(), inside = this.argument();
-    return degree === null ? math("msqrt", null, inside) : math("mroot", null, inside, row(new Formula(degree).row([])));
+    return degree === null ? math("msqrt", null, inside) : math("mroot", null, inside, row(new Formula(degree, this.depth).row([])));
   }
   stacked(tag) {
     const script = this.argument(), base = this.argument();
@@ -265,13 +268,13 @@ class Formula {
     return math("mrow", null, stretched(open), table, stretched(close));
   }
   lines(source, kind) {
-    return new Formula(source).table(kind, "");
+    return new Formula(source, this.depth).table(kind, "");
   }
 }
 
 /* A formula as an element; `display`: on a line of its own. */
 function renderFormula(source, display) {
-  const formula = new Formula(source.trim());
+  const formula = new Formula(source.trim(), 0);
   if (formula.tokens.length > MOST_FORMULA) return el("code", null, source);
   const nodes = formula.row([]), lines = formula.tokens.includes("\\\\") && !formula.tokens.includes("\\begin");
   const inside = lines ? [formula.lines(source.trim(), "gathered")] : nodes;
