@@ -94,6 +94,7 @@ static ln_status find(const ln_source *s, const ln_source_ask *ask, ln_weight *w
                        .by_group = true,
                        .unpack = unpack,
                        .zero = zero};
+    char text[96];
     *fits = false;
     w->tensor = codes;
     w->transposed = true;
@@ -109,6 +110,12 @@ static ln_status find(const ln_source *s, const ln_source_ask *ask, ln_weight *w
     if (m.order && m.order->dtype != LN_ST_I32)
         return ln_tensor_unsupported(s->tensors, m.order, "groups of columns in I32", err);
     LN_TRY(read_shapes(s, &m, err));
+    if (m.D * m.bits % 32) {
+        (void)snprintf(text, sizeof text, ": zero points of %lld outputs in %d bits are no whole words of 32",
+                       (long long)m.D, m.bits);
+        ln_report_fault(ask->report, m.zeros->name, text);
+        return LN_OK;
+    }
     if (!has_shapes(ask, &m)) return LN_OK;
     *fits = true;
     return ln_int_matrix_settle(s, &m, w, err);

@@ -60,6 +60,8 @@ ln_status ln_int_matrix_settle(const ln_source *s, ln_int_matrix *m, ln_weight *
         return ln_tensor_unsupported(s->tensors, m->scales, "scales in F32, BF16 and F16", err);
     if (m->order) LN_TRY(read_order(s, m, err));
     const int affine = affine_group(m);
+    if (!affine && m->n_groups > 1 && m->group > INT16_MAX) /* ln_encoding.group */
+        return ln_tensor_unsupported(s->tensors, m->scales, "groups of at most 32767 columns", err);
     w->dtype = m->scale;
     w->code = (ln_groups){m->bits, m->n_groups == 1 ? 0 : (int)m->group};
     w->enc = affine ? ln_encoding_affine((ln_groups){m->bits, affine}, LN_F32, LN_F32)

@@ -111,6 +111,7 @@ typedef struct part {
 typedef struct matrix {
     const char *block; /* of quantization_config */
     part parts[MOST];
+    int64_t rows, columns; /* 0: D, C */
 } matrix;
 
 static int bytes_of(ln_st_dtype t) {
@@ -169,7 +170,7 @@ static ln_status read_matrix(const matrix *m, float *out, ln_encoding *enc, ln_e
     OK(ln_tensors_open_memory(&t, "m.safetensors", (const uint8_t *)file.data, file.len, err));
     ln_bind_report report = {.t = &t};
     const ln_source_ask ask = {ask_names, 2, &report};
-    ln_weight w = {.d0 = D, .d1 = C, .uses = LN_WEIGHT_MATMUL};
+    ln_weight w = {.d0 = m->rows ? m->rows : D, .d1 = m->columns ? m->columns : C, .uses = LN_WEIGHT_MATMUL};
     bool fits = false;
     ln_status st = ln_quant_open(&q, &c, err);
     const ln_source *s = st == LN_OK ? ln_source_of_tensors(&arena, &t, &q) : NULL;
@@ -464,6 +465,31 @@ static void test_awq_and_packed_faults(void **state) {
     expect("floats", LN_EINVALID, "a.weight_packed: holds integers", read_matrix(&m, out, &enc, &err), &err);
 }
 
+/* Sizes that an encoding or the words of a file cannot hold are rejected when the tensors are found. */
+static void test_sizes(void **state) {
+    (void)state;
+    static float out[D * C];
+    static const matrix words = {GPTQ,
+                                 {{".qweight", LN_ST_I32, {C / 8, 20}, 0x99},
+                                  {".qzeros", LN_ST_I32, {2, 2}, 0x77},
+                                  {".scales", LN_ST_F16, {2, 20}, .f = 2}},
+                                 .rows = 20};
+    static const matrix wide = {"{\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"g\":{"
+                                "\"targets\":[\"Linear\"],\"weights\":{\"num_bits\":4,\"group_size\":49152,"
+                                "\"symmetric\":false}}}}",
+                                {{".weight_packed", LN_ST_I32, {1, 12288}, 0x99},
+                                 {".weight_scale", LN_ST_F32, {1, 2}, .f = 2},
+                                 {".weight_zero_point", LN_ST_I32, {1, 2}, 0x88}},
+                                .rows = 1,
+                                .columns = 98304};
+    ln_error err = {0};
+    ln_encoding enc;
+    expect("zero points in parts of words", LN_EINVALID, "a.qzeros: zero points of 20 outputs in 4 bits",
+           read_matrix(&words, out, &enc, &err), &err);
+    expect("groups of more columns than an encoding has", LN_EUNSUPPORTED, "at most 32767 columns",
+           read_matrix(&wide, out, &enc, &err), &err);
+}
+
 static const matrix mxfp8 = {"{\"mode\":\"mxfp8\"}",
                              {{".weight", LN_ST_U32, {D, C / 4}, 0x38}, {".scales", LN_ST_U8, {D, 2}, 128}}};
 static const matrix nvfp4 = {"{\"mode\":\"nvfp4\",\"bits\":4,\"group_size\":16}",
@@ -530,7 +556,7 @@ int main(void) {
         cmocka_unit_test(test_values),           cmocka_unit_test(test_encodings),
         cmocka_unit_test(test_zero_of_all_ones), cmocka_unit_test(test_fp8_faults),
         cmocka_unit_test(test_gptq_faults),      cmocka_unit_test(test_awq_and_packed_faults),
-        cmocka_unit_test(test_modes_of_floats),
+        cmocka_unit_test(test_modes_of_floats),  cmocka_unit_test(test_sizes),
     };
     return cmocka_run_group_tests(tests, dir_make, dir_remove);
 }

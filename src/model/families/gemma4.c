@@ -204,6 +204,9 @@ ln_status ln_family_gemma4(ln_spec *s, const ln_config *c, ln_error *err) {
     if (strstr(c->model_type, "unified") == NULL)
         LN_TRY(ln_config_int(c, "hidden_size_per_layer_input", 256, 0, 1 << 20, &s->per_layer, err));
     LN_TRY(ln_config_int(c, "vocab_size_per_layer_input", 262144, 1, 1 << 22, &s->per_layer_rows, err));
+    if (s->per_layer && s->per_layer_rows < s->V) /* every id reads a row of the table */
+        return ln_config_fail(c, json_object_get(c->text, "vocab_size_per_layer_input"),
+                              "vocab_size_per_layer_input", "at least vocab_size", err);
     s->per_layer_scale = (float)sqrt((double)s->per_layer);
     LN_TRY(ln_config_bool(c, "attention_bias", false, &bias, err));
     ln_attn_spec *a = &s->attn[0];
