@@ -114,7 +114,7 @@ ln_status sampling_of(const args *a, const ln_model *model, ln_sampling *s, ln_e
 static bool is_json(const char *text, size_t bytes) {
     size_t i = 0;
     while (i < bytes && strchr(" \t\r\n", text[i]) && text[i]) i++;
-    return i < bytes && strchr("{[\"", text[i]);
+    return i < bytes && text[i] && strchr("{[\"", text[i]);
 }
 
 ln_status grammar_of(const args *a, ln_str *grammar, ln_sampling *how, ln_error *err) {

@@ -57,7 +57,7 @@ ln_status ln_read_window(const ln_config *c, const char *field, int64_t dflt, in
  * cache of the reference's generate applies it and its forward pass does not. */
 ln_status ln_refuse_windows(const ln_spec *s, const ln_config *c, ln_error *err);
 /* Reads `layer_types` into sliding[L]; without that field layer i has a window unless i + 1 is a multiple of
- * `pattern`. Makes the rows of `attn` as ln_set_layers does. *out is in the arena. */
+ * `pattern`. Makes the rows of `attn` as ln_set_layers does. */
 ln_status ln_read_pattern_layers(ln_spec *s, const ln_config *c, int64_t pattern, int64_t window,
                                  ln_error *err);
 /* Reads `layer_types` into sliding[L]. *found = false: the file has no such field, sliding is unchanged. */

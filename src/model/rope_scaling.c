@@ -174,11 +174,11 @@ static ln_status read_divisors(const ln_config *c, const json_t *params, const c
     char name[96], wanted[64];
     *out = json_object_get(params, field);
     (void)snprintf(name, sizeof name, "%s.%s", where, field);
-    (void)snprintf(wanted, sizeof wanted, "a list of %d numbers above 0", width / 2);
+    (void)snprintf(wanted, sizeof wanted, "a list of %d numbers from 1e-6 to 1e9", width / 2);
     bool ok = json_is_array(*out) && json_array_size(*out) == (size_t)(width / 2);
     for (size_t i = 0; ok && i < json_array_size(*out); i++) {
         const json_t *x = json_array_get(*out, i);
-        ok = json_is_number(x) && json_number_value(x) > 0;
+        ok = json_is_number(x) && json_number_value(x) >= 1e-6 && json_number_value(x) <= 1e9;
     }
     return ok ? LN_OK : ln_config_fail(c, *out, name, wanted, err);
 }
@@ -194,7 +194,9 @@ static ln_status read_longrope(const ln_spec *s, const ln_config *c, const json_
     if (json_is_null(json_object_get(params, "factor")) || !json_object_get(params, "factor"))
         r->factor = (double)s->n_ctx / (double)r->original;
     else LN_TRY(real_at(c, params, where, "factor", 1e-6, 1e9, &r->factor, err));
-    r->scale = r->factor <= 1 ? 1 : sqrt(1 + ln_log64(r->factor) / ln_log64((double)r->original));
+    r->scale = r->factor <= 1 || r->original <= 1
+                   ? 1
+                   : sqrt(1 + ln_log64(r->factor) / ln_log64((double)r->original));
     if (given && !json_is_null(given))
         LN_TRY(real_at(c, params, where, "attention_factor", 0, 1e6, &r->scale, err));
     return LN_OK;

@@ -64,7 +64,6 @@ static void other_paths_name_the_right_one(void **state) {
     message_has("POST", "/generate", "TGI");
     message_has("POST", "/generate_stream", "/v1/completions");
     message_has("POST", "/completion", "/v1/completions");
-    message_has("POST", "/api/pull", "not downloaded");
     message_has("GET", "/v1", "base URL");
     message_has("GET", "/v1/", "base URL");
     message_has("GET", "/api", "/api/chat");
