@@ -62,7 +62,10 @@ static ln_status fuzz_one(const uint8_t *data, size_t bytes, ln_error *err) {
     ln_str_adds(&json, "{\"model_type\":\"llama\",\"quantization_config\":");
     ln_str_add(&json, (const char *)data, n);
     ln_str_adds(&json, "}");
-    if (json.failed) return LN_OOM(err, "the input");
+    if (json.failed) {
+        ln_str_free(&json);
+        return LN_OOM(err, "the input");
+    }
     dir_put("config.json", json.data, json.len);
     ln_str_free(&json);
     LN_TRY(ln_config_open(&c, fuzz_dir, err));

@@ -202,7 +202,9 @@ ln_v ln_g_convert(ln_graph *g, const char *name, ln_v x, ln_format to) {
     return add(g, name, (ln_node){.op = LN_OP_CONVERT, .n_in = 1, .in = {x}, .p.convert = {to}});
 }
 ln_v ln_g_rmsnorm(ln_graph *g, const char *name, ln_v x, ln_v w, float eps, float offset) {
-    return add(g, name, (ln_node){.op = LN_OP_RMSNORM, .n_in = 2, .in = {x, w}, .p.norm = {eps, offset}});
+    return add(g, name,
+               (ln_node){
+                   .op = LN_OP_RMSNORM, .n_in = 2, .in = {x, w}, .p.norm = {.eps = eps, .offset = offset}});
 }
 ln_v ln_g_add(ln_graph *g, const char *name, ln_v a, ln_v b) {
     return add(g, name, (ln_node){.op = LN_OP_ADD, .n_in = 2, .in = {a, b}});
