@@ -185,7 +185,7 @@ static void lost_device(void **state) {
     OK(s.ops->prepare(s.queue, &s.p, s.temp, &s.exec, err));
     set_rows(&s, 1, &(int){3}, &(int){0}, V);
     OK(s.ops->submit(s.exec, s.step, NULL, &fence, err));
-    FAILS(LN_EDEVICE, "start it anew, or use ln_options.device", s.ops->wait(s.queue, fence, err));
+    FAILS(LN_EDEVICE, "restart it, or use ln_options.device", s.ops->wait(s.queue, fence, err));
     FAILS(LN_EDEVICE, "device cuda", s.ops->copy(s.queue, s.temp, w[0].data[0], 16, LN_COPY_IN, err));
 
     const int32_t ids[] = {5, 6, 7};

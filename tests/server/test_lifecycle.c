@@ -380,8 +380,8 @@ static void a_second_signal_cuts(void **state) {
                            "\"max_tokens\":900,\"ignore_eos\":true%s}",
                            how[i]);
             fd[i] = begin(CHAT, body);
-            /* The first body is opened before the others: its 60 requests run first and, as this test does
-             * not read them, never all end. Of bodies that are sent at once any may be the first. */
+            /* The first body is opened before the others, and its 120 requests run for far longer than it
+             * takes to open those. Of bodies that are sent together any may be opened first. */
             if (i == 0) first_text(fd[0]);
         }
         /* All three bodies are read: 359 requests wait, or fewer if the first ones have ended already. */

@@ -35,8 +35,8 @@ static bool stays(cudaError_t e) {
 
 static ln_status lost(cudaError_t e, const char *what, ln_error *err) {
     return ln_fail(err, LN_EDEVICE,
-                   "device cuda: %s while %s (%s); the GPU cannot be used again in this process: start it "
-                   "anew, or use ln_options.device = LN_DEVICE_CPU",
+                   "device cuda: %s while %s (%s); the GPU cannot be used again in this process: "
+                   "restart it, or use ln_options.device = LN_DEVICE_CPU",
                    cudaGetErrorString(e), what, cudaGetErrorName(e));
 }
 static ln_status failed(cudaError_t e, const char *what, ln_error *err) {
