@@ -123,6 +123,11 @@ static int kill_server(void **state) {
     }
     return 0;
 }
+/* Teardown: ends the server, which must exit with 0. */
+static int end_with_0(void **state) {
+    if (server.pid > 0 && stop() != 0) fail_msg("the server did not end with 0");
+    return kill_server(state);
+}
 
 /* ---- connections ---- */
 
@@ -337,6 +342,21 @@ static int64_t status_at(const char *path) {
     json_decref(root);
     drop_reply(&r);
     return n;
+}
+
+/* Posts a body; returns the answer, whose status must be 200. The caller releases it. */
+static json_t *answer_to(const char *path, const char *body) {
+    reply r = post(path, body);
+    if (r.status != 200) fail_msg("%s %s: %d %s", path, body, r.status, r.body.data);
+    json_t *root = json_of(&r);
+    drop_reply(&r);
+    return root;
+}
+
+/* Checks the text at a path of an answer. */
+static void text_is(const json_t *root, const char *path, const char *text) {
+    if (strcmp(text_at(root, path), text) != 0)
+        fail_msg("%s: '%s', expected '%s'", path, text_at(root, path), text);
 }
 
 /* Seconds of processor time that the server has used. */

@@ -335,11 +335,6 @@ static int start_server(void **state) {
     return 0;
 }
 
-static int end_server(void **state) {
-    if (server.pid > 0 && stop() != 0) fail_msg("the server did not end with 0");
-    return kill_server(state);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_conversation_is_answered),
@@ -350,5 +345,5 @@ int main(void) {
         cmocka_unit_test(models_and_measurements),
         cmocka_unit_test(texts_are_judged),
     };
-    return cmocka_run_group_tests(tests, start_server, end_server);
+    return cmocka_run_group_tests(tests, start_server, end_with_0);
 }

@@ -7,19 +7,6 @@
 #define SHORT "\"options\":{\"temperature\":0,\"num_predict\":12}"
 #define STORY "Near the hill lived a little boy called Peter. It was"
 
-static json_t *answer(const char *path, const char *body) {
-    reply r = post(path, body);
-    if (r.status != 200) fail_msg("%s %s: %d %s", path, body, r.status, r.body.data);
-    json_t *root = json_of(&r);
-    drop_reply(&r);
-    return root;
-}
-
-static void is_text(const json_t *root, const char *path, const char *text) {
-    if (strcmp(text_at(root, path), text) != 0)
-        fail_msg("%s: '%s', expected '%s'", path, text_at(root, path), text);
-}
-
 /* Calls fn for each line of a stream, which must be an object. Returns how many there are. */
 static size_t each_line(const ln_str *body, void (*fn)(void *user, const json_t *line), void *user) {
     size_t n = 0;
@@ -86,11 +73,11 @@ static void counts_are_true(const json_t *a, int64_t prompt, int64_t generated) 
 
 static void chat(void **state) {
     (void)state;
-    json_t *a = answer("/api/chat", "{\"model\":\"tiny:latest\"," SAID "," SHORT ",\"stream\":false}");
-    is_text(a, "message.content", STORY);
-    is_text(a, "message.role", "assistant");
-    is_text(a, "model", "tiny");
-    is_text(a, "done_reason", "length");
+    json_t *a = answer_to("/api/chat", "{\"model\":\"tiny:latest\"," SAID "," SHORT ",\"stream\":false}");
+    text_is(a, "message.content", STORY);
+    text_is(a, "message.role", "assistant");
+    text_is(a, "model", "tiny");
+    text_is(a, "done_reason", "length");
     assert_true(json_is_true(at(a, "done")));
     assert_int_equal(strlen(text_at(a, "created_at")), strlen("2026-11-28T07:06:32.683219346Z"));
     counts_are_true(a, 14, 12);
@@ -101,26 +88,27 @@ static void chat(void **state) {
         stream("/api/chat", "{" SAID "," SHORT ",\"logprobs\":true,\"top_logprobs\":2}", "message.content");
     assert_string_equal(s.text.data, STORY);
     assert_string_equal(s.tokens.data, STORY);
-    is_text(s.last, "done_reason", "length");
+    text_is(s.last, "done_reason", "length");
     counts_are_true(s.last, 14, 12);
     drop(&s);
 }
 
 static void generate(void **state) {
     (void)state;
-    json_t *a = answer("/api/generate", "{\"prompt\":\"Tell me a short story.\"," SHORT ",\"stream\":false}");
-    is_text(a, "response", STORY); /* through the template */
+    json_t *a =
+        answer_to("/api/generate", "{\"prompt\":\"Tell me a short story.\"," SHORT ",\"stream\":false}");
+    text_is(a, "response", STORY); /* through the template */
     json_decref(a);
     streamed s = stream("/api/generate", "{\"prompt\":\"Tell me a short story.\"," SHORT "}", "response");
     assert_string_equal(s.text.data, STORY);
     drop(&s);
-    a = answer("/api/generate", "{\"prompt\":\"Once upon\",\"raw\":true," SHORT ",\"stream\":false}");
+    a = answer_to("/api/generate", "{\"prompt\":\"Once upon\",\"raw\":true," SHORT ",\"stream\":false}");
     assert_memory_equal(text_at(a, "response"), " a time", 7);
     json_decref(a);
-    json_t *b = answer("/api/generate", "{\"prompt\":\"Q\",\"system\":\"S\"," SHORT ",\"stream\":false}");
-    a = answer("/api/chat", "{\"messages\":[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\","
-                            "\"content\":\"Q\"}]," SHORT ",\"stream\":false}");
-    is_text(a, "message.content", text_at(b, "response"));
+    json_t *b = answer_to("/api/generate", "{\"prompt\":\"Q\",\"system\":\"S\"," SHORT ",\"stream\":false}");
+    a = answer_to("/api/chat", "{\"messages\":[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\","
+                               "\"content\":\"Q\"}]," SHORT ",\"stream\":false}");
+    text_is(a, "message.content", text_at(b, "response"));
     assert_int_equal(int_at(a, "prompt_eval_count"), int_at(b, "prompt_eval_count"));
     json_decref(a);
     json_decref(b);
@@ -149,11 +137,11 @@ static void options_are_read(void **state) {
         char body[600];
         (void)snprintf(body, sizeof body, "{" SAID ",\"stream\":false,\"options\":{\"num_predict\":24,%s}}",
                        rows[i].ollama);
-        json_t *a = answer("/api/chat", body);
+        json_t *a = answer_to("/api/chat", body);
         (void)snprintf(body, sizeof body, "{" SAID ",\"max_tokens\":24,%s}", rows[i].chat);
-        json_t *b = answer("/v1/chat/completions", body);
-        is_text(a, "message.content", text_at(b, "choices.0.message.content"));
-        is_text(a, "done_reason", text_at(b, "choices.0.finish_reason"));
+        json_t *b = answer_to("/v1/chat/completions", body);
+        text_is(a, "message.content", text_at(b, "choices.0.message.content"));
+        text_is(a, "done_reason", text_at(b, "choices.0.finish_reason"));
         json_decref(a);
         json_decref(b);
     }
@@ -167,27 +155,27 @@ static void lengths(void **state) {
         char body[300];
         (void)snprintf(body, sizeof body,
                        "{\"prompt\":\"Once upon\",\"raw\":true,\"stream\":false,\"options\":%s}", rows[i]);
-        json_t *a = answer("/api/generate", body);
+        json_t *a = answer_to("/api/generate", body);
         assert_true(int_at(a, "eval_count") > 16);
         json_decref(a);
     }
-    json_t *a = answer("/api/chat", "{" SAID ",\"stream\":false,\"options\":{\"num_predict\":0}}");
+    json_t *a = answer_to("/api/chat", "{" SAID ",\"stream\":false,\"options\":{\"num_predict\":0}}");
     assert_int_equal(int_at(a, "eval_count"), 0);
     json_decref(a);
 }
 
 static void formats(void **state) {
     (void)state;
-    json_t *a = answer("/api/chat", "{" SAID ",\"stream\":false,\"format\":{\"type\":\"object\","
-                                    "\"properties\":{\"ok\":{\"type\":"
-                                    "\"boolean\"}},\"required\":[\"ok\"]}}");
+    json_t *a = answer_to("/api/chat", "{" SAID ",\"stream\":false,\"format\":{\"type\":\"object\","
+                                       "\"properties\":{\"ok\":{\"type\":"
+                                       "\"boolean\"}},\"required\":[\"ok\"]}}");
     json_t *o = parse(text_at(a, "message.content"), strlen(text_at(a, "message.content")));
     assert_true(json_is_boolean(at(o, "ok")) && json_object_size(o) == 1);
     json_decref(o);
     json_decref(a);
-    a = answer("/api/generate",
-               "{\"prompt\":\"Q\",\"stream\":false,\"format\":\"json\",\"options\":{\"seed\":1,"
-               "\"num_predict\":300}}");
+    a = answer_to("/api/generate",
+                  "{\"prompt\":\"Q\",\"stream\":false,\"format\":\"json\",\"options\":{\"seed\":1,"
+                  "\"num_predict\":300}}");
     if (strcmp(text_at(a, "done_reason"), "stop") == 0) {
         o = parse(text_at(a, "response"), strlen(text_at(a, "response")));
         assert_true(json_is_object(o));
@@ -199,9 +187,9 @@ static void formats(void **state) {
 /* What cannot be had is said. */
 static void warnings(void **state) {
     (void)state;
-    json_t *a =
-        answer("/api/chat", "{" SAID ",\"stream\":false,\"options\":{\"num_ctx\":4096,\"num_predict\":1}}");
-    is_text(a, "warnings.0.code", "option_ignored");
+    json_t *a = answer_to("/api/chat", "{" SAID ",\"stream\":false,\"options\":{\"num_ctx\":4096,\"num_"
+                                                "predict\":1}}");
+    text_is(a, "warnings.0.code", "option_ignored");
     assert_non_null(strstr(text_at(a, "warnings.0.message"), "512"));
     json_decref(a);
 }
@@ -209,12 +197,12 @@ static void warnings(void **state) {
 /* A request without a text asks for the model to be loaded. */
 static void loading(void **state) {
     (void)state;
-    json_t *a = answer("/api/generate", "{\"model\":\"tiny\",\"keep_alive\":-1}");
-    is_text(a, "done_reason", "load");
-    is_text(a, "response", "");
+    json_t *a = answer_to("/api/generate", "{\"model\":\"tiny\",\"keep_alive\":-1}");
+    text_is(a, "done_reason", "load");
+    text_is(a, "response", "");
     json_decref(a);
-    a = answer("/api/chat", "{\"model\":\"tiny\",\"messages\":[]}");
-    is_text(a, "message.content", "");
+    a = answer_to("/api/chat", "{\"model\":\"tiny\",\"messages\":[]}");
+    text_is(a, "message.content", "");
     assert_true(json_is_true(at(a, "done")));
     json_decref(a);
 }
@@ -331,19 +319,19 @@ static void models(void **state) {
     (void)state;
     reply r = call("GET", "/api/tags", "", NULL);
     json_t *a = json_of(&r);
-    is_text(a, "models.0.name", "tiny");
-    is_text(a, "models.1.model", "gpt-4");
+    text_is(a, "models.0.name", "tiny");
+    text_is(a, "models.1.model", "gpt-4");
     assert_true(int_at(a, "models.0.size") > 1000000);
-    is_text(a, "models.0.details.format", "safetensors");
+    text_is(a, "models.0.details.format", "safetensors");
     json_decref(a);
     drop_reply(&r);
-    a = answer("/api/show", "{\"model\":\"tiny:latest\"}");
-    is_text(a, "model_info.general.architecture", "(none)"); /* the dots are part of the name */
+    a = answer_to("/api/show", "{\"model\":\"tiny:latest\"}");
+    text_is(a, "model_info.general.architecture", "(none)"); /* the dots are part of the name */
     assert_true(ln_json_is_text(json_object_get(at(a, "model_info"), "general.architecture"), "qwen3"));
     assert_int_equal(json_integer_value(json_object_get(at(a, "model_info"), "qwen3.context_length")), 512);
     assert_non_null(strstr(text_at(a, "template"), "<|im_start|>"));
     assert_non_null(strstr(text_at(a, "parameters"), "temperature"));
-    is_text(a, "capabilities.0", "completion");
+    text_is(a, "capabilities.0", "completion");
     json_decref(a);
     static const char *const gets[] = {"/api/ps", "/api/version"};
     for (size_t i = 0; i < LN_COUNT(gets); i++) {
@@ -356,17 +344,17 @@ static void models(void **state) {
 /* The vectors of /v1/embeddings. */
 static void embeddings(void **state) {
     (void)state;
-    json_t *a = answer("/api/embed", "{\"input\":[\"Once upon\",\"a "
-                                     "time\"],\"truncate\":true,\"keep_alive\":\"5m\"}");
-    json_t *b = answer("/v1/embeddings", "{\"input\":[\"Once upon\",\"a time\"]}");
+    json_t *a = answer_to("/api/embed", "{\"input\":[\"Once upon\",\"a "
+                                        "time\"],\"truncate\":true,\"keep_alive\":\"5m\"}");
+    json_t *b = answer_to("/v1/embeddings", "{\"input\":[\"Once upon\",\"a time\"]}");
     assert_int_equal(json_array_size(at(a, "embeddings")), 2);
     assert_true(json_equal(at(a, "embeddings.0"), at(b, "data.0.embedding")));
     assert_true(json_equal(at(a, "embeddings.1"), at(b, "data.1.embedding")));
     assert_int_equal(int_at(a, "prompt_eval_count"), int_at(b, "usage.prompt_tokens"));
     json_decref(b);
     json_decref(a);
-    a = answer("/api/embeddings", "{\"prompt\":\"Once upon\"}");
-    b = answer("/v1/embeddings", "{\"input\":\"Once upon\",\"normalize\":false}");
+    a = answer_to("/api/embeddings", "{\"prompt\":\"Once upon\"}");
+    b = answer_to("/v1/embeddings", "{\"input\":\"Once upon\",\"normalize\":false}");
     assert_true(json_equal(at(a, "embedding"), at(b, "data.0.embedding")));
     json_decref(b);
     json_decref(a);
@@ -378,11 +366,6 @@ static int start_server(void **state) {
     return 0;
 }
 
-static int end_server(void **state) {
-    if (server.pid > 0 && stop() != 0) fail_msg("the server did not end with 0");
-    return kill_server(state);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chat),       cmocka_unit_test(generate),        cmocka_unit_test(options_are_read),
@@ -390,5 +373,5 @@ int main(void) {
         cmocka_unit_test(loading),    cmocka_unit_test(errors),          cmocka_unit_test(models),
         cmocka_unit_test(embeddings), cmocka_unit_test(types_of_bodies),
     };
-    return cmocka_run_group_tests(tests, start_server, end_server);
+    return cmocka_run_group_tests(tests, start_server, end_with_0);
 }

@@ -45,8 +45,7 @@ static void paths_are_answered_as_meant(void **state) {
     json_t *root = at_path("POST", "/messages", SAID, 200);
     assert_string_equal(text_at(root, "type"), "message");
     json_decref(root);
-    root =
-        at_path("POST", "/v1/v1/messages", "{}", 400); /* errors are those of the path that is meant */
+    root = at_path("POST", "/v1/v1/messages", "{}", 400); /* errors are those of the path that is meant */
     assert_string_equal(text_at(root, "type"), "error");
     json_decref(root);
     root = at_path("GET", "/models/tiny", NULL, 200);
@@ -208,11 +207,6 @@ static int start_server(void **state) {
     return 0;
 }
 
-static int end_server(void **state) {
-    if (server.pid > 0 && stop() != 0) fail_msg("the server did not end with 0");
-    return kill_server(state);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(paths_are_answered_as_meant),
@@ -226,6 +220,6 @@ int main(void) {
         cmocka_unit_test_teardown(stars, kill_server),
         cmocka_unit_test_teardown(bad_flags, kill_server),
     };
-    const int failed = cmocka_run_group_tests(tests, start_server, end_server);
+    const int failed = cmocka_run_group_tests(tests, start_server, end_with_0);
     return failed + cmocka_run_group_tests(alone, NULL, NULL);
 }

@@ -88,16 +88,11 @@ static int start_server(void **state) {
     return 0;
 }
 
-static int end_server(void **state) {
-    if (server.pid > 0 && stop() != 0) fail_msg("the server did not end with 0");
-    return kill_server(state);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pairs_have_their_scores),
         cmocka_unit_test(documents_are_ranked),
         cmocka_unit_test(labels_have_their_probabilities),
     };
-    return cmocka_run_group_tests(tests, start_server, end_server);
+    return cmocka_run_group_tests(tests, start_server, end_with_0);
 }

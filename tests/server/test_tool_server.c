@@ -64,19 +64,6 @@ static int end(void **state) {
     return 0;
 }
 
-static json_t *answer(const char *path, const char *body) {
-    reply r = post(path, body);
-    if (r.status != 200) fail_msg("%s %s: %d %s", path, body, r.status, r.body.data);
-    json_t *root = json_of(&r);
-    drop_reply(&r);
-    return root;
-}
-
-static void is_text(const json_t *root, const char *path, const char *text) {
-    if (strcmp(text_at(root, path), text) != 0)
-        fail_msg("%s: '%s', expected '%s'", path, text_at(root, path), text);
-}
-
 /* The text of a stream, which must have each of `parts` in this order; NULL at the end. */
 static void stream_has(const char *path, const char *body, const char *const *parts) {
     reply r = post(path, body);
@@ -94,7 +81,7 @@ static void refused(const char *path, const char *body, const char *param, const
     reply r = post(path, body);
     json_t *root = json_of(&r);
     if (r.status != 400) fail_msg("%s %s: %d", path, body, r.status);
-    is_text(root, "error.param", param);
+    text_is(root, "error.param", param);
     if (!strstr(text_at(root, "error.message"), right))
         fail_msg("%s: %s", body, text_at(root, "error.message"));
     json_decref(root);
@@ -115,14 +102,15 @@ static void sibling_fields(void **state) {
 /* Tools that a provider runs itself are left out, and the answer says so. */
 static void foreign_tools(void **state) {
     (void)state;
-    json_t *a = answer("/v1/responses", "{\"input\":\"Q\",\"tools\":[" FLAT ",{\"type\":\"web_search\"}]}");
-    is_text(a, "warnings.0.code", "tool_skipped");
+    json_t *a =
+        answer_to("/v1/responses", "{\"input\":\"Q\",\"tools\":[" FLAT ",{\"type\":\"web_search\"}]}");
+    text_is(a, "warnings.0.code", "tool_skipped");
     json_decref(a);
-    a = answer("/v1/messages",
-               "{" SAID ",\"max_tokens\":9,\"tools\":[" BARE ",{\"type\":\"web_search_20250305\","
-               "\"name\":\"web_search\"}]}");
-    is_text(a, "warnings.0.code", "tool_skipped");
-    is_text(a, "stop_reason", "tool_use");
+    a = answer_to("/v1/messages",
+                  "{" SAID ",\"max_tokens\":9,\"tools\":[" BARE ",{\"type\":\"web_search_20250305\","
+                  "\"name\":\"web_search\"}]}");
+    text_is(a, "warnings.0.code", "tool_skipped");
+    text_is(a, "stop_reason", "tool_use");
     json_decref(a);
     refused("/v1/responses", "{\"input\":\"Q\",\"tools\":[{\"type\":\"web_search\"}]}", "tools[0]",
             "leave it out");
@@ -132,21 +120,21 @@ static void foreign_tools(void **state) {
 
 static void chat(void **state) {
     (void)state;
-    json_t *a = answer(CHAT, "{" SAID ",\"tools\":[" TOOL "]}");
-    is_text(a, "choices.0.message.content", "Let me.");
-    is_text(a, "choices.0.message.tool_calls.0.function.name", "f");
-    is_text(a, "choices.0.message.tool_calls.0.function.arguments", "{\"a\": \"\xc3\xa9\"}");
-    is_text(a, "choices.0.message.tool_calls.0.type", "function");
-    is_text(a, "choices.0.finish_reason", "tool_calls");
+    json_t *a = answer_to(CHAT, "{" SAID ",\"tools\":[" TOOL "]}");
+    text_is(a, "choices.0.message.content", "Let me.");
+    text_is(a, "choices.0.message.tool_calls.0.function.name", "f");
+    text_is(a, "choices.0.message.tool_calls.0.function.arguments", "{\"a\": \"\xc3\xa9\"}");
+    text_is(a, "choices.0.message.tool_calls.0.type", "function");
+    text_is(a, "choices.0.finish_reason", "tool_calls");
     assert_memory_equal(text_at(a, "choices.0.message.tool_calls.0.id"), "call_", 5);
     assert_int_equal(json_array_size(at(a, "choices.0.message.tool_calls")), 1);
     assert_int_equal(int_at(a, "usage.completion_tokens"), 1);
     json_decref(a);
-    a = answer(CHAT, "{" SAID ",\"tools\":[" TOOL "],\"tool_choice\":\"none\"}");
+    a = answer_to(CHAT, "{" SAID ",\"tools\":[" TOOL "],\"tool_choice\":\"none\"}");
     assert_non_null(strstr(text_at(a, "choices.0.message.content"), "</tool_call>"));
-    is_text(a, "choices.0.finish_reason", "stop");
+    text_is(a, "choices.0.finish_reason", "stop");
     json_decref(a);
-    a = answer(CHAT, "{" SAID ",\"tools\":[" TOOL "],\"n\":2}");
+    a = answer_to(CHAT, "{" SAID ",\"tools\":[" TOOL "],\"n\":2}");
     assert_string_not_equal(text_at(a, "choices.0.message.tool_calls.0.id"), text_at(a, "choices.1.message."
                                                                                         "tool_calls.0.id"));
     json_decref(a);
@@ -167,19 +155,19 @@ static void chat_stream(void **state) {
 
 static void messages(void **state) {
     (void)state;
-    json_t *a = answer("/v1/messages", "{\"max_tokens\":9," SAID ",\"tools\":[" BARE "]}");
-    is_text(a, "content.0.type", "text");
-    is_text(a, "content.0.text", "Let me.");
-    is_text(a, "content.1.type", "tool_use");
-    is_text(a, "content.1.name", "f");
-    is_text(a, "content.1.input.a", "\xc3\xa9");
+    json_t *a = answer_to("/v1/messages", "{\"max_tokens\":9," SAID ",\"tools\":[" BARE "]}");
+    text_is(a, "content.0.type", "text");
+    text_is(a, "content.0.text", "Let me.");
+    text_is(a, "content.1.type", "tool_use");
+    text_is(a, "content.1.name", "f");
+    text_is(a, "content.1.input.a", "\xc3\xa9");
     assert_memory_equal(text_at(a, "content.1.id"), "toolu_", 6);
-    is_text(a, "stop_reason", "tool_use");
+    text_is(a, "stop_reason", "tool_use");
     json_decref(a);
-    a = answer("/v1/messages", "{\"max_tokens\":9," SAID ",\"tools\":[" BARE "],\"tool_choice\":{\"type\":"
-                               "\"none\"}}");
-    is_text(a, "content.0.type", "text");
-    is_text(a, "stop_reason", "end_turn");
+    a = answer_to("/v1/messages", "{\"max_tokens\":9," SAID ",\"tools\":[" BARE "],\"tool_choice\":{\"type\":"
+                                  "\"none\"}}");
+    text_is(a, "content.0.type", "text");
+    text_is(a, "stop_reason", "end_turn");
     json_decref(a);
     stream_has("/v1/messages",
                "{\"max_tokens\":9," SAID ",\"stream\":true,\"tools\":[" BARE
@@ -198,15 +186,15 @@ static void messages(void **state) {
 static void responses(void **state) {
     (void)state;
     json_t *a =
-        answer("/v1/responses", "{\"input\":\"Q\",\"tools\":[" FLAT "],\"parallel_tool_calls\":false}");
-    is_text(a, "output.0.type", "message");
-    is_text(a, "output.0.content.0.text", "Let me.");
-    is_text(a, "output.1.type", "function_call");
-    is_text(a, "output.1.name", "f");
-    is_text(a, "output.1.arguments", "{\"a\": \"\xc3\xa9\"}");
-    is_text(a, "status", "completed");
-    is_text(a, "tools.0.name", "f");
-    is_text(a, "tool_choice", "auto");
+        answer_to("/v1/responses", "{\"input\":\"Q\",\"tools\":[" FLAT "],\"parallel_tool_calls\":false}");
+    text_is(a, "output.0.type", "message");
+    text_is(a, "output.0.content.0.text", "Let me.");
+    text_is(a, "output.1.type", "function_call");
+    text_is(a, "output.1.name", "f");
+    text_is(a, "output.1.arguments", "{\"a\": \"\xc3\xa9\"}");
+    text_is(a, "status", "completed");
+    text_is(a, "tools.0.name", "f");
+    text_is(a, "tool_choice", "auto");
     assert_true(json_is_false(at(a, "parallel_tool_calls")));
     json_decref(a);
     stream_has("/v1/responses", "{\"input\":\"Q\",\"tools\":[" FLAT "],\"stream\":true}",
@@ -226,11 +214,11 @@ static void responses(void **state) {
 
 static void ollama(void **state) {
     (void)state;
-    json_t *a = answer("/api/chat", "{" SAID ",\"stream\":false,\"tools\":[" TOOL "]}");
-    is_text(a, "message.content", "Let me.");
-    is_text(a, "message.tool_calls.0.function.name", "f");
-    is_text(a, "message.tool_calls.0.function.arguments.a", "\xc3\xa9");
-    is_text(a, "done_reason", "stop");
+    json_t *a = answer_to("/api/chat", "{" SAID ",\"stream\":false,\"tools\":[" TOOL "]}");
+    text_is(a, "message.content", "Let me.");
+    text_is(a, "message.tool_calls.0.function.name", "f");
+    text_is(a, "message.tool_calls.0.function.arguments.a", "\xc3\xa9");
+    text_is(a, "done_reason", "stop");
     json_decref(a);
     stream_has("/api/chat", "{" SAID ",\"tools\":[" TOOL "]}",
                (const char *const[]){"\"content\":\"Let me.\"},\"done\":false}\n",
@@ -246,7 +234,7 @@ static void ollama(void **state) {
 /* The tokens of the prompt and those of them that the server already had: all but the last if two bodies are
  * the same conversation. */
 static void is_same(const char *path, const char *body, const char *total, const char *cached, int64_t n) {
-    json_t *a = answer(path, body);
+    json_t *a = answer_to(path, body);
     const bool apart = strcmp(total, "usage.input_tokens") == 0 && strcmp(path, "/v1/messages") == 0;
     const int64_t have = int_at(a, cached), all = int_at(a, total) + (apart ? have : 0);
     if (all != n || have != n - 1)
@@ -314,12 +302,12 @@ static void results_of_tools(void **state) {
         "\"id\":\"c3\",\"function\":{\"name\":\"f\",\"arguments\":{}}}]},{\"role\":\"tool\",\"tool_name\":"
         "\"f\","
         "\"content\":\"\"}],\"tools\":[" TOOL "]}";
-    json_t *a = answer(CHAT, chat_body);
+    json_t *a = answer_to(CHAT, chat_body);
     const int64_t n = int_at(a, "usage.prompt_tokens");
     assert_true(n > 80);
     json_decref(a);
     const int64_t reused = status_at("tokens.cached");
-    a = answer("/api/chat", ollama_body);
+    a = answer_to("/api/chat", ollama_body);
     assert_int_equal(int_at(a, "prompt_eval_count"), n);
     assert_int_equal(status_at("tokens.cached") - reused, n - 1);
     json_decref(a);
@@ -327,7 +315,7 @@ static void results_of_tools(void **state) {
     is_same("/v1/messages", messages_body, "usage.input_tokens", "usage.cache_read_input_tokens", n);
     is_same("/v1/responses", responses_body, "usage.input_tokens", "usage.input_tokens_details.cached_tokens",
             n);
-    a = answer("/v1/messages/count_tokens", messages_body);
+    a = answer_to("/v1/messages/count_tokens", messages_body);
     assert_int_equal(int_at(a, "input_tokens"), n);
     json_decref(a);
 }
@@ -335,8 +323,8 @@ static void results_of_tools(void **state) {
 /* Thinking of an earlier turn is its reasoning. */
 static void thinking(void **state) {
     (void)state;
-    json_t *a = answer(CHAT, "{\"max_tokens\":1,\"messages\":[{\"role\":\"assistant\",\"content\":\"a\","
-                             "\"reasoning_content\":\"because\"}],\"tools\":[" TOOL "]}");
+    json_t *a = answer_to(CHAT, "{\"max_tokens\":1,\"messages\":[{\"role\":\"assistant\",\"content\":\"a\","
+                                "\"reasoning_content\":\"because\"}],\"tools\":[" TOOL "]}");
     const int64_t n = int_at(a, "usage.prompt_tokens");
     json_decref(a);
     is_same("/v1/messages",
@@ -431,7 +419,7 @@ static void text_documents(void **state) {
         "a\",\"content\":[{\"type\":\"text\","
         "\"text\":\"Fourth\"}]},"
         "{\"type\":\"text\",\"text\":\"What?\"}]}]}";
-    json_t *a = answer("/v1/messages", plain);
+    json_t *a = answer_to("/v1/messages", plain);
     const int64_t n = int_at(a, "usage.input_tokens") + int_at(a, "usage.cache_read_input_tokens");
     assert_true(n > 30);
     json_decref(a);
@@ -514,37 +502,37 @@ static void required(void **state) {
     server_model = LN_ROOT "/models/tiny";
     START("--chat-template", path);
     (void)unlink(path);
-    json_t *a = answer(CHAT, "{" SAID
-                             ",\"max_tokens\":200,\"parallel_tool_calls\":false,\"tool_choice\":\"required\","
-                             "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"w\","
-                             "\"parameters\":" SCHEMA "}}]}");
-    is_text(a, "choices.0.finish_reason", "tool_calls");
+    json_t *a = answer_to(CHAT, "{" SAID ",\"max_tokens\":200,\"parallel_tool_calls\":false,\"tool_choice\":"
+                                         "\"required\","
+                                "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"w\","
+                                "\"parameters\":" SCHEMA "}}]}");
+    text_is(a, "choices.0.finish_reason", "tool_calls");
     assert_true(json_is_null(at(a, "choices.0.message.content")));
     assert_int_equal(json_array_size(at(a, "choices.0.message.tool_calls")), 1);
     is_city(text_at(a, "choices.0.message.tool_calls.0.function.arguments"));
     json_decref(a);
-    a = answer("/v1/messages",
-               "{" SAID ",\"max_tokens\":200,\"tool_choice\":{\"type\":\"tool\",\"name\":\"w\"},"
-               "\"tools\":[" BARE ",{\"name\":\"w\",\"input_schema\":" SCHEMA "}]}");
-    is_text(a, "stop_reason", "tool_use");
-    is_text(a, "content.0.type", "tool_use");
-    is_text(a, "content.0.name", "w");
+    a = answer_to("/v1/messages",
+                  "{" SAID ",\"max_tokens\":200,\"tool_choice\":{\"type\":\"tool\",\"name\":\"w\"},"
+                  "\"tools\":[" BARE ",{\"name\":\"w\",\"input_schema\":" SCHEMA "}]}");
+    text_is(a, "stop_reason", "tool_use");
+    text_is(a, "content.0.type", "tool_use");
+    text_is(a, "content.0.name", "w");
     assert_int_equal(json_array_size(at(a, "content")), 1);
     assert_true(json_is_string(at(a, "content.0.input.city")));
     json_decref(a);
-    a = answer("/v1/messages", "{" SAID ",\"max_tokens\":200,\"tool_choice\":{\"type\":\"any\","
-                               "\"disable_parallel_tool_use\":true},\"tools\":[{\"name\":\"w\",\"input_"
-                               "schema\":" SCHEMA "}]}");
-    is_text(a, "content.0.name", "w");
+    a = answer_to("/v1/messages", "{" SAID ",\"max_tokens\":200,\"tool_choice\":{\"type\":\"any\","
+                                  "\"disable_parallel_tool_use\":true},\"tools\":[{\"name\":\"w\",\"input_"
+                                  "schema\":" SCHEMA "}]}");
+    text_is(a, "content.0.name", "w");
     json_decref(a);
-    a = answer("/v1/responses", "{\"input\":\"Q\",\"tool_choice\":{\"type\":\"function\",\"name\":\"w\"},"
-                                "\"tools\":[{\"type\":\"function\",\"name\":\"w\",\"strict\":true,"
-                                "\"parameters\":" SCHEMA "}]}");
-    is_text(a, "output.0.type", "function_call");
+    a = answer_to("/v1/responses", "{\"input\":\"Q\",\"tool_choice\":{\"type\":\"function\",\"name\":\"w\"},"
+                                   "\"tools\":[{\"type\":\"function\",\"name\":\"w\",\"strict\":true,"
+                                   "\"parameters\":" SCHEMA "}]}");
+    text_is(a, "output.0.type", "function_call");
     is_city(text_at(a, "output.0.arguments"));
     json_decref(a);
-    a = answer(CHAT, "{" SAID ",\"max_tokens\":3,\"tool_choice\":\"required\",\"tools\":[" TOOL "]}");
-    is_text(a, "choices.0.finish_reason", "length"); /* a call that was cut is text */
+    a = answer_to(CHAT, "{" SAID ",\"max_tokens\":3,\"tool_choice\":\"required\",\"tools\":[" TOOL "]}");
+    text_is(a, "choices.0.finish_reason", "length"); /* a call that was cut is text */
     const char *text = text_at(a, "choices.0.message.content");
     assert_true(*text && strncmp("<tool_call>\n", text, strlen(text)) == 0);
     json_decref(a);
