@@ -30,6 +30,7 @@ static unsigned check_values(const ln_gguf *g) {
     return sum;
 }
 
+static unsigned check_tensors(const ln_gguf *g, const uint8_t *data, size_t bytes) {
     unsigned sum = 0;
     for (size_t i = 0; i < g->n_tensors; i++) {
         const ln_gguf_tensor *x = &g->tensors[i];
