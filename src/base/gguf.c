@@ -49,11 +49,11 @@ static uint64_t number(const uint8_t *p, unsigned bytes) {
 
 /* Advances past `bytes` bytes; *out is where they begin. */
 static ln_status take(reader *r, uint64_t bytes, const uint8_t **out) {
+    *out = r->data + r->at;
     if (bytes > r->bytes - r->at)
         return refuse(r, LN_EINVALID, "byte %llu: expected %llu more bytes, the file has %llu" AGAIN,
                       (unsigned long long)r->at, (unsigned long long)bytes,
                       (unsigned long long)(r->bytes - r->at));
-    *out = r->data + r->at;
     r->at += bytes;
     return LN_OK;
 }
@@ -365,8 +365,8 @@ static ln_status check_split(reader *r, const ln_gguf_value *values, size_t n, u
 static ln_status read_file(ln_gguf *g, unsigned no, unsigned count, const uint8_t *data, size_t bytes,
                            ln_error *err) {
     reader r = {.g = g, .err = err, .data = data, .bytes = bytes};
-    ln_gguf_value *values;
-    uint64_t n_tensors, n_values, alignment;
+    ln_gguf_value *values = NULL;
+    uint64_t n_tensors = 0, n_values = 0, alignment = 32;
     ln_path_text(r.path, g->files[g->n_files - 1].path);
     LN_TRY(check_magic(&r));
     LN_TRY(take_number(&r, 8, &n_tensors));
