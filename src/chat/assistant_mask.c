@@ -19,6 +19,7 @@ typedef struct marking {
     size_t first; /* index of the conversation's first id in *ids */
     uint8_t *mask;
     ln_ids part;
+    char *missed; /* a byte a message: 1: a turn that counts and is not located yet; NULL: not asked for */
 } marking;
 
 static ln_status bytes_of(const marking *m, int32_t id, size_t *bytes, ln_error *err) {
@@ -74,14 +75,26 @@ static bool refused(ln_status st) { return st == LN_EINVALID || st == LN_EUNSUPP
 
 static bool is_data(const jinja_text *t, size_t at) { return t->origin ? t->origin[at] != 0 : t->all_data; }
 
+/* Returns where a header of an answer ends that the template writes after `before`, and after a text of its own, such
+ * as a default system message; 0: nowhere. */
+static size_t header_after(const jinja_text *before, const jinja_text *header, const jinja_text *turn) {
+    const size_t n = header->bytes - before->bytes;
+    const char *tail = header->text + before->bytes;
+    for (size_t at = before->bytes; n > 0 && at + n <= turn->bytes && !is_data(turn, at); at++)
+        if (memcmp(turn->text + at, tail, n) == 0) return at + n;
+    return 0;
+}
+
 /* Where a turn and the header of an answer part, both after the text `before`; 0: at once. What a message
- * begins with may happen to be what the header goes on with, so that bytes of the message do not count, but
- * for its role. */
+ * begins with may happen to be what the header goes on with, so that bytes of the message do not count,
+ * except its role. */
 static size_t parts_at(const jinja_text *before, const jinja_text *header, const jinja_text *turn) {
     static const char role[] = "assistant";
     const size_t most = LN_MIN(header->bytes, turn->bytes), least = before->bytes, n_role = sizeof role - 1;
     size_t end = least;
     if (!begins(header, before) || !begins(turn, before)) return 0;
+    const size_t whole = header_after(before, header, turn);
+    if (whole > 0) return whole;
     while (end < most && header->text[end] == turn->text[end]) end++;
     size_t at = end;
     while (at > least && is_data(turn, at - 1)) at--;
@@ -123,6 +136,7 @@ static ln_status mark_turn(marking *m, size_t i, ln_mask_report *report, ln_erro
     else if (st != LN_OK) *err = why;
     report->n_unmatched += st == LN_OK && from == 0;
     report->n_parted += from > 0 && from < r.header.text.bytes;
+    if (m->missed) m->missed[i] = st == LN_OK && from == 0;
     if (st == LN_OK && from > 0) st = mark(m, from, r.with.text.bytes, false, err);
     ln_rendered_free(&r.header);
     ln_rendered_free(&r.before);
@@ -153,10 +167,12 @@ static ln_status mark_blocks(marking *m, const ln_rendered *r, ln_error *err) {
     return LN_OK;
 }
 
-static ln_status mark_all(marking *m, const ln_rendered *r, ln_mask_report *report, ln_error *err) {
-    if (r->text.n_generated > 0) return mark_blocks(m, r, err);
-    for (size_t i = 0; i < jinja_messages(r->run); i++) {
+/* Marks the turns that count; of the first n messages those that were missed before, unless n is SIZE_MAX. */
+static ln_status mark_all(marking *m, const ln_rendered *r, size_t n, ln_mask_report *report, ln_error *err) {
+    if (n == SIZE_MAX && r->text.n_generated > 0) return mark_blocks(m, r, err);
+    for (size_t i = 0; i < LN_MIN(n, jinja_messages(r->run)); i++) {
         bool counts;
+        if (n != SIZE_MAX && !m->missed[i]) continue;
         if (!jinja_is_assistant(r->run, i)) continue;
         LN_TRY(jinja_weight(r->run, i, &counts, err));
         if (counts) LN_TRY(mark_turn(m, i, report, err));
@@ -164,23 +180,51 @@ static ln_status mark_all(marking *m, const ln_rendered *r, ln_mask_report *repo
     return LN_OK;
 }
 
-ln_status ln_model_template_assistant_mask(const ln_model_template *t, const ln_tok *tok,
-                                           const ln_conversation *talk, ln_ids *ids, ln_str *mask,
-                                           ln_mask_report *report, ln_error *err) {
+/* Encodes the first n messages (SIZE_MAX: all of them) and their mask. */
+static ln_status encode(marking *m, size_t n, ln_str *missed, ln_ids *ids, ln_str *mask,
+                        ln_mask_report *report, ln_error *err) {
     ln_rendered r;
-    marking m = {.t = t, .tok = tok, .talk = talk, .text = &r.text, .ids = ids, .first = ids->n};
+    m->text = &r.text;
     *report = (ln_mask_report){0};
-    ln_status st = model_template_render(t, talk, SIZE_MAX, false, &r, err);
-    if (st == LN_OK) st = model_template_ids(t, tok, &r.text, r.text.bytes, ids, err);
-    size_t n = ids->n - m.first;
-    m.mask = ln_zalloc(n + 1, 1);
-    if (st == LN_OK && !m.mask) st = LN_OOM(err, "a mask");
-    if (st == LN_OK) st = mark_all(&m, &r, report, err);
-    if (st == LN_OK) ln_str_add(mask, (const char *)m.mask, n);
+    ln_status st = model_template_render(m->t, m->talk, n, false, &r, err);
+    if (st == LN_OK) st = model_template_ids(m->t, m->tok, &r.text, r.text.bytes, ids, err);
+    const size_t n_ids = ids->n - m->first;
+    m->mask = ln_zalloc(n_ids + 1, 1);
+    if (st == LN_OK && !m->mask) st = LN_OOM(err, "a mask");
+    if (st == LN_OK && missed && n == SIZE_MAX) {
+        for (size_t i = jinja_messages(r.run); i > 0; i--) ln_str_add(missed, "", 1);
+        if (missed->failed) st = LN_OOM(err, "a mask");
+    }
+    m->missed = missed ? missed->data : NULL;
+    if (st == LN_OK) st = mark_all(m, &r, n, report, err);
+    if (st == LN_OK) ln_str_add(mask, (const char *)m->mask, n_ids);
     if (st == LN_OK && mask->failed) st = LN_OOM(err, "a mask");
-    if (st != LN_OK) ids->n = m.first;
-    ln_free(m.mask);
-    ln_ids_free(&m.part);
+    if (st != LN_OK) ids->n = m->first;
+    ln_free(m->mask);
+    ln_ids_free(&m->part);
     ln_rendered_free(&r);
     return st;
+}
+
+ln_status ln_model_template_assistant_mask(const ln_model_template *t, const ln_tok *tok,
+                                           const ln_conversation *talk, ln_ids *ids, ln_str *mask,
+                                           ln_str *missed, ln_mask_report *report, ln_error *err) {
+    marking m = {.t = t, .tok = tok, .talk = talk, .ids = ids, .first = ids->n};
+    return encode(&m, SIZE_MAX, missed, ids, mask, report, err);
+}
+
+ln_status ln_model_template_missed_turns(const ln_model_template *t, const ln_tok *tok,
+                                         const ln_conversation *talk, ln_str *missed, ln_ids *ids,
+                                         ln_str *mask, ln_mask_report *report, ln_error *err) {
+    marking m = {.t = t, .tok = tok, .talk = talk, .ids = ids, .first = ids->n};
+    size_t n = missed->len;
+    while (n > 0 && !missed->data[n - 1]) n--;
+    *report = (ln_mask_report){0};
+    if (n == 0) return LN_OK;
+    ln_error why = {0};
+    const ln_status st = encode(&m, n, missed, ids, mask, report, &why);
+    if (st != LN_OK && !refused(st)) return ln_fail(err, st, "%s", why.message);
+    missed->len = n - 1;
+    report->n_unmatched = missed->data[n - 1] != 0;
+    return LN_OK;
 }

@@ -196,6 +196,18 @@ static ln_status read_id(args *a, const flag_row *r, const char *text, ln_error 
     return LN_OK;
 }
 
+static ln_status read_field(args *a, const flag_row *r, const char *text, ln_error *err) {
+    const size_t n = strlen(a->fields);
+    const char *equals = strchr(text, '=');
+    if (!equals || equals == text || !equals[1] || strchr(text, ','))
+        return bad_value(r, text, "NAME=MEMBER, as text=body, without a comma", err);
+    if ((size_t)snprintf(a->fields + n, sizeof a->fields - n, "%s%s", n ? "," : "", text) <
+        sizeof a->fields - n)
+        return LN_OK;
+    return ln_fail(err, LN_EUSAGE, "%s: the names are longer than %zu bytes together", r->name,
+                   sizeof a->fields - 1);
+}
+
 static ln_status read_keep(args *a, const flag_row *r, const char *text, ln_error *err) {
     const char *equals = strrchr(text, '=');
     int64_t bits;
@@ -234,6 +246,7 @@ static ln_status take_value(args *a, flag f, const char *text, ln_error *err) {
     case KEEPS: return read_keep(a, r, text, err);
     case ADAPTERS: return adapter_add(a, text, err);
     case LORAS: return lora_add(a, text, err);
+    case FIELDS: return read_field(a, r, text, err);
     case NAMES:
         if (a->n_aliases == MAX_STOPS)
             return ln_fail(err, LN_EUSAGE, "%s: at most %d times", r->name, MAX_STOPS);

@@ -21,6 +21,7 @@ typedef enum kind {
     ADAPTERS,
     LORAS,
     NAMES,
+    FIELDS,
     ORIGINS,
     LIST
 } kind;

@@ -77,6 +77,7 @@ ln_status train_options(const args *a, ln_trainer_options *o, ln_error *err) {
     LN_TRY(check_init(a, err));
     o->data = text_of(a, F_DATA);
     o->valid = text_of(a, F_VALID);
+    o->fields = a->fields[0] ? a->fields : NULL;
     o->targets = has(a, F_TARGETS) ? a->flag[F_TARGETS].text : o->targets;
     o->init_adapter = text_of(a, F_INIT_ADAPTER);
     o->rslora = has(a, F_RSLORA);

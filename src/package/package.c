@@ -415,7 +415,7 @@ ln_status ln_package_assistant_mask(const ln_package *m, const ln_prompt *p, ln_
         return ln_fail(err, LN_EUNSUPPORTED,
                        "this model has no chat template that can be used; name one when it is opened");
     if (p->messages) LN_TRY(check_messages(p->messages, p->n_messages, err));
-    LN_GO(ln_model_template_assistant_mask(m->tmpl, m->tok, &talk, &ids, &mask, &report, err));
+    LN_GO(ln_model_template_assistant_mask(m->tmpl, m->tok, &talk, &ids, &mask, NULL, &report, err));
     out->n_unmatched = report.n_unmatched;
     out->n_ids = ids.n;
     out->ids = ln_alloc(ids.n * sizeof *out->ids + 1);

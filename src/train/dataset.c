@@ -10,12 +10,9 @@ enum { MOST_LINE = 16 << 20, MOST_REPORTED = 20 };
 
 typedef struct loading {
     train_data *d;
-    const ln_package *m;
-    const char *now;
-    size_t most; /* tokens of a sample */
-    ln_ids ids;
-    ln_str mask;
-    train_line_report report;
+    train_reader reader;
+    size_t most;   /* tokens of a sample */
+    uint64_t line; /* that is read */
     ln_sha256 digest;
     size_t n_bad;
     ln_error first_bad;
@@ -75,22 +72,24 @@ static ln_status grow(train_data *d, size_t n_ids, ln_error *err) {
     return st;
 }
 
-/* Adds what was read of a line: cut to the limit, dropped if no target counts. */
-static ln_status add_sample(loading *l, uint64_t line, ln_error *err) {
+/* Adds a sample of the line that is read: cut to the limit, dropped if no target counts. */
+static ln_status add_sample(void *user, const ln_ids *ids, const ln_str *mask, ln_error *err) {
+    loading *l = user;
     train_data *d = l->d;
-    const size_t n = LN_MIN(l->ids.n, l->most);
+    const size_t n = LN_MIN(ids->n, l->most);
     uint32_t n_counted = 0;
-    d->n_cut += n < l->ids.n;
-    for (size_t t = 1; t < n; t++) n_counted += l->mask.data[t] == 1;
+    d->n_read++;
+    d->n_cut += n < ids->n;
+    for (size_t t = 1; t < n; t++) n_counted += mask->data[t] == 1;
     if (n_counted == 0) {
-        if (d->n_dropped++ == 0) d->first_dropped = line;
+        if (d->n_dropped++ == 0) d->first_dropped = l->line;
         return LN_OK;
     }
     LN_TRY(grow(d, n, err));
     for (size_t t = 0; t < n; t++)
-        d->ids[d->n_ids + t] = (uint32_t)l->ids.data[t] | (t > 0 && l->mask.data[t] == 1 ? TRAIN_COUNTED : 0);
+        d->ids[d->n_ids + t] = (uint32_t)ids->data[t] | (t > 0 && mask->data[t] == 1 ? TRAIN_COUNTED : 0);
     d->samples[d->n++] =
-        (train_sample){.at = d->n_ids, .n = (uint32_t)n, .n_counted = n_counted, .line = line};
+        (train_sample){.at = d->n_ids, .n = (uint32_t)n, .n_counted = n_counted, .line = l->line};
     d->n_ids += n;
     d->n_counted += n_counted;
     d->longest = LN_MAX(d->longest, (uint32_t)n);
@@ -157,8 +156,9 @@ static ln_status load_line(loading *l, char *text, size_t bytes, uint64_t number
     text += skip, bytes -= skip;
     if (is_blank(text, bytes)) return LN_OK;
     l->d->n_lines++;
-    st = train_line_read(l->m, l->now, text, bytes, &l->d->kind, &l->ids, &l->mask, &l->report, &why);
-    if (st == LN_OK) return add_sample(l, number, err);
+    l->line = number;
+    st = train_line_read(&l->reader, text, bytes, &why);
+    if (st == LN_OK) return LN_OK;
     if (!is_of_line(st)) return ln_fail(err, st, "%s", why.message);
     note_bad(l, number, &why);
     return LN_OK;
@@ -202,8 +202,8 @@ static ln_status check_all(const loading *l, ln_error *err) {
                    "learned "
                    "from it",
                    shown, d->n_lines,
-                   d->n_unmatched ? ", because the template renders the assistant's turns differently once "
-                                    "more messages follow, or not without them"
+                   d->n_unmatched ? ", because the template does not render the assistant's turns after what "
+                                    "precedes them"
                    : d->n_cut     ? " within ln_trainer_options.max_length"
                                   : "");
 }
@@ -222,8 +222,16 @@ static void hash_samples(train_data *d) {
 }
 
 ln_status train_data_open(train_data *out, const ln_package *m, const char *path, int64_t max_length,
-                          const char *now, ln_error *err) {
-    loading l = {.d = out, .m = m, .now = now, .most = (size_t)max_length, .report = {.unread = out->unread}};
+                          const char *now, const char *fields, ln_error *err) {
+    loading l = {.d = out,
+                 .reader = {.m = m,
+                            .now = now,
+                            .fields = fields,
+                            .kind = TRAIN_N_KINDS,
+                            .report = {.unread = out->unread},
+                            .add = add_sample,
+                            .user = &l},
+                 .most = (size_t)max_length};
     int fd = -1;
     *out = (train_data){.kind = TRAIN_N_KINDS};
     LN_TRY(copy_path(out->path, path, err));
@@ -231,13 +239,14 @@ ln_status train_data_open(train_data *out, const ln_package *m, const char *path
     ln_sha256_open(&l.digest);
     ln_status st = load_lines(&l, fd, err);
     (void)close(fd);
-    out->n_unmatched = l.report.n_unmatched;
-    out->n_parted = l.report.n_parted;
+    out->kind = l.reader.kind;
+    out->n_unmatched = l.reader.report.n_unmatched;
+    out->n_parted = l.reader.report.n_parted;
+    out->n_own = l.reader.report.n_own;
     ln_sha256_hex(&l.digest, out->digest);
     if (st == LN_OK) st = check_all(&l, err);
     if (st == LN_OK) hash_samples(out);
-    ln_ids_free(&l.ids);
-    ln_str_free(&l.mask);
+    train_reader_close(&l.reader);
     return st;
 }
 
@@ -254,18 +263,24 @@ void train_data_say(const train_data *d) {
     if (d->n_cut)
         ln_log(LN_LOG_WARN,
                "%s: %zu of %zu samples were longer than ln_trainer_options.max_length and were cut", shown,
-               d->n_cut, d->n_lines);
+               d->n_cut, d->n_read);
     if (d->n_dropped)
         ln_log(LN_LOG_WARN,
                "%s: %zu of %zu samples were dropped, the first in line %llu: none of their tokens counts as "
                "a "
                "target",
-               shown, d->n_dropped, d->n_lines, (unsigned long long)d->first_dropped);
+               shown, d->n_dropped, d->n_read, (unsigned long long)d->first_dropped);
+    if (d->n_own)
+        ln_log(LN_LOG_INFO,
+               "%s: %zu turns of the assistant are samples of their own, which end with them, because the "
+               "template "
+               "renders them differently once more messages follow",
+               shown, d->n_own);
     if (d->n_unmatched)
         ln_log(LN_LOG_WARN,
-               "%s: %zu turns of the assistant do not count, because the template renders them differently "
-               "once "
-               "more messages follow, or not without them",
+               "%s: %zu turns of the assistant do not count, because the template does not render them after "
+               "what "
+               "precedes them",
                shown, d->n_unmatched);
     if (d->n_parted)
         ln_log(LN_LOG_WARN,

@@ -6,6 +6,7 @@
  *   {"text": text}                                           all tokens but the first count
  *   {"ids": [...], "mask"?: [...]}                           ids as they are; mask[t] = 1: predicting ids[t]
  *                                                            counts; without a mask all but the first count
+ * or what other tools write for these (foreign_lines.h).
  * A conversation is rendered by the model's chat template, and so is a pair of prompt and completion if the
  * model has a template, as one message of the user and one of the assistant. Other texts are tokenised with
  * the tokens that the post-processor adds, and end with the model's first stop id. Nothing is appended to
@@ -42,23 +43,25 @@ typedef struct train_data {
     uint64_t n_counted;                 /* targets of all samples */
     uint32_t longest;                   /* tokens of the longest sample */
     size_t n_lines;                     /* that are not blank */
+    size_t n_read;                      /* samples that were read, dropped ones included */
     size_t n_cut;                       /* samples that were longer than the limit */
-    size_t n_dropped;                   /* lines without a counted target */
-    uint64_t first_dropped;             /* the first of these lines */
+    size_t n_dropped;                   /* samples without a counted target */
+    uint64_t first_dropped;             /* line of the first of these */
     size_t n_unmatched;                 /* turns of the assistant that could not be located */
     size_t n_parted;                    /* turns that lack the end of the header of an answer */
+    size_t n_own;                       /* samples of turns that the template changes later (train_reader) */
     char digest[LN_SHA256_HEX];         /* of the file's bytes */
     char samples_digest[LN_SHA256_HEX]; /* of the ids and of which of them count, sample by sample */
     char unread[256]; /* names of members that are not read, separated by commas; "" if none */
 } train_data;
 
 /* Reads the file `path`; samples are cut to their first max_length tokens. `now`: the time that templates
- * write, the same in all samples (ln_conversation). The caller closes *out, after an error too. LN_EINVALID:
+ * write, the same in all samples (ln_conversation). `fields`: ln_trainer_options.fields. The caller closes *out, after an error too. LN_EINVALID:
  * a line is bad; each of the first 20 is logged as an error with file and line, and the message names the
  * first one and their number. Also if no sample is left. LN_EUNSUPPORTED: the file is compressed, Parquet or
  * CSV, or needs a chat template that the model does not have. LN_EIO: the file cannot be read. */
 ln_status train_data_open(train_data *out, const ln_package *m, const char *path, int64_t max_length,
-                          const char *now, ln_error *err);
+                          const char *now, const char *fields, ln_error *err);
 void train_data_close(train_data *d);
 /* Logs what was cut, dropped, not located and not read. */
 void train_data_say(const train_data *d);
@@ -69,17 +72,31 @@ void train_data_say(const train_data *d);
 ln_status train_data_paths(const char *data, const char *valid_file, char train[4096], char valid[4096],
                            ln_error *err);
 
-/* sample_reader.c: tokenises one line; `now` as in train_data_open. *ids and *mask, one byte a token, are
- * overwritten; mask[t] = 1: predicting ids[t] counts. *kind: TRAIN_N_KINDS before the first line, then the
- * kind of all. LN_EINVALID, LN_EUNSUPPORTED: the line is bad; the message names neither file nor line.
- * LN_EMEMORY. */
+/* sample_reader.c: one line to samples. */
 typedef struct train_line_report {
     size_t n_unmatched; /* turns that could not be located */
     size_t n_parted;    /* turns that lack the end of the header of an answer */
-    char *unread;       /* [256] names of members that are not read; new names are added */
+    size_t n_own; /* samples that end with a turn that is rendered differently once more messages follow */
+    char *unread; /* [256] names of members that are not read; new names are added */
 } train_line_report;
-ln_status train_line_read(const ln_package *m, const char *now, const char *text, size_t bytes,
-                          train_kind *kind, ln_ids *ids, ln_str *mask, train_line_report *report,
-                          ln_error *err);
+/* How lines become samples. */
+typedef struct train_reader {
+    const ln_package *m;
+    const char *now;    /* as in train_data_open */
+    const char *fields; /* ln_trainer_options.fields */
+    train_kind kind;    /* TRAIN_N_KINDS before the first line, then the kind of all */
+    train_line_report report;
+    ln_ids
+        ids; /* of the sample that is added, and its mask, one byte a token: predicting ids[t] counts if mask[t] is 1 */
+    ln_str mask;
+    /* Called for each sample of a line with ids and mask, which it may not keep. */
+    ln_status (*add)(void *user, const ln_ids *ids, const ln_str *mask, ln_error *err);
+    void *user;
+} train_reader;
+/* Tokenises one line and adds its samples: one, or one more for each turn of the assistant that the template renders
+ * differently once more messages follow; such a sample ends with that turn. LN_EINVALID, LN_EUNSUPPORTED: the line is
+ * bad, and nothing was added; the message names neither file nor line. LN_EMEMORY, and what `add` returns. */
+ln_status train_line_read(train_reader *r, const char *text, size_t bytes, ln_error *err);
+void train_reader_close(train_reader *r);
 
 #endif

@@ -1,6 +1,7 @@
 /* One line of training data to token ids and a mask. */
 #include "../base/json_write.h"
 #include "dataset.h"
+#include "foreign_lines.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,16 +27,17 @@ static const struct {
 };
 
 typedef struct line_reader {
+    train_reader *t;
     const ln_package *m;
-    const char *now; /* that templates write */
     ln_json j;
     unsigned seen;
     ln_str text[N_MEMBERS];      /* PROMPT, COMPLETION, TEXT; MESSAGES, as JSON as templates expect it
                              */
     const char *part[N_MEMBERS]; /* the others but IDS and MASK: as written, borrowed from the line */
     size_t part_bytes[N_MEMBERS];
-    ln_ids *ids;
+    ln_ids *ids; /* those of *t */
     ln_str *mask;
+    ln_str missed; /* turns that the template renders differently once more messages follow */
     train_line_report *report;
 } line_reader;
 
@@ -170,7 +172,7 @@ static ln_status read_calls(line_reader *r, size_t *at, ln_error *err) {
 
 /* What a message has. */
 typedef struct seen_members {
-    bool role, content, calls, sharegpt;
+    bool role, content, calls;
 } seen_members;
 
 /* Reads a member of message i, whose value has begun; copies up to *at a content in parts, which becomes a
@@ -194,15 +196,11 @@ static ln_status read_content(line_reader *r, size_t i, size_t *at, seen_members
 }
 
 static ln_status check_message(const seen_members *seen, size_t i, ln_error *err) {
-    const char *hint =
-        seen->sharegpt ? "; from and value are ShareGPT's names: rename them to role and content" : "";
     if (!seen->role)
-        return ln_fail(err, LN_EINVALID, "\"messages\": item %zu: expected a \"role\" that is a text%s", i,
-                       hint);
+        return ln_fail(err, LN_EINVALID, "\"messages\": item %zu: expected a \"role\" that is a text", i);
     if (seen->content || seen->calls) return LN_OK;
     return ln_fail(err, LN_EINVALID,
-                   "\"messages\": item %zu: expected a \"content\" or \"tool_calls\", found neither%s", i,
-                   hint);
+                   "\"messages\": item %zu: expected a \"content\" or \"tool_calls\", found neither", i);
 }
 
 /* Copies message i up to its end, from byte *at of the line on; lists of parts become texts, and
@@ -214,7 +212,6 @@ static ln_status read_message(line_reader *r, size_t i, size_t *at, ln_error *er
         if (!more) return check_message(&seen, i, err);
         const bool role = ln_json_is(&r->j, "role"), calls = ln_json_is(&r->j, "tool_calls"),
                    content = ln_json_is(&r->j, "content");
-        seen.sharegpt |= ln_json_is(&r->j, "from") || ln_json_is(&r->j, "value");
         LN_TRY(ln_json_next(&r->j, err));
         seen.role |= role && r->j.type == LN_J_STRING;
         seen.calls |= calls && r->j.type == LN_J_ARRAY;
@@ -241,10 +238,8 @@ static ln_status read_messages(line_reader *r, ln_error *err) {
 static ln_status read_value(line_reader *r, int k, ln_error *err) {
     char found[80];
     if (r->j.type != members[k].type) {
-        const bool talk = (k == PROMPT || k == COMPLETION) && r->j.type == LN_J_ARRAY;
-        return ln_fail(err, LN_EINVALID, "\"%s\": expected %s, found %s%s", members[k].name,
-                       members[k].wanted, ln_json_found(&r->j, found),
-                       talk ? "; put the messages of both into one list, \"messages\"" : "");
+        return ln_fail(err, LN_EINVALID, "\"%s\": expected %s, found %s", members[k].name, members[k].wanted,
+                       ln_json_found(&r->j, found));
     }
     if (k == IDS) return read_ids(r, err);
     if (k == MASK) return read_mask(r, err);
@@ -292,16 +287,18 @@ static ln_status read_members(line_reader *r, ln_error *err) {
 
 /* ---- which kind ---- */
 
+static bool prefers(const line_reader *r) {
+    return strstr(r->report->unread, "chosen") && strstr(r->report->unread, "rejected");
+}
+
 static ln_status no_kind(const line_reader *r, ln_error *err) {
-    const char *hint = "";
-    if (strstr(r->report->unread, "conversations"))
-        hint = "; the member conversations is ShareGPT's name: rename it, from and value to messages, role "
-               "and content";
-    else if (strstr(r->report->unread, "instruction"))
-        hint = "; instruction and output are Alpaca's names: rename them to prompt and completion";
     return ln_fail(err, LN_EINVALID,
-                   "expected \"messages\", \"prompt\" with \"completion\", \"text\" or \"ids\", found none%s",
-                   hint);
+                   "expected \"messages\" or \"conversations\", \"prompt\" with \"completion\", "
+                   "\"instruction\" with "
+                   "\"output\", \"text\", \"ids\" or \"input_ids\", found none%s",
+                   prefers(r)
+                       ? "; chosen and rejected are data of preferences, which linnet does not train on"
+                       : "; name the members that hold them in ln_trainer_options.fields");
 }
 
 static ln_status find_kind(const line_reader *r, train_kind *kind, ln_error *err) {
@@ -318,6 +315,7 @@ static ln_status find_kind(const line_reader *r, train_kind *kind, ln_error *err
         if (found != TRAIN_N_KINDS)
             return ln_fail(err, LN_EINVALID, "expected one kind of sample, found \"%s\" and \"%s\"",
                            kind_names[found], kind_names[k]);
+        if ((seen & of[k]) != of[k] && prefers(r)) return no_kind(r, err);
         if ((seen & of[k]) != of[k])
             return ln_fail(err, LN_EINVALID, "expected \"prompt\" and \"completion\", found one of them");
         found = k;
@@ -352,13 +350,41 @@ static ln_status need_template(const ln_package *m, ln_error *err) {
                    "ln_options.chat_template, or write the samples as prompt and completion, or text");
 }
 
+/* A tokenizer may have tokens that the embedding table does not. */
+static ln_status check_ids(const line_reader *r, ln_error *err) {
+    for (size_t i = 0; i < r->ids->n; i++)
+        if (r->ids->data[i] < 0 || r->ids->data[i] >= r->m->spec.V)
+            return ln_fail(err, LN_EINVALID, "token %zu: the model has no embedding for the id %d", i,
+                           r->ids->data[i]);
+    return LN_OK;
+}
+
+static ln_status add_sample(line_reader *r, ln_error *err) {
+    LN_TRY(check_ids(r, err));
+    return r->t->add(r->t->user, r->ids, r->mask, err);
+}
+
+static bool has_mark(const ln_str *s) { return s->len > 0 && memchr(s->data, 1, s->len); }
+
+/* Adds the sample of the whole conversation, and one for each turn that is rendered differently in it. */
 static ln_status encode_talk(line_reader *r, ln_conversation talk, ln_error *err) {
     ln_mask_report report;
     LN_TRY(need_template(r->m, err));
-    talk.now = r->now;
-    LN_TRY(ln_model_template_assistant_mask(r->m->tmpl, r->m->tok, &talk, r->ids, r->mask, &report, err));
-    r->report->n_unmatched += report.n_unmatched;
+    talk.now = r->t->now;
+    LN_TRY(ln_model_template_assistant_mask(r->m->tmpl, r->m->tok, &talk, r->ids, r->mask, &r->missed,
+                                            &report, err));
     r->report->n_parted += report.n_parted;
+    if (has_mark(r->mask) || !has_mark(&r->missed)) LN_TRY(add_sample(r, err));
+    while (has_mark(&r->missed)) {
+        r->ids->n = r->mask->len = 0;
+        LN_TRY(ln_model_template_missed_turns(r->m->tmpl, r->m->tok, &talk, &r->missed, r->ids, r->mask,
+                                              &report, err));
+        r->report->n_unmatched += report.n_unmatched;
+        r->report->n_parted += report.n_parted;
+        if (!has_mark(r->mask)) continue;
+        r->report->n_own++;
+        LN_TRY(add_sample(r, err));
+    }
     return LN_OK;
 }
 
@@ -413,7 +439,8 @@ static ln_status encode_pair(line_reader *r, ln_error *err) {
     LN_TRY(encode_text(r, COMPLETION, false, err));
     LN_TRY(end_text(r, err));
     LN_TRY(add_mask(r, n, false, err));
-    return add_mask(r, r->ids->n - n, true, err);
+    LN_TRY(add_mask(r, r->ids->n - n, true, err));
+    return add_sample(r, err);
 }
 
 static ln_status encode_line(line_reader *r, train_kind kind, ln_error *err) {
@@ -425,39 +452,44 @@ static ln_status encode_line(line_reader *r, train_kind kind, ln_error *err) {
         if (r->text[TEXT].len == 0) return ln_fail(err, LN_EINVALID, "\"text\": expected a text, found \"\"");
         LN_TRY(encode_text(r, TEXT, true, err));
         LN_TRY(end_text(r, err));
-        return add_mask(r, r->ids->n, true, err);
+        LN_TRY(add_mask(r, r->ids->n, true, err));
+        return add_sample(r, err);
     default: break;
     }
     const size_t n = r->ids->n;
     if (n == 0) return ln_fail(err, LN_EINVALID, "\"ids\": expected at least one token id, found none");
-    if (!has(r, MASK)) return add_mask(r, n, true, err);
-    if (n_mask == n) return LN_OK;
+    if (!has(r, MASK)) LN_TRY(add_mask(r, n, true, err));
+    if (!has(r, MASK) || n_mask == n) return add_sample(r, err);
     return ln_fail(err, LN_EINVALID, "\"mask\": expected %zu items, as \"ids\" has, found %zu", n, n_mask);
 }
 
-/* A tokenizer may have tokens that the embedding table does not. */
-static ln_status check_ids(const line_reader *r, ln_error *err) {
-    for (size_t i = 0; i < r->ids->n; i++)
-        if (r->ids->data[i] < 0 || r->ids->data[i] >= r->m->spec.V)
-            return ln_fail(err, LN_EINVALID, "token %zu: the model has no embedding for the id %d", i,
-                           r->ids->data[i]);
-    return LN_OK;
-}
-
-ln_status train_line_read(const ln_package *m, const char *now, const char *text, size_t bytes,
-                          train_kind *kind, ln_ids *ids, ln_str *mask, train_line_report *report,
-                          ln_error *err) {
-    line_reader r = {.m = m, .now = now, .ids = ids, .mask = mask, .report = report};
-    train_kind found = *kind;
+/* Reads a line whose members are those of dataset.h. */
+static ln_status read_usual(train_reader *t, const char *text, size_t bytes, ln_error *err) {
+    line_reader r = {.t = t, .m = t->m, .ids = &t->ids, .mask = &t->mask, .report = &t->report};
+    train_kind found = t->kind;
     ln_json_open(&r.j, "JSON", text, bytes, LN_JSON_MAX_DEPTH);
-    ids->n = mask->len = 0;
+    t->ids.n = t->mask.len = 0;
     ln_status st = read_members(&r, err);
-    if (st == LN_OK && mask->failed) st = LN_OOM(err, "a sample");
+    if (st == LN_OK && t->mask.failed) st = LN_OOM(err, "a sample");
     if (st == LN_OK) st = find_kind(&r, &found, err);
     if (st == LN_OK) st = encode_line(&r, found, err);
-    if (st == LN_OK) st = check_ids(&r, err);
-    if (st == LN_OK) *kind = found;
+    if (st == LN_OK) t->kind = found;
     for (int k = 0; k < N_MEMBERS; k++) ln_str_free(&r.text[k]);
+    ln_str_free(&r.missed);
     ln_json_close(&r.j);
     return st;
+}
+
+ln_status train_line_read(train_reader *t, const char *text, size_t bytes, ln_error *err) {
+    ln_str usual = {0};
+    ln_status st = train_line_translate(t->fields, text, bytes, &usual, err);
+    if (st == LN_OK && usual.len > 0) st = read_usual(t, usual.data, usual.len, err);
+    else if (st == LN_OK) st = read_usual(t, text, bytes, err);
+    ln_str_free(&usual);
+    return st;
+}
+
+void train_reader_close(train_reader *t) {
+    ln_ids_free(&t->ids);
+    ln_str_free(&t->mask);
 }

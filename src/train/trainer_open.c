@@ -2,6 +2,7 @@
 #include "../base/c_locale.h"
 #include "../base/memory_use.h"
 #include "../base/text_memory.h"
+#include "foreign_lines.h"
 #include "trainer.h"
 
 #include <errno.h>
@@ -52,7 +53,7 @@ static ln_status check_options(const ln_trainer_options *o, ln_error *err) {
     if (o->keep < 2) return bad_option("keep", "at least 2", err);
     if (o->early_stop < 0) return bad_option("early_stop", "at least 0", err);
     if (o->resume && !o->out) return bad_option("resume", "ln_trainer_options.out as well", err);
-    return LN_OK;
+    return train_names_check(o->fields, err);
 }
 
 static ln_status take_options(train_trainer *t, const ln_options *opt, const ln_trainer_options *how,
@@ -62,6 +63,7 @@ static ln_status take_options(train_trainer *t, const ln_options *opt, const ln_
     t->how = *how;
     t->how.data = keep_text(t, how->data, &failed);
     t->how.valid = keep_text(t, how->valid, &failed);
+    t->how.fields = keep_text(t, how->fields, &failed);
     t->how.targets = keep_text(t, how->targets ? how->targets : "q_proj,v_proj", &failed);
     t->how.init_adapter = keep_text(t, how->init_adapter, &failed);
     t->how.out = keep_text(t, how->out, &failed);
@@ -107,14 +109,14 @@ static ln_status split(train_trainer *t, ln_error *err) {
 static ln_status read_data(train_trainer *t, ln_error *err) {
     char train[4096], valid[4096];
     LN_TRY(train_data_paths(t->how.data, t->how.valid, train, valid, err));
-    LN_TRY(train_data_open(&t->data, t->m, train, t->how.max_length, t->time, err));
+    LN_TRY(train_data_open(&t->data, t->m, train, t->how.max_length, t->time, t->how.fields, err));
     train_data_say(&t->data);
     if (valid[0] && t->how.valid_split > 0)
         return ln_fail(err, LN_EUSAGE,
                        "ln_trainer_options.valid_split: expected 0, because %s has samples for validation",
                        valid);
     if (valid[0]) {
-        LN_TRY(train_data_open(&t->valid, t->m, valid, t->how.max_length, t->time, err));
+        LN_TRY(train_data_open(&t->valid, t->m, valid, t->how.max_length, t->time, t->how.fields, err));
         train_data_say(&t->valid);
     }
     if (t->how.valid_split > 0 && t->data.n < 2)
@@ -442,7 +444,8 @@ ln_status train_first_sample(const ln_package *m, const ln_trainer_options *how,
     train_data d = {0};
     LN_TRY(check_options(how, err));
     LN_TRY(train_data_paths(how->data, how->valid, train, valid, err));
-    ln_status st = train_data_open(&d, m, train, LN_MIN(how->max_length, m->spec.n_ctx), NULL, err);
+    ln_status st =
+        train_data_open(&d, m, train, LN_MIN(how->max_length, m->spec.n_ctx), NULL, how->fields, err);
     if (st == LN_OK) {
         out->n_ids = d.samples[0].n;
         out->ids = ln_alloc(out->n_ids * sizeof *out->ids);

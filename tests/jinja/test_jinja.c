@@ -472,7 +472,7 @@ static void marked(const char *template, const char *request, const char *want, 
     assert_int_equal(ln_model_template_open_file(&t, path, &err), LN_OK);
     if (strchr(template, '{')) unlink(path);
     assert_int_equal(ln_model_template_bind(t, tok, &err), LN_OK);
-    if (ln_model_template_assistant_mask(t, tok, &talk, &ids, &mask, &report, &err) != LN_OK)
+    if (ln_model_template_assistant_mask(t, tok, &talk, &ids, &mask, NULL, &report, &err) != LN_OK)
         fail_msg("%s", err.message);
     assert_int_equal(mask.len, ids.n);
     for (size_t i = 0; i < ids.n; i++)

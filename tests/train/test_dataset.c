@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 static ln_package *tiny;
+static const char *fields;
 static char dir[64], file[80];
 
 static int setup(void **state) {
@@ -41,15 +42,15 @@ static void write_text(const char *text) { write_bytes(text, strlen(text)); }
 static train_data load(const char *text, int64_t most) {
     train_data d;
     write_text(text);
-    OK(train_data_open(&d, tiny, file, most, NULL, err));
+    OK(train_data_open(&d, tiny, file, most, NULL, fields, err));
     return d;
 }
-#define REFUSES(status, word, text)                                             \
-    do {                                                                        \
-        train_data d_;                                                          \
-        write_text(text);                                                       \
-        FAILS(status, word, train_data_open(&d_, tiny, file, 1024, NULL, err)); \
-        train_data_close(&d_);                                                  \
+#define REFUSES(status, word, text)                                                     \
+    do {                                                                                \
+        train_data d_;                                                                  \
+        write_text(text);                                                               \
+        FAILS(status, word, train_data_open(&d_, tiny, file, 1024, NULL, fields, err)); \
+        train_data_close(&d_);                                                          \
     } while (0)
 
 /* The text of the tokens of sample i that count, or that do not. */
@@ -268,15 +269,16 @@ static void refused(void **state) {
         {LN_EINVALID, "expected 0 or 1, found true", "{\"ids\":[1,2],\"mask\":[0,true]}\n"},
         {LN_EINVALID, "with \"ids\" only", "{\"text\":\"a\",\"mask\":[1]}\n"},
         {LN_EINVALID, "with \"messages\" only", "{\"text\":\"a\",\"tools\":[]}\n"},
-        {LN_EINVALID, "ShareGPT", "{\"conversations\":[]}\n"},
-        {LN_EINVALID, "Alpaca", "{\"instruction\":\"a\",\"output\":\"b\"}\n"},
+        {LN_EINVALID, "expected at least one message", "{\"conversations\":[]}\n"},
+        {LN_EINVALID, "\"instruction\" with \"output\"", "{\"instruction\":\"a\",\"put\":\"b\"}\n"},
+        {LN_EINVALID, "ln_trainer_options.fields", "{\"body\":\"a\"}\n"},
+        {LN_EINVALID, "preferences", "{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"c\",\"x\":0}\n"},
         {LN_EINVALID, ":1:", "{\"messages\":[]}\n"},
         {LN_EINVALID, ":1:", "{\"messages\":[3]}\n"},
         {LN_EINVALID, ":1: expected an object, found an array; write each sample in a line of its own",
          "[{\"text\":\"a\"}]"},
-        {LN_EINVALID, "put the messages of both into one list", "{\"prompt\":[{\"role\":\"user\"}]}\n"},
-        {LN_EINVALID, "item 0: expected a \"role\" that is a text; from and value are ShareGPT's",
-         "{\"messages\":[{\"from\":\"human\",\"value\":\"a\"}]}\n"},
+        {LN_EINVALID, "\"prompt\": expected a text, found an array", "{\"prompt\":[{\"role\":\"user\"}]}\n"},
+        {LN_EINVALID, "item 0: expected a \"role\" that is a text", "{\"messages\":[{\"content\":\"a\"}]}\n"},
         {LN_EINVALID, "item 1: expected a \"content\" or \"tool_calls\", found neither",
          "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":null}]}"
          "\n"},
@@ -297,7 +299,7 @@ static void refused(void **state) {
         {LN_EUNSUPPORTED, "Parquet", "PAR1xxxx"},
     };
     for (size_t i = 0; i < LN_COUNT(cases); i++) REFUSES(cases[i].status, cases[i].word, cases[i].text);
-    FAILS(LN_EIO, "no-such", train_data_open(&(train_data){0}, tiny, "/no-such/file", 9, NULL, err));
+    FAILS(LN_EIO, "no-such", train_data_open(&(train_data){0}, tiny, "/no-such/file", 9, NULL, NULL, err));
 }
 
 /* NUL bytes as an escape, a byte order mark, a last line without a newline, line separators of Unicode. */
@@ -316,7 +318,7 @@ static void a_line_too_long(void **state) {
     memset(text, 'x', n);
     write_bytes(text, n);
     free(text);
-    FAILS(LN_EINVALID, "line 1: longer than", train_data_open(&d, tiny, file, 1024, NULL, err));
+    FAILS(LN_EINVALID, "line 1: longer than", train_data_open(&d, tiny, file, 1024, NULL, NULL, err));
     train_data_close(&d);
 }
 
@@ -347,7 +349,7 @@ static void without_a_template(void **state) {
     train_data d;
     tiny->tmpl = NULL;
     write_text("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n");
-    FAILS(LN_EUNSUPPORTED, "chat template", train_data_open(&d, tiny, file, 1024, NULL, err));
+    FAILS(LN_EUNSUPPORTED, "chat template", train_data_open(&d, tiny, file, 1024, NULL, NULL, err));
     train_data_close(&d);
     d = load("{\"prompt\":\"Who?\",\"completion\":\" Tom\"}\n", 1024);
     check_text(&d, 0, false, "Who?");
