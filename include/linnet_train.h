@@ -68,12 +68,12 @@ typedef struct ln_trainer_info {
 /* What is trained, on what, and how. Start from ln_trainer_options_default. The struct and its texts are
  * borrowed during the call that takes them. */
 typedef struct ln_trainer_options {
-    uint32_t size;     /* of the caller's struct; set by ln_trainer_options_default */
-    const char *data;  /* JSONL (docs/training.md): a file, or a directory with train.jsonl and valid.jsonl */
-    const char *valid; /* a file of samples for validation; NULL: valid.jsonl of the directory, if any */
+    uint32_t size;    /* of the caller's struct; set by ln_trainer_options_default */
+    const char *data; /* JSONL, a JSON array or CSV (docs/training.md): a file, or a directory with train.* */
+    const char *valid;  /* a file of samples for validation; NULL: valid.jsonl of the directory, if any */
     double valid_split; /* without `valid`: the share of `data` that validates, 0 .. below 1; default 0 */
-    /* Members of the data that have other names: "text=body,prompt=q" reads body as text and q as prompt; a member that
-     * has such a name itself is not read then. NULL: none. */
+    /* Members of the data that have other names: "text=body,prompt=q" reads body as text and q as prompt; a
+     * member that has such a name itself is not read then. NULL: none. */
     const char *fields;
     int64_t max_length;  /* a longer sample is cut to so many tokens; default 2048, at most the context */
     bool no_shuffle;     /* samples in the order of the file in every epoch */

@@ -70,3 +70,16 @@ ln_status ln_lines_next(ln_lines *l, char **line, size_t *bytes, uint64_t *offse
         LN_TRY(fill(l, err));
     }
 }
+
+ln_status ln_lines_held(ln_lines *l, const char **data, size_t *bytes, ln_error *err) {
+    while (l->n == l->at && !l->ended) LN_TRY(fill(l, err));
+    *bytes = l->n - l->at;
+    *data = *bytes > 0 ? l->buf + l->at : "";
+    return LN_OK;
+}
+
+void ln_lines_skip(ln_lines *l, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++) l->number += l->buf[l->at + i] == '\n';
+    l->at += bytes;
+    l->offset += bytes;
+}

@@ -23,5 +23,10 @@ void ln_lines_close(ln_lines *l);
  * LN_EMEMORY. */
 ln_status ln_lines_next(ln_lines *l, char **line, size_t *bytes, uint64_t *offset, bool *whole,
                         ln_error *err);
+/* Stores in *data the bytes that are read and not yet given, after reading more if there are none; *bytes 0:
+ * the file has ended. Valid until the next call. LN_EIO, LN_EMEMORY. */
+ln_status ln_lines_held(ln_lines *l, const char **data, size_t *bytes, ln_error *err);
+/* Passes over bytes that ln_lines_held stored; lines that end in them are counted. */
+void ln_lines_skip(ln_lines *l, size_t bytes);
 
 #endif

@@ -66,20 +66,21 @@ typedef struct ln_mask_report {
  * Where the template has {% generation %} blocks, these define the mask. Otherwise the turn of message i
  * is the text between the rendering of the messages before it with the header of an answer, and the
  * rendering that includes it; if that header goes on with what the turn lacks (DeepSeek R1: <think>), the
- * turn begins where the two part. A system message of the template's own may precede the first turn. A turn that the template renders differently when more messages follow
- * (Qwen 3 removes its reasoning) cannot be located in this way and stays 0. On failure *ids has its previous
- * length. Errors as for ln_model_template_encode.
- * *missed, unless NULL, gets a byte for each message: 1 if it is a turn that counts and could not be located. */
+ * turn begins where the two part. A system message of the template's own may precede the first turn. A turn
+ * that the template renders differently when more messages follow (Qwen 3 removes its reasoning) cannot be
+ * located in this way and stays 0. On failure *ids has its previous length. Errors as for
+ * ln_model_template_encode. *missed, unless NULL, gets a byte for each message: 1 if it is a turn that counts
+ * and could not be located. */
 ln_status ln_model_template_assistant_mask(const ln_model_template *t, const ln_tok *tok,
                                            const ln_conversation *talk, ln_ids *ids, ln_str *mask,
                                            ln_str *missed, ln_mask_report *report, ln_error *err);
-/* Encodes the beginning of a conversation that ends with the last turn in *missed, as the model wrote that turn:
- * no message follows. Only turns that were missed get mask 1. The length of *missed becomes the index of that
- * turn, and bytes of turns that were located become 0. report->n_unmatched is 1 if the last turn cannot be located
- * here either. Appends nothing if *missed has no turn. */
+/* Encodes the beginning of a conversation that ends with the last turn in *missed, as the model wrote that
+ * turn: no message follows. Only turns that were missed get mask 1. The length of *missed becomes the index
+ * of that turn, and bytes of turns that were located become 0. report->n_unmatched is 1 if the last turn
+ * cannot be located here either. Appends nothing if *missed has no turn. */
 ln_status ln_model_template_missed_turns(const ln_model_template *t, const ln_tok *tok,
-                                         const ln_conversation *talk, ln_str *missed, ln_ids *ids, ln_str *mask,
-                                         ln_mask_report *report, ln_error *err);
+                                         const ln_conversation *talk, ln_str *missed, ln_ids *ids,
+                                         ln_str *mask, ln_mask_report *report, ln_error *err);
 
 /* Opens one template from a file, without special tokens. *out and errors as for ln_model_template_open. */
 ln_status ln_model_template_open_file(ln_model_template **out, const char *path, ln_error *err);

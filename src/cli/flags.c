@@ -196,6 +196,12 @@ static ln_status read_id(args *a, const flag_row *r, const char *text, ln_error 
     return LN_OK;
 }
 
+static ln_status add_text(const char **list, size_t *n, const flag_row *r, const char *text, ln_error *err) {
+    if (*n == MAX_STOPS) return ln_fail(err, LN_EUSAGE, "%s: at most %d times", r->name, MAX_STOPS);
+    list[(*n)++] = text;
+    return LN_OK;
+}
+
 static ln_status read_field(args *a, const flag_row *r, const char *text, ln_error *err) {
     const size_t n = strlen(a->fields);
     const char *equals = strchr(text, '=');
@@ -248,21 +254,10 @@ static ln_status take_value(args *a, flag f, const char *text, ln_error *err) {
     case LORAS: return lora_add(a, text, err);
     case FIELDS: return read_field(a, r, text, err);
     case NAMES:
-        if (a->n_aliases == MAX_STOPS)
-            return ln_fail(err, LN_EUSAGE, "%s: at most %d times", r->name, MAX_STOPS);
         if (!text[0]) return bad_value(r, text, "a name", err);
-        a->aliases[a->n_aliases++] = text;
-        return LN_OK;
-    case ORIGINS:
-        if (a->n_origins == MAX_STOPS)
-            return ln_fail(err, LN_EUSAGE, "%s: at most %d times", r->name, MAX_STOPS);
-        a->origins[a->n_origins++] = text;
-        return LN_OK;
-    case TEXTS:
-        if (a->n_stops == MAX_STOPS)
-            return ln_fail(err, LN_EUSAGE, "%s: at most %d times", r->name, MAX_STOPS);
-        a->stops[a->n_stops++] = text;
-        return LN_OK;
+        return add_text(a->aliases, &a->n_aliases, r, text, err);
+    case ORIGINS: return add_text(a->origins, &a->n_origins, r, text, err);
+    case TEXTS: return add_text(a->stops, &a->n_stops, r, text, err);
     default: return LN_OK;
     }
 }

@@ -1,31 +1,32 @@
 /* The files of training data: lines to samples, bad lines reported, the digest. */
 #include "dataset.h"
-#include "../base/line_reader.h"
+#include "records.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_LINE = 16 << 20, MOST_REPORTED = 20 };
+enum { MOST_REPORTED = 20 };
 
 typedef struct loading {
     train_data *d;
     train_reader reader;
     size_t most;   /* tokens of a sample */
     uint64_t line; /* that is read */
-    ln_sha256 digest;
     size_t n_bad;
     ln_error first_bad;
 } loading;
 
 /* ---- which files ---- */
 
+/* Finds the file of a directory that has one of the names; JSONL comes before other formats. */
 static ln_status named_in(const char *dir, const char *const *names, size_t n, char out[4096],
                           ln_error *err) {
+    static const char *const ends[] = {"jsonl", "json", "csv", "tsv"};
     char shown[LN_PATH_TEXT];
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n * LN_COUNT(ends); i++) {
         bool there = false;
-        if ((size_t)snprintf(out, 4096, "%s/%s", dir, names[i]) >= 4096)
+        if ((size_t)snprintf(out, 4096, "%s/%s.%s", dir, names[i % n], ends[i / n]) >= 4096)
             return ln_fail(err, LN_EIO, "%s: the path is too long", ln_path_text(shown, dir));
         LN_TRY(ln_look(out, &there, err));
         if (there) return LN_OK;
@@ -42,8 +43,8 @@ static ln_status copy_path(char out[4096], const char *path, ln_error *err) {
 
 ln_status train_data_paths(const char *data, const char *valid_file, char train[4096], char valid[4096],
                            ln_error *err) {
-    static const char *const trains[] = {"train.jsonl"}, *const valids[] = {"valid.jsonl", "validation."
-                                                                                           "jsonl"};
+    static const char *const trains[] = {"train"}, *const valids[] = {"valid", "validation", "val", "dev",
+                                                                      "eval"};
     char shown[LN_PATH_TEXT];
     bool is_dir = false;
     valid[0] = '\0';
@@ -52,7 +53,9 @@ ln_status train_data_paths(const char *data, const char *valid_file, char train[
     else {
         LN_TRY(named_in(data, trains, LN_COUNT(trains), train, err));
         if (!train[0])
-            return ln_fail(err, LN_EIO, "%s: expected a file train.jsonl in this directory, found none",
+            return ln_fail(err, LN_EIO,
+                           "%s: expected a file train.jsonl, .json, .csv or .tsv in this directory, found "
+                           "none",
                            ln_path_text(shown, data));
         LN_TRY(named_in(data, valids, LN_COUNT(valids), valid, err));
     }
@@ -88,8 +91,8 @@ static ln_status add_sample(void *user, const ln_ids *ids, const ln_str *mask, l
     LN_TRY(grow(d, n, err));
     for (size_t t = 0; t < n; t++)
         d->ids[d->n_ids + t] = (uint32_t)ids->data[t] | (t > 0 && mask->data[t] == 1 ? TRAIN_COUNTED : 0);
-    d->samples[d->n++] =
-        (train_sample){.at = d->n_ids, .n = (uint32_t)n, .n_counted = n_counted, .line = l->line};
+    d->samples[d->n++] = (train_sample){
+        .at = d->n_ids, .n = (uint32_t)n, .n_counted = n_counted, .line = l->line, .record = d->n_lines};
     d->n_ids += n;
     d->n_counted += n_counted;
     d->longest = LN_MAX(d->longest, (uint32_t)n);
@@ -102,32 +105,6 @@ static bool is_blank(const char *line, size_t bytes) {
     for (size_t i = 0; i < bytes; i++)
         if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r') return false;
     return true;
-}
-
-/* LN_EUNSUPPORTED for files that are data sets in another format. */
-static ln_status check_form(const loading *l, const char *line, size_t bytes, ln_error *err) {
-    static const struct {
-        const char *magic, *name;
-    } forms[] = {{"\x1f\x8b", "gzip"},
-                 {"PAR1", "Parquet"},
-                 {"\x28\xb5\x2f\xfd", "zstd"},
-                 {"PK\3\4", "zip"},
-                 {"\xfd"
-                  "7zXZ",
-                  "xz"},
-                 {"ARROW1", "Arrow"}};
-    const char *path = l->d->path, *end = strrchr(path, '.');
-    char shown[LN_PATH_TEXT];
-    for (size_t i = 0; i < LN_COUNT(forms); i++) {
-        const size_t n = strlen(forms[i].magic);
-        if (bytes >= n && memcmp(line, forms[i].magic, n) == 0)
-            return ln_fail(err, LN_EUNSUPPORTED, "%s: is %s data; expected JSONL, a JSON object in each line",
-                           ln_path_text(shown, path), forms[i].name);
-    }
-    if (end && (strcmp(end, ".csv") == 0 || strcmp(end, ".tsv") == 0) && (bytes == 0 || line[0] != '{'))
-        return ln_fail(err, LN_EUNSUPPORTED, "%s: is a table; expected JSONL, a JSON object in each line",
-                       ln_path_text(shown, path));
-    return LN_OK;
 }
 
 static bool is_of_line(ln_status st) { return st == LN_EINVALID || st == LN_EUNSUPPORTED; }
@@ -144,43 +121,30 @@ static void note_bad(loading *l, uint64_t line, const ln_error *why) {
         ln_log(LN_LOG_ERROR, "%s:%llu: %s", shown, (unsigned long long)line, why->message);
 }
 
-static ln_status load_line(loading *l, char *text, size_t bytes, uint64_t number, ln_error *err) {
-    ln_error why = {0};
-    size_t skip = 0;
+/* Reads all samples of a file. */
+static ln_status load_file(loading *l, int fd, ln_error *err) {
+    train_records r;
     ln_status st = LN_OK;
-    if (number == 1) {
-        LN_TRY(check_form(l, text, bytes, err));
-        LN_TRY(ln_utf8_mark(l->d->path, text, bytes, &skip, err));
-        if (skip) ln_log(LN_LOG_INFO, "%s: begins with a byte order mark, which is skipped", l->d->path);
-    }
-    text += skip, bytes -= skip;
-    if (is_blank(text, bytes)) return LN_OK;
-    l->d->n_lines++;
-    l->line = number;
-    st = train_line_read(&l->reader, text, bytes, &why);
-    if (st == LN_OK) return LN_OK;
-    if (!is_of_line(st)) return ln_fail(err, st, "%s", why.message);
-    note_bad(l, number, &why);
-    return LN_OK;
-}
-
-static ln_status load_lines(loading *l, int fd, ln_error *err) {
-    ln_lines r;
-    ln_status st = LN_OK;
-    ln_lines_open(&r, fd, l->d->path, MOST_LINE);
+    train_records_open(&r, fd, l->d->path);
     for (;;) {
         char *text;
         size_t bytes;
-        uint64_t offset;
-        bool whole;
-        LN_GO(ln_lines_next(&r, &text, &bytes, &offset, &whole, err));
+        ln_error bad = {0};
+        LN_GO(train_records_next(&r, &text, &bytes, &bad, err));
         if (!text) break;
-        ln_sha256_add(&l->digest, text, bytes);
-        if (whole) ln_sha256_add(&l->digest, "\n", 1);
-        LN_GO(load_line(l, text, bytes, r.number, err));
+        if (bad.code == LN_OK && is_blank(text, bytes)) continue;
+        l->d->n_lines++;
+        l->line = r.line;
+        if (bad.code == LN_OK) st = train_line_read(&l->reader, text, bytes, &bad);
+        else st = bad.code;
+        if (st == LN_OK) continue;
+        if (!is_of_line(st)) LN_GO(ln_fail(err, st, "%s", bad.message));
+        note_bad(l, r.line, &bad);
     }
+    st = LN_OK;
+    ln_sha256_hex(&r.digest, l->d->digest);
 out:
-    ln_lines_close(&r);
+    train_records_close(&r);
     return st;
 }
 
@@ -236,14 +200,12 @@ ln_status train_data_open(train_data *out, const ln_package *m, const char *path
     *out = (train_data){.kind = TRAIN_N_KINDS};
     LN_TRY(copy_path(out->path, path, err));
     LN_TRY(ln_open_input(path, &fd, err));
-    ln_sha256_open(&l.digest);
-    ln_status st = load_lines(&l, fd, err);
+    ln_status st = load_file(&l, fd, err);
     (void)close(fd);
     out->kind = l.reader.kind;
     out->n_unmatched = l.reader.report.n_unmatched;
     out->n_parted = l.reader.report.n_parted;
     out->n_own = l.reader.report.n_own;
-    ln_sha256_hex(&l.digest, out->digest);
     if (st == LN_OK) st = check_all(&l, err);
     if (st == LN_OK) hash_samples(out);
     train_reader_close(&l.reader);

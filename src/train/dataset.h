@@ -27,7 +27,8 @@ const char *train_kind_name(train_kind kind);
 typedef struct train_sample {
     size_t at;
     uint32_t n, n_counted;
-    uint64_t line; /* of the file, from 1 */
+    uint64_t line;   /* of the file, from 1, in which its record begins */
+    uint64_t record; /* of the file, from 1: a line, an item of an array, or a row */
 } train_sample;
 
 /* The bit of an id whose prediction counts. Token ids are below 2^31. */
@@ -56,10 +57,11 @@ typedef struct train_data {
 } train_data;
 
 /* Reads the file `path`; samples are cut to their first max_length tokens. `now`: the time that templates
- * write, the same in all samples (ln_conversation). `fields`: ln_trainer_options.fields. The caller closes *out, after an error too. LN_EINVALID:
- * a line is bad; each of the first 20 is logged as an error with file and line, and the message names the
- * first one and their number. Also if no sample is left. LN_EUNSUPPORTED: the file is compressed, Parquet or
- * CSV, or needs a chat template that the model does not have. LN_EIO: the file cannot be read. */
+ * write, the same in all samples (ln_conversation). `fields`: ln_trainer_options.fields. The caller closes
+ * *out, after an error too. LN_EINVALID: a line is bad; each of the first 20 is logged as an error with file
+ * and line, and the message names the first one and their number. Also if no sample is left. LN_EUNSUPPORTED:
+ * the file is compressed, Parquet or CSV, or needs a chat template that the model does not have. LN_EIO: the
+ * file cannot be read. */
 ln_status train_data_open(train_data *out, const ln_package *m, const char *path, int64_t max_length,
                           const char *now, const char *fields, ln_error *err);
 void train_data_close(train_data *d);
@@ -86,16 +88,17 @@ typedef struct train_reader {
     const char *fields; /* ln_trainer_options.fields */
     train_kind kind;    /* TRAIN_N_KINDS before the first line, then the kind of all */
     train_line_report report;
-    ln_ids
-        ids; /* of the sample that is added, and its mask, one byte a token: predicting ids[t] counts if mask[t] is 1 */
+    ln_ids ids; /* of the sample that is added, and its mask, one byte a token: predicting ids[t] counts if
+                   mask[t] is 1 */
     ln_str mask;
     /* Called for each sample of a line with ids and mask, which it may not keep. */
     ln_status (*add)(void *user, const ln_ids *ids, const ln_str *mask, ln_error *err);
     void *user;
 } train_reader;
-/* Tokenises one line and adds its samples: one, or one more for each turn of the assistant that the template renders
- * differently once more messages follow; such a sample ends with that turn. LN_EINVALID, LN_EUNSUPPORTED: the line is
- * bad, and nothing was added; the message names neither file nor line. LN_EMEMORY, and what `add` returns. */
+/* Tokenises one line and adds its samples: one, or one more for each turn of the assistant that the template
+ * renders differently once more messages follow; such a sample ends with that turn. LN_EINVALID,
+ * LN_EUNSUPPORTED: the line is bad, and nothing was added; the message names neither file nor line.
+ * LN_EMEMORY, and what `add` returns. */
 ln_status train_line_read(train_reader *r, const char *text, size_t bytes, ln_error *err);
 void train_reader_close(train_reader *r);
 

@@ -367,8 +367,8 @@ out:
     return st;
 }
 
-/* Pairs of a question and an answer, with the member that goes on with the question (-1: none). The first row whose
- * question and answer a line has is taken. */
+/* Pairs of a question and an answer, with the member that goes on with the question (-1: none). The first row
+ * whose question and answer a line has is taken. */
 static const struct {
     int ask, more, answer;
 } pairs[] = {

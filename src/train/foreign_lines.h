@@ -1,11 +1,14 @@
-/* Lines of training data as other tools write them, rewritten with the members of dataset.h. Internal to train/.
+/* Lines of training data as other tools write them, rewritten with the members of dataset.h. Internal to
+ * train/.
  *
  *   {"conversations": [{"from": "human", "value": text}, ...]}      ShareGPT; also with role and content
- *   {"instruction": text, "input"?: text, "output": text}           Alpaca; "context" and "response" as Dolly has
+ *   {"instruction": text, "input"?: text, "output": text}           Alpaca; "context" and "response" as Dolly
+ * has
  *   {"question": text, "answer": text}, {"query", "response"}, {"prompt", "response"}, {"input", "output"}
  *   {"prompt": [messages], "completion": [messages]}                TRL; messages of the prompt do not count
  *   {"input_ids": [...], "labels"?: [...], "attention_mask"?: [...]}
- * and in these: "system", "history" (pairs of question and answer), "tools" as a text of JSON or without the wrapper
+ * and in these: "system", "history" (pairs of question and answer), "tools" as a text of JSON or without the
+ * wrapper
  * {"type", "function"}, "function_call" of a message, "train" or "training": false of a message.
  *
  * Values are copied as they are written: numbers, escapes and the order of members stay. */
@@ -14,12 +17,13 @@
 
 #include "../base/base.h"
 
-/* Rewrites the line text[0, bytes); *out stays empty if it has the members of dataset.h already, or is not an object,
- * which the reader reports. LN_EINVALID: malformed JSON, or a member of another type than its layout has; the message
- * names the members as the line has them. LN_EMEMORY. The caller frees *out, after an error too. */
+/* Rewrites the line text[0, bytes); *out stays empty if it has the members of dataset.h already, or is not an
+ * object, which the reader reports. LN_EINVALID: malformed JSON, or a member of another type than its layout
+ * has; the message names the members as the line has them. LN_EMEMORY. The caller frees *out, after an error
+ * too. */
 ln_status train_line_translate(const char *names, const char *text, size_t bytes, ln_str *out, ln_error *err);
-/* Checks such a list of names. LN_EUSAGE: an entry is no NAME=MEMBER, NAME is not read in training data, or two entries
- * rename one. */
+/* Checks such a list of names. LN_EUSAGE: an entry is no NAME=MEMBER, NAME is not read in training data, or
+ * two entries rename one. */
 ln_status train_names_check(const char *names, ln_error *err);
 
 #endif

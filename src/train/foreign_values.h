@@ -30,12 +30,12 @@ ln_status raw_read(ln_json *j, raw *v, ln_error *err);
 /* Appends the characters that a text stands for. */
 ln_status raw_unescape(const raw *v, ln_str *out, ln_error *err);
 
-/* Appends the items of a list of messages, with commas between; `first`: none precedes. Messages whose members have
- * other names than templates read are rewritten, and *changed is set. `off`: those of the assistant are not trained
- * on. */
+/* Appends the items of a list of messages, with commas between; `first`: none precedes. Messages whose
+ * members have other names than templates read are rewritten, and *changed is set. `off`: those of the
+ * assistant are not trained on. */
 ln_status foreign_messages(ln_str *s, const raw *list, bool first, bool off, bool *changed, ln_error *err);
-/* Appends the tools of a JSON list; one that is a bare function is wrapped, and *changed is set. `name` is that of the
- * list. */
+/* Appends the tools of a JSON list; one that is a bare function is wrapped, and *changed is set. `name` is
+ * that of the list. */
 ln_status foreign_tools(ln_str *s, const char *name, const char *text, size_t bytes, bool *changed,
                         ln_error *err);
 

@@ -83,12 +83,28 @@ static ln_status take_options(train_trainer *t, const ln_options *opt, const ln_
 
 /* ---- data ---- */
 
+/* Marks the samples of which another one of the same record, such as a later turn of the same conversation,
+ * is held out as held out, too. Returns how many are. */
+static size_t hold_records(const train_data *d, uint32_t *trains, uint32_t *held, size_t n_held) {
+    for (size_t from = 0, to; from < d->n; from = to) {
+        bool out = false;
+        for (to = from; to < d->n && d->samples[to].record == d->samples[from].record; to++)
+            out |= !trains[to];
+        for (size_t i = from; out && i < to; i++) {
+            if (trains[i]) held[n_held++] = (uint32_t)i;
+            trains[i] = 0;
+        }
+    }
+    return n_held;
+}
+
 /* Divides the samples of the data: a share of them validates. */
 static ln_status split(train_trainer *t, ln_error *err) {
-    const size_t n = t->data.n, k = train_held_out(n, t->how.valid_split);
+    const size_t n = t->data.n;
+    size_t k = train_held_out(n, t->how.valid_split);
     uint32_t *all = ln_zalloc(n + 1, sizeof *all);
     t->train_rows = ln_zalloc(n + 1, sizeof *t->train_rows);
-    t->valid_rows = ln_zalloc(LN_MAX(k, t->valid.n) + 1, sizeof *t->valid_rows);
+    t->valid_rows = ln_zalloc(LN_MAX(k > 0 ? n : 0, t->valid.n) + 1, sizeof *t->valid_rows);
     if (!all || !t->train_rows || !t->valid_rows) {
         ln_free(all);
         return LN_OOM(err, "the lists of samples");
@@ -97,13 +113,19 @@ static ln_status split(train_trainer *t, ln_error *err) {
     for (size_t i = 0; i < k; i++) t->valid_rows[i] = all[i];
     for (size_t i = 0; i < n; i++) t->train_rows[i] = 1;
     for (size_t i = 0; i < k; i++) t->train_rows[all[i]] = 0;
+    k = hold_records(&t->data, t->train_rows, t->valid_rows, k);
     for (size_t i = 0; i < n; i++)
         if (t->train_rows[i]) t->train_rows[t->n_train++] = (uint32_t)i; /* writes at or before i */
     ln_free(all);
     t->valid_is_split = k > 0;
     t->n_valid = k > 0 ? k : t->valid.n;
     for (size_t i = 0; k == 0 && i < t->n_valid; i++) t->valid_rows[i] = (uint32_t)i;
-    return LN_OK;
+    if (t->n_train > 0) return LN_OK;
+    return ln_fail(err, LN_EUSAGE,
+                   "ln_trainer_options.valid_split: all %zu samples come from one conversation; expected one "
+                   "more for "
+                   "validation",
+                   n);
 }
 
 static ln_status read_data(train_trainer *t, ln_error *err) {

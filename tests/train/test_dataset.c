@@ -253,7 +253,13 @@ static void refused(void **state) {
     } cases[] = {
         {LN_EINVALID, "expected a sample in each line, found none", ""},
         {LN_EINVALID, "expected a sample in each line, found none", "\n \r\n\t\n"},
-        {LN_EINVALID, ":1: expected an object", "[1]\n"},
+        {LN_EINVALID, ":1: expected an object, found 1", "[1]\n"},
+        {LN_EINVALID, ":2: expected an object, found \"x\"", "[{\"text\":\"a\"},\n\"x\"]\n"},
+        {LN_EINVALID, ":2: expected a comma or ] after an item", "[{\"text\":\"a\"}\n{}]\n"},
+        {LN_EINVALID, ":1: expected an item of the array", "[{\"text\":\"a\"},]\n"},
+        {LN_EINVALID, ":1: expected an item of the array", "[{\"text\":\"a\"},"},
+        {LN_EINVALID, ":2: expected ], found the end of the file", "[{\"text\":\"a\"}\n"},
+        {LN_EINVALID, "expected the end of the file after the array", "[{\"text\":\"a\"}]\n[]"},
         {LN_EINVALID, "as in the first line", "{\"text\":\"a\"}\n{\"ids\":[1,2]}\n"},
         {LN_EINVALID, "expected one kind", "{\"text\":\"a\",\"ids\":[1,2]}\n"},
         {LN_EINVALID, "found one of them", "{\"prompt\":\"a\"}\n"},
@@ -275,8 +281,6 @@ static void refused(void **state) {
         {LN_EINVALID, "preferences", "{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"c\",\"x\":0}\n"},
         {LN_EINVALID, ":1:", "{\"messages\":[]}\n"},
         {LN_EINVALID, ":1:", "{\"messages\":[3]}\n"},
-        {LN_EINVALID, ":1: expected an object, found an array; write each sample in a line of its own",
-         "[{\"text\":\"a\"}]"},
         {LN_EINVALID, "\"prompt\": expected a text, found an array", "{\"prompt\":[{\"role\":\"user\"}]}\n"},
         {LN_EINVALID, "item 0: expected a \"role\" that is a text", "{\"messages\":[{\"content\":\"a\"}]}\n"},
         {LN_EINVALID, "item 1: expected a \"content\" or \"tool_calls\", found neither",
@@ -322,6 +326,62 @@ static void a_line_too_long(void **state) {
     train_data_close(&d);
 }
 
+/* An array has the samples that its items have as lines; items may span lines. */
+static void arrays(void **state) {
+    (void)state;
+    train_data a = load("{\"text\":\"a [b\"}\n{\"text\":\"c]\\\"\"}\n", 1024),
+               b = load("\xef\xbb\xbf \n[ {\"text\":\n\"a [b\"}\n,{\"text\" : \"c]\\\"\"\n} ] \n", 1024);
+    assert_int_equal(b.n, 2);
+    assert_int_equal(b.samples[0].line, 2);
+    assert_int_equal(b.samples[1].line, 4);
+    assert_string_equal(a.samples_digest, b.samples_digest);
+    assert_string_not_equal(a.digest, b.digest);
+    train_data_close(&a);
+    train_data_close(&b);
+    char *many = malloc(3 << 20), *end = many;
+    *end++ = '[';
+    for (int i = 0; i < 60000; i++) end += sprintf(end, "%s{\"ids\":[1,2,%d]}", i ? "," : "", i % 4000);
+    (void)strcpy(end, "]");
+    b = load(many, 1024);
+    assert_int_equal(b.n, 60000);
+    assert_int_equal(b.ids[b.samples[59999].at + 2] & ~TRAIN_COUNTED, 59999 % 4000);
+    train_data_close(&b);
+    free(many);
+}
+
+/* Rows of tables: cells in quotes, other separators, lists as JSON, and what is malformed. */
+static void tables(void **state) {
+    (void)state;
+    char was[sizeof file];
+    strcpy(was, file);
+    (void)snprintf(file, sizeof file, "%s/train.csv", dir);
+    train_data a = load("id,prompt,completion\r\n1,\"say \"\"a, b\"\"\nnow\",\"x\"\r\n\r\n2,q,y", 1024);
+    assert_int_equal(a.n, 2);
+    assert_int_equal(a.samples[1].line, 5);
+    assert_string_equal(a.unread, "id");
+    check_text(&a, 0, false, "<|im_start|>user\nsay \"a, b\"\nnow<|im_end|>\n<|im_start|>assistant\n");
+    check_text(&a, 1, true, "y<|im_end|>\n");
+    train_data_close(&a);
+    a = load("instruction;input;output\ni;;o\n", 1024);
+    check_text(&a, 0, true, "o<|im_end|>\n");
+    train_data_close(&a);
+    a = load("messages\n\"[{\"\"role\"\":\"\"user\"\",\"\"content\"\":\"\"q\"\"},{\"\"role\"\":"
+             "\"\"assistant\"\","
+             "\"\"content\"\":\"\"a\"\"}]\"\n",
+             1024);
+    check_text(&a, 0, true, "a<|im_end|>\n");
+    train_data_close(&a);
+    REFUSES(LN_EINVALID, ":3: expected 2 cells, as the first line has, found 3",
+            "prompt,completion\na,b\na,b,c\n");
+    REFUSES(LN_EINVALID, "a quote that ends the cell", "prompt,completion\na,\"b\n");
+    REFUSES(LN_EINVALID, "the name of each column", "prompt,\na,b\n");
+    REFUSES(LN_EINVALID, ":2: expected UTF-8", "prompt,completion\na,\xff\n");
+    REFUSES(LN_EINVALID, "found none", "a,b\n1,2\n");
+    REFUSES(LN_EINVALID, "expected a sample in each line, found none", "prompt,completion\n");
+    (void)unlink(file);
+    strcpy(file, was);
+}
+
 static void files_of_a_directory(void **state) {
     (void)state;
     char train[4096], valid[4096], other[96];
@@ -340,6 +400,78 @@ static void files_of_a_directory(void **state) {
     assert_string_equal(valid, "v");
     (void)unlink(file);
     FAILS(LN_EIO, "train.jsonl", train_data_paths(dir, NULL, train, valid, err));
+}
+
+/* A template that writes what later messages change: each turn is trained as the model wrote it, the last one
+ * of the conversation first, and turns of the same text need no sample of their own. */
+static void turns_that_change(void **state) {
+    (void)state;
+    static const char source[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == "
+                                 "'assistant' and loop.last %}T{% endif %}"
+                                 "{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt "
+                                 "%}<|im_start|>assistant\n{% endif %}";
+    static const char three[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"1\"},{\"role\":\"assistant\",\"content\":\"A\"},"
+        "{\"role\":\"user\",\"content\":\"2\"},{\"role\":\"assistant\",\"content\":\"B\"},"
+        "{\"role\":\"user\",\"content\":\"3\"},{\"role\":\"assistant\",\"content\":\"C\"}]}\n",
+                      left[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"1\"},{\"role\":\"assistant\","
+                               "\"content\":\"A\"},"
+                               "{\"role\":\"user\",\"content\":\"2\"}]}\n",
+                      off[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"1\"},{\"role\":\"assistant\","
+                              "\"content\":\"A\",\"weight\":0},"
+                              "{\"role\":\"user\",\"content\":\"2\"},{\"role\":\"assistant\",\"content\":"
+                              "\"B\"}]}\n";
+    ln_options o = ln_options_default();
+    ln_package *plain = tiny;
+    write_text(source);
+    o.chat_template = file;
+    OK(ln_package_open(&tiny, LN_ROOT "/models/tiny", &o, err));
+    train_data d = load(three, 1024);
+    assert_int_equal(d.n, 3);
+    assert_int_equal(d.n_own, 2);
+    assert_int_equal(d.n_unmatched, 0);
+    check_text(&d, 0, true, "TC<|im_end|>");
+    check_text(&d, 1, true, "TB<|im_end|>");
+    check_text(&d, 1, false,
+               "<|im_start|>user\n1<|im_end|><|im_start|>assistant\nA<|im_end|><|im_start|>user\n2<|im_end|>"
+               "<|im_start|>assistant\n");
+    check_text(&d, 2, true, "TA<|im_end|>");
+    for (size_t i = 0; i < 3; i++) assert_int_equal(d.samples[i].record, 1);
+    train_data_close(&d);
+    d = load(left, 1024);
+    assert_int_equal(d.n, 1);
+    check_text(&d, 0, true, "TA<|im_end|>");
+    train_data_close(&d);
+    d = load(off, 1024);
+    assert_int_equal(d.n, 1);
+    check_text(&d, 0, true, "TB<|im_end|>");
+    train_data_close(&d);
+    ln_package_close(&tiny);
+    tiny = plain;
+}
+
+/* A greeting after a system message that the template writes by itself. */
+static void greetings(void **state) {
+    (void)state;
+    static const char source[] =
+        "{% for m in messages %}{% if loop.first and m.role != 'system' %}<|im_start|>system\nBe "
+        "good.<|im_end|>\n"
+        "{% endif %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' + '\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    ln_options o = ln_options_default();
+    ln_package *plain = tiny;
+    write_text(source);
+    o.chat_template = file;
+    OK(ln_package_open(&tiny, LN_ROOT "/models/tiny", &o, err));
+    train_data d = load("{\"messages\":[{\"role\":\"assistant\",\"content\":\"Hi!\"},{\"role\":\"user\","
+                        "\"content\":\"Q\"},"
+                        "{\"role\":\"assistant\",\"content\":\"A\"}]}\n",
+                        1024);
+    check_text(&d, 0, true, "Hi!<|im_end|>\nA<|im_end|>\n");
+    assert_int_equal(d.n_parted, 0);
+    train_data_close(&d);
+    ln_package_close(&tiny);
+    tiny = plain;
 }
 
 /* A model without a chat template: prompt and completion are joined as texts; conversations are rejected. */
@@ -373,7 +505,11 @@ int main(void) {
         cmocka_unit_test(refused),
         cmocka_unit_test(odd_but_good),
         cmocka_unit_test(a_line_too_long),
+        cmocka_unit_test(arrays),
+        cmocka_unit_test(tables),
         cmocka_unit_test(files_of_a_directory),
+        cmocka_unit_test(turns_that_change),
+        cmocka_unit_test(greetings),
         cmocka_unit_test(without_a_template),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
