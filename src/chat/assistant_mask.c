@@ -75,7 +75,7 @@ static bool refused(ln_status st) { return st == LN_EINVALID || st == LN_EUNSUPP
 
 static bool is_data(const jinja_text *t, size_t at) { return t->origin ? t->origin[at] != 0 : t->all_data; }
 
-/* Returns where a header of an answer ends that the template writes after `before`, and after a text of its
+/* Returns the end of a header of an answer that the template writes after `before`, and after a text of its
  * own, such as a default system message; 0: nowhere. */
 static size_t header_after(const jinja_text *before, const jinja_text *header, const jinja_text *turn) {
     const size_t n = header->bytes - before->bytes;

@@ -197,21 +197,18 @@ static ln_status read_id(args *a, const flag_row *r, const char *text, ln_error 
 }
 
 static ln_status add_text(const char **list, size_t *n, const flag_row *r, const char *text, ln_error *err) {
+    if (r->kind == NAMES && !text[0]) return bad_value(r, text, "a name", err);
     if (*n == MAX_STOPS) return ln_fail(err, LN_EUSAGE, "%s: at most %d times", r->name, MAX_STOPS);
     list[(*n)++] = text;
     return LN_OK;
 }
 
 static ln_status read_field(args *a, const flag_row *r, const char *text, ln_error *err) {
-    const size_t n = strlen(a->fields);
-    const char *equals = strchr(text, '=');
-    if (!equals || equals == text || !equals[1] || strchr(text, ','))
+    const size_t n = strlen(a->fields), left = sizeof a->fields - n, name = strcspn(text, "=,");
+    if (name == 0 || text[name] != '=' || !text[name + 1] || strchr(text, ','))
         return bad_value(r, text, "NAME=MEMBER, as text=body, without a comma", err);
-    if ((size_t)snprintf(a->fields + n, sizeof a->fields - n, "%s%s", n ? "," : "", text) <
-        sizeof a->fields - n)
-        return LN_OK;
-    return ln_fail(err, LN_EUSAGE, "%s: the names are longer than %zu bytes together", r->name,
-                   sizeof a->fields - 1);
+    if ((size_t)snprintf(a->fields + n, left, "%s%s", n ? "," : "", text) < left) return LN_OK;
+    return ln_fail(err, LN_EUSAGE, "%s: all names are longer than %zu bytes", r->name, sizeof a->fields - 1);
 }
 
 static ln_status read_keep(args *a, const flag_row *r, const char *text, ln_error *err) {
@@ -253,9 +250,7 @@ static ln_status take_value(args *a, flag f, const char *text, ln_error *err) {
     case ADAPTERS: return adapter_add(a, text, err);
     case LORAS: return lora_add(a, text, err);
     case FIELDS: return read_field(a, r, text, err);
-    case NAMES:
-        if (!text[0]) return bad_value(r, text, "a name", err);
-        return add_text(a->aliases, &a->n_aliases, r, text, err);
+    case NAMES: return add_text(a->aliases, &a->n_aliases, r, text, err);
     case ORIGINS: return add_text(a->origins, &a->n_origins, r, text, err);
     case TEXTS: return add_text(a->stops, &a->n_stops, r, text, err);
     default: return LN_OK;

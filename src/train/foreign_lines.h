@@ -1,15 +1,10 @@
 /* Lines of training data as other tools write them, rewritten with the members of dataset.h. Internal to
  * train/.
  *
- *   {"conversations": [{"from": "human", "value": text}, ...]}      ShareGPT; also with role and content
- *   {"instruction": text, "input"?: text, "output": text}           Alpaca; "context" and "response" as Dolly
- * has
- *   {"question": text, "answer": text}, {"query", "response"}, {"prompt", "response"}, {"input", "output"}
- *   {"prompt": [messages], "completion": [messages]}                TRL; messages of the prompt do not count
- *   {"input_ids": [...], "labels"?: [...], "attention_mask"?: [...]}
- * and in these: "system", "history" (pairs of question and answer), "tools" as a text of JSON or without the
- * wrapper
- * {"type", "function"}, "function_call" of a message, "train" or "training": false of a message.
+ * ShareGPT's conversations, Alpaca's instructions, other names of questions and answers, TRL's lists of
+ * messages, and token ids with labels (docs/training.md has the table). In these also a system text, a
+ * history, tools as a text of JSON or without their wrapper, function_call of a message, and messages that
+ * are not trained on.
  *
  * Values are copied as they are written: numbers, escapes and the order of members stay. */
 #ifndef LN_FOREIGN_LINES_H

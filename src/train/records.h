@@ -26,7 +26,7 @@ void train_records_open(train_records *r, int fd, const char *path);
 void train_records_close(train_records *r);
 /* Reads the next record; *text is NULL at the end of the file. The text is valid until the next call. *bad:
  * this record is no object that can be read, and reading goes on behind it; code LN_OK otherwise.
- * LN_EINVALID: the file as a whole is malformed; LN_EUNSUPPORTED: it has another format, such as Parquet.
+ * LN_EINVALID: the file as a whole is malformed. LN_EUNSUPPORTED: it has another format, such as Parquet.
  * LN_EIO, LN_EMEMORY. */
 ln_status train_records_next(train_records *r, char **text, size_t *bytes, ln_error *bad, ln_error *err);
 
