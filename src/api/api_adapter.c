@@ -30,11 +30,12 @@ static void facts(const ln_adapter_file *a, double factor, ln_adapter_info *out)
     }
 }
 
-static ln_status match(const ln_adapter_file *a, const char *model, ln_adapter_info *out, ln_error *err) {
+static ln_status match(ln_adapter_file *a, const char *model, ln_adapter_info *out, ln_error *err) {
     ln_package *m;
     const ln_options o = ln_options_default();
     LN_TRY(ln_package_open(&m, model, &o, err));
-    const ln_status st = ln_package_match_adapter(m, a, NULL, err);
+    ln_status st = ln_package_split_adapter(m, a, err);
+    if (st == LN_OK) st = ln_package_match_adapter(m, a, NULL, err);
     ln_package_close(&m);
     if (st == LN_OK) out->n_applied = (int)ln_adapter_applied(a);
     return st;

@@ -17,7 +17,7 @@ enum { LN_CONVERT_PARTS = 3 };
 /* One tensor of the source, and how it is stored in the new model. All items are determined before anything
  * is written. */
 typedef struct ln_convert_item {
-    const ln_weight *w;
+    const ln_weight *w; /* a tensor that holds the rows of several weights is one weight here */
     char name[192];    /* of the tensor in the new model, for example `model.layers.0.mlp.up_proj.weight` */
     bool same_name;    /* the new tensor has the name of the source's, not `name` */
     size_t path_bytes; /* length of the module path: `name` without `.weight` or `.bias` */
@@ -27,9 +27,11 @@ typedef struct ln_convert_item {
     int shard[LN_CONVERT_PARTS]; /* of each part: the shard, and the byte offset in its data area */
     uint64_t at[LN_CONVERT_PARTS];
     uint64_t bytes;
-    /* of the adapter: the module whose B A is added to the matrix, or whose bias changes the vector; or NULL
-     */
-    const ln_adapter_module *module;
+    /* of the adapter: the modules whose B A are added to rows of the matrix, each from its first row on; or
+     * one whose bias changes the vector */
+    const ln_adapter_module *modules[LN_FUSED_PARTS];
+    int64_t first_rows[LN_FUSED_PARTS];
+    int n_modules;
     /* a tensor that linnet does not use, copied as it is: w then has d0 bytes and no columns; else NULL */
     const ln_tensor *raw;
 } ln_convert_item;
@@ -46,6 +48,8 @@ typedef struct ln_convert {
     size_t n_items;
     ln_adapter_file *adapter; /* that is added to the weights, or NULL; and a factor on its scales */
     double scale;
+    ln_weight *shared; /* [n_shared] weights of tensors that hold several */
+    size_t n_shared;
     ln_weight *others; /* [n_others] weights of the items that are copied */
     size_t n_others;
     int n_shards;
@@ -76,6 +80,9 @@ ln_status ln_convert_modules(const ln_convert *c, const char *to, ln_error *err)
  * too. */
 ln_status ln_convert_open(ln_convert *c, const char *model, ln_error *err);
 void ln_convert_close(ln_convert *c);
+/* Returns what is written for weights.items[i]: the weight, the whole tensor for the first of those that it
+ * holds, and NULL for the others. */
+const ln_weight *ln_convert_stored(ln_convert *c, size_t i);
 /* Decides how each weight is quantised, and lays the tensors out. Errors: see ln_quantize. */
 ln_status ln_convert_decide(ln_convert *c, const ln_quantize_options *opt, uint64_t shard_bytes,
                             ln_error *err);

@@ -14,10 +14,13 @@
 
 /* Assigns a module to the item of a weight; false: the model has no such weight. */
 static bool give(ln_convert *c, int slot, int layer, const ln_adapter_module *m) {
-    for (size_t k = 0; k < c->n_items; k++) {
+    const int i = layer < 0 ? c->weights.index_fixed[slot] : c->weights.index_layer[layer][slot];
+    const ln_weight *w = i < 0 ? NULL : &c->weights.items[i];
+    for (size_t k = 0; w && k < c->n_items; k++) {
         ln_convert_item *x = &c->items[k];
-        if (x->raw || (int)x->w->slot != slot || x->w->layer != layer) continue;
-        x->module = m;
+        if (x->raw || x->w->tensor != w->tensor) continue;
+        x->first_rows[x->n_modules] = w->row0;
+        x->modules[x->n_modules++] = m;
         return true;
     }
     return false;
@@ -86,9 +89,10 @@ static ln_status decide_dense(ln_convert *c, ln_error *err) {
         ln_free(used);
         return LN_OOM(err, "the list of tensors");
     }
-    for (size_t i = 0; i < c->weights.n; i++)
-        c->items[c->n_items++] = (ln_convert_item){
-            .w = &c->weights.items[i], .dtype = c->weights.items[i].dtype, .same_name = true};
+    for (size_t i = 0; i < c->weights.n; i++) {
+        const ln_weight *w = ln_convert_stored(c, i);
+        if (w) c->items[c->n_items++] = (ln_convert_item){.w = w, .dtype = w->dtype, .same_name = true};
+    }
     mark_used(c, used);
     add_others(c, used);
     ln_free(used);
@@ -119,12 +123,13 @@ ln_status ln_convert_fuse(const char *model, const char *adapter, const char *ou
     LN_GO(ln_pool_reserve(ln_pool_default(), n_threads, err));
     LN_GO(ln_convert_open(c, model, err));
     LN_GO(ln_adapter_file_open(&c->adapter, adapter, err));
+    *n_modules = (int)c->adapter->n;
+    LN_GO(ln_adapter_split(c->adapter, &c->spec, err));
     ln_adapter_warn_absent(c->adapter);
     LN_GO(decide_all(c, opt, shard_bytes, err));
     LN_GO(ln_convert_check_out(c, out, err));
     LN_GO(ln_out_dir_open(&dir, out, opt->force, err));
     LN_GO(ln_convert_write(c, dir.tmp, n_threads, fn, user, err));
-    *n_modules = (int)c->adapter->n;
     if (check) LN_GO(check(check_user, dir.tmp, err));
     LN_GO(ln_out_dir_commit(&dir, err));
 out:

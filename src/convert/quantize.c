@@ -70,8 +70,9 @@ ln_status ln_convert_decide(ln_convert *c, const ln_quantize_options *opt, uint6
     c->items = ln_zalloc(c->weights.n, sizeof *c->items);
     if (!used || !c->items) LN_GO(LN_OOM(err, "the list of tensors"));
     for (size_t i = 0; i < c->weights.n; i++) {
-        ln_convert_item *x = &c->items[i];
-        x->w = &c->weights.items[i];
+        ln_convert_item *x = &c->items[c->n_items];
+        if (!(x->w = ln_convert_stored(c, i))) continue;
+        c->n_items++;
         x->dtype = casts ? cast : x->w->dtype;
         name_item(c, x);
         decide(c, x, opt, used);
@@ -89,24 +90,20 @@ ln_status ln_convert_decide(ln_convert *c, const ln_quantize_options *opt, uint6
                       "nothing to quantise: no matrix that is not kept has whole groups of %d columns; try "
                       "ln_quantize_options.group 32",
                       c->code.group));
-    c->n_items = c->weights.n;
     ln_convert_lay_out(c, shard_bytes);
 out:
     ln_free(used);
     return st;
 }
 
-/* A tensor that holds the rows of several weights would have to be written as one again. */
-static ln_status check_apart(const ln_convert *c, ln_error *err) {
-    char shown[LN_PATH_TEXT];
-    for (size_t i = 0; i < c->weights.n; i++)
-        if (c->weights.items[i].whole)
-            return ln_fail(err, LN_EUNSUPPORTED,
-                           "%s: tensor %s holds the rows of several matrices, which linnet reads but does "
-                           "not write; "
-                           "quantise it while it is loaded (ln_options.quantize_bits)",
-                           ln_path_text(shown, c->from), c->weights.items[i].tensor->name);
-    return LN_OK;
+const ln_weight *ln_convert_stored(ln_convert *c, size_t i) {
+    const ln_weight *w = &c->weights.items[i];
+    if (!w->whole) return w;
+    if (w->row0 > 0) return NULL;
+    ln_weight *all = &c->shared[c->n_shared++];
+    *all = *w;
+    all->d0 = w->whole, all->whole = 0;
+    return all;
 }
 
 /* Rejects weights that are computed while they are loaded: tensors are read as the file has them here. */
@@ -129,8 +126,8 @@ ln_status ln_convert_open(ln_convert *c, const char *model, ln_error *err) {
     LN_TRY(ln_tensors_open(&c->tensors, c->from, false, err));
     c->tied_there = c->spec.tied;
     LN_TRY(ln_weights_bind(&c->weights, &c->spec, &c->tensors, err));
-    LN_TRY(check_stored(c, err));
-    return check_apart(c, err);
+    c->shared = ln_zalloc(c->weights.n + 1, sizeof *c->shared);
+    return c->shared ? check_stored(c, err) : LN_OOM(err, "the list of tensors");
 }
 
 static ln_status check_dense(const ln_convert *c, ln_error *err) {
@@ -147,6 +144,7 @@ void ln_convert_close(ln_convert *c) {
     ln_spec_close(&c->spec);
     ln_config_close(&c->config);
     ln_adapter_file_close(&c->adapter);
+    ln_free(c->shared);
     ln_free(c->others);
     ln_free(c->items);
 }

@@ -33,7 +33,8 @@ typedef struct writing {
     shard *shards;   /* [n_shards], all open */
     worker *workers; /* [n_threads] */
     int n_threads;
-    float *A, *B; /* of the adapter's module of the item x: [rank, n_in], [n_out, rank] */
+    /* of the adapter's modules of the item x: [rank, n_in], [n_out, rank] */
+    float *A[LN_FUSED_PARTS], *B[LN_FUSED_PARTS];
 } writing;
 
 static int64_t row_bytes(const ln_convert_item *x, int k) {
@@ -42,7 +43,7 @@ static int64_t row_bytes(const ln_convert_item *x, int k) {
 
 static bool quantised_source(const ln_convert_item *x) { return !x->raw && !ln_encoding_is_dense(x->w->enc); }
 /* Whether the rows are computed in f32 before they are stored. */
-static bool is_computed(const ln_convert_item *x) { return x->module || quantised_source(x); }
+static bool is_computed(const ln_convert_item *x) { return x->n_modules > 0 || quantised_source(x); }
 
 /* Bytes of a row of the source's first tensor. */
 static int64_t stored_bytes(const ln_convert_item *x) {
@@ -59,13 +60,20 @@ static ln_status find_rows(const writing *w, worker *me, int64_t lo, int64_t hi)
     return s->ops->rows(s, w->x->w, lo, hi - lo, NULL, NULL, &me->rows, &me->error);
 }
 
-/* row += scale * B[r] A, the sum in double. */
+/* row += scale * B[r] A of the module that has row r, the sum in double. */
 static void add_delta(const writing *w, worker *me, int64_t r, float *row) {
-    const ln_adapter_module *m = w->x->module;
+    const ln_convert_item *x = w->x;
+    int part = 0;
+    while (part < x->n_modules &&
+           (r < x->first_rows[part] || r >= x->first_rows[part] + x->modules[part]->n_out))
+        part++;
+    if (part == x->n_modules) return;
+    const ln_adapter_module *m = x->modules[part];
+    r -= x->first_rows[part];
     for (int64_t k = 0; k < m->n_in; k++) me->sum[k] = 0;
     for (int64_t i = 0; i < m->rank; i++) {
-        const double b = w->B[r * m->rank + i];
-        const float *A = w->A + i * m->n_in;
+        const double b = w->B[part][r * m->rank + i];
+        const float *A = w->A[part] + i * m->n_in;
         for (int64_t k = 0; k < m->n_in; k++) me->sum[k] += b * (double)A[k];
     }
     const double scale = m->scale * w->c->scale;
@@ -74,9 +82,9 @@ static void add_delta(const writing *w, worker *me, int64_t r, float *row) {
 
 /* The element r of a bias. A holds the bias in its place, B that of B; see load_module. */
 static void add_bias(const writing *w, int64_t r, float *row) {
-    const ln_adapter_module *m = w->x->module;
-    double delta = m->b_bias ? m->scale * (double)w->B[r] : 0;
-    if (m->bias) delta += (double)w->A[r] - (double)*row;
+    const ln_adapter_module *m = w->x->modules[0];
+    double delta = m->b_bias ? m->scale * (double)w->B[0][r] : 0;
+    if (m->bias) delta += (double)w->A[0][r] - (double)*row;
     *row = (float)((double)*row + w->c->scale * delta);
 }
 
@@ -87,8 +95,8 @@ static ln_status compute_rows(const writing *w, worker *me, int64_t lo, int64_t 
     for (int64_t r = lo; r < hi; r++) {
         float *row = me->block + (r - lo) * cols;
         ln_encoding_decode(x->w->enc, &me->rows, r - lo, cols, row);
-        if (x->module && x->w->d1) add_delta(w, me, r, row);
-        else if (x->module) add_bias(w, r, row);
+        if (x->n_modules > 0 && x->w->d1) add_delta(w, me, r, row);
+        else if (x->n_modules > 0) add_bias(w, r, row);
         for (int64_t k = 0; k < cols; k++) {
             uint8_t rounded[4];
             ln_num_store(rounded, x->dtype, 0, row[k]);
@@ -202,31 +210,40 @@ static bool all_finite(const float *x, int64_t n) {
     return true;
 }
 
-/* Reads the adapter's matrices for the item; for a bias, both vectors. */
-static ln_status load_module(writing *w, ln_error *err) {
-    const ln_adapter_module *m = w->x->module;
-    ln_free(w->A);
-    ln_free(w->B);
-    w->A = w->B = NULL;
-    if (!m) return LN_OK;
+/* Reads the matrices of one of the adapter's modules for the item; for a bias, both vectors. */
+static ln_status load_module(writing *w, int part, ln_error *err) {
+    const ln_adapter_module *m = w->x->modules[part];
     const bool matrix = w->x->w->d1 != 0;
     const int64_t n_a = matrix ? m->rank * m->n_in : m->n_out, n_b = matrix ? m->rank * m->n_out : m->n_out;
-    w->A = ln_zalloc((size_t)n_a, sizeof *w->A);
-    w->B = ln_zalloc((size_t)n_b, sizeof *w->B);
-    if (!w->A || !w->B) return LN_OOM(err, "a module of an adapter");
-    if (matrix) ln_adapter_file_read(w->c->adapter, m, w->A, w->B);
-    if (!matrix && m->bias) ln_adapter_vector(m->bias, n_a, w->A);
-    if (!matrix && m->b_bias) ln_adapter_vector(m->b_bias, n_b, w->B);
-    if (all_finite(w->A, n_a) && all_finite(w->B, n_b)) return LN_OK;
+    float *A = w->A[part] = ln_zalloc((size_t)n_a, sizeof *A),
+          *B = w->B[part] = ln_zalloc((size_t)n_b, sizeof *B);
+    if (!A || !B) return LN_OOM(err, "a module of an adapter");
+    if (matrix) ln_adapter_file_read(w->c->adapter, m, A, B);
+    if (!matrix && m->bias) ln_adapter_vector(m, m->bias, A);
+    if (!matrix && m->b_bias) ln_adapter_vector(m, m->b_bias, B);
+    if (all_finite(A, n_a) && all_finite(B, n_b)) return LN_OK;
     return ln_fail(err, LN_ENUMERIC, "%s: module %s: the adapter has a NaN or an infinity",
                    w->c->adapter->path, m->path);
+}
+
+static void free_modules(writing *w) {
+    for (int i = 0; i < LN_FUSED_PARTS; i++) {
+        ln_free(w->A[i]), ln_free(w->B[i]);
+        w->A[i] = w->B[i] = NULL;
+    }
+}
+
+static ln_status load_modules(writing *w, ln_error *err) {
+    free_modules(w);
+    for (int i = 0; i < w->x->n_modules; i++) LN_TRY(load_module(w, i, err));
+    return LN_OK;
 }
 
 static ln_status write_item(writing *w, ln_quantized_fn *fn, void *user, ln_error *err) {
     ln_quantized facts;
     const ln_weight *x = w->x->w;
     const int64_t n = block_rows(x), slice = LN_POOL_SLICE_BYTES / (n * stored_bytes(w->x));
-    LN_TRY(load_module(w, err));
+    LN_TRY(load_modules(w, err));
     ln_pool_run_units(ln_pool_default(), w->n_threads, (x->d0 + n - 1) / n, slice, write_blocks, w);
     for (int t = 0; t < w->n_threads; t++)
         if (w->workers[t].error.code != LN_OK) {
@@ -317,8 +334,7 @@ out:
         ln_free(w.workers[t].block);
         for (int k = 0; k < LN_CONVERT_PARTS; k++) ln_free(w.workers[t].parts[k]);
     }
-    ln_free(w.A);
-    ln_free(w.B);
+    free_modules(&w);
     ln_free(w.shards);
     ln_free(w.workers);
     return st;

@@ -86,7 +86,8 @@ typedef struct filling {
 /* Finds the weight of each module of each part. */
 static ln_status match_all(filling *f, ln_error *err) {
     for (size_t k = 0; k < f->s->n_parts; k++) {
-        const ln_adapter_file *a = f->s->files[k];
+        ln_adapter_file *a = f->s->files[k];
+        LN_TRY(ln_package_split_adapter(f->e->model, a, err));
         int *weights = ln_zalloc(a->n + 1, sizeof *weights);
         f->at[k] = ln_zalloc(f->e->model->weights.n + 1, sizeof **f->at);
         ln_status st = weights && f->at[k] ? LN_OK : LN_OOM(err, "an adapter");
@@ -105,11 +106,11 @@ static void add_biases(filling *f, size_t k, size_t weight, const ln_adapter_mod
     const ln_weight *own = mod->bias ? ln_package_bias_of(f->e->model, weight) : NULL;
     float *v = f->turned; /* [n_out] scratch */
     if (mod->b_bias) {
-        ln_adapter_vector(mod->b_bias, mod->n_out, v);
+        ln_adapter_vector(mod, mod->b_bias, v);
         for (int64_t d = 0; d < mod->n_out; d++) f->bias[d] += (float)(mod->scale * factor * (double)v[d]);
     }
     if (own) {
-        ln_adapter_vector(mod->bias, mod->n_out, v);
+        ln_adapter_vector(mod, mod->bias, v);
         for (int64_t d = 0; d < mod->n_out; d++)
             f->bias[d] +=
                 (float)(factor * ((double)v[d] - (double)ln_num_load(own->tensor->data, own->dtype, d)));

@@ -18,12 +18,16 @@ typedef struct ln_lora_training {
     uint64_t seed;      /* of dropout */
     ln_dtype dtype;     /* in which the program reads A and B: f32 or bf16 */
     const bool *adapts; /* by the slot of a weight: whether products with it are adapted */
+    /* by the slot of a weight: the first of the weights with which it shares A, or itself. Products with
+     * these have the same operand. */
+    const int *shares;
 } ln_lora_training;
 /* An adapted matrix: the slot of its weight; A and B are the trainables with slots 2 i and 2 i + 1 of module
- * i. */
+ * i. If it shares the A of an earlier module, first is that module's number and a its A; else first is i. */
 typedef struct ln_lora_module {
-    int weight;
+    int weight, first;
     ln_v a, b;
+    ln_v down; /* scale (dropout(x) A^T) */
 } ln_lora_module;
 typedef struct ln_lora_graph {
     ln_lora_module *modules; /* [n_modules] in the order of the products; in the graph's arena */

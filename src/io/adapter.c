@@ -255,7 +255,7 @@ static ln_status make_module(ln_adapter_file *a, const ln_adapter_config *c, con
                              ln_adapter_module *m, ln_error *err) {
     const half *of[ROLES] = {0};
     char why[100];
-    *m = (ln_adapter_module){.path = h->path};
+    *m = (ln_adapter_module){.path = h->path, .stored = h->path};
     for (size_t i = 0; i < n; i++) {
         if (of[h[i].role])
             return refuse_tensor(a, h[i].t, LN_EINVALID, "the same module occurs twice, under two prefixes",
@@ -380,20 +380,21 @@ float ln_adapter_value(const ln_tensor *t, size_t i) {
     return t->dtype == LN_ST_BF16 ? ln_bf16_f32(half_bits) : ln_f16_f32(half_bits);
 }
 
-/* Writes a tensor as [rows, cols]; `turned`: it is stored [cols, rows]. */
-static void read_matrix(const ln_tensor *t, bool turned, int64_t rows, int64_t cols, float *out) {
-    for (int64_t i = 0; i < rows; i++)
+/* Writes rows row0 .. row0 + rows - 1 of a matrix [whole, cols]; `turned`: it is stored [cols, whole]. */
+static void read_matrix(const ln_tensor *t, bool turned, int64_t whole, int64_t row0, int64_t rows,
+                        int64_t cols, float *out) {
+    for (int64_t i = row0; i < row0 + rows; i++)
         for (int64_t k = 0; k < cols; k++)
-            out[i * cols + k] = ln_adapter_value(t, (size_t)(turned ? k * rows + i : i * cols + k));
+            *out++ = ln_adapter_value(t, (size_t)(turned ? k * whole + i : i * cols + k));
 }
 
 void ln_adapter_file_read(const ln_adapter_file *a, const ln_adapter_module *m, float *A, float *B) {
-    read_matrix(m->a, a->transposed, m->rank, m->n_in, A);
-    read_matrix(m->b, a->transposed, m->n_out, m->rank, B);
+    read_matrix(m->a, a->transposed, m->rank, 0, m->rank, m->n_in, A);
+    read_matrix(m->b, a->transposed, m->whole ? m->whole : m->n_out, m->row0, m->n_out, m->rank, B);
 }
 
-void ln_adapter_vector(const ln_tensor *t, int64_t n, float *out) {
-    for (int64_t i = 0; i < n; i++) out[i] = ln_adapter_value(t, (size_t)i);
+void ln_adapter_vector(const ln_adapter_module *m, const ln_tensor *t, float *out) {
+    for (int64_t i = 0; i < m->n_out; i++) out[i] = ln_adapter_value(t, (size_t)(m->row0 + i));
 }
 
 static bool is_finite(const ln_tensor *t, size_t n) {
@@ -403,7 +404,7 @@ static bool is_finite(const ln_tensor *t, size_t n) {
 }
 
 ln_status ln_adapter_check_finite(const ln_adapter_file *a, const ln_adapter_module *m, ln_error *err) {
-    const size_t n_out = (size_t)m->n_out;
+    const size_t n_out = (size_t)(m->whole ? m->whole : m->n_out);
     if (is_finite(m->a, (size_t)(m->rank * m->n_in)) && is_finite(m->b, (size_t)m->rank * n_out) &&
         is_finite(m->b_bias, n_out) && is_finite(m->bias, n_out))
         return LN_OK;
@@ -425,8 +426,9 @@ ln_status ln_adapter_file_digest(const ln_adapter_file *a, char digest[LN_SHA256
     for (size_t i = 0; i < a->n; i++) {
         const ln_adapter_module *m = &a->modules[i];
         ln_str s = {0};
-        ln_str_addf(&s, "%s %lld %lld %lld ", m->path, (long long)m->rank, (long long)m->n_in,
-                    (long long)m->n_out);
+        if (m->row0 > 0) continue; /* of a module of the file that the first part adds */
+        ln_str_addf(&s, "%s %lld %lld %lld ", m->stored, (long long)m->rank, (long long)m->n_in,
+                    (long long)(m->whole ? m->whole : m->n_out));
         ln_str_double(&s, m->scale);
         ln_str_addf(&s, " %d", a->transposed);
         if (!s.failed) ln_sha256_add_text(&h, s.data, s.len);

@@ -31,6 +31,10 @@ typedef struct ln_adapter_module {
     const ln_tensor *b_bias; /* [n_out] added to B A x, and scaled with it (PEFT's lora_bias); NULL: none */
     const ln_tensor *bias;   /* [n_out] in the place of the model's own bias (PEFT's bias); NULL: none */
     int64_t n_in, n_out, rank;
+    /* of a module that is a part of one of the file (ln_adapter_split): its first row of B and of the biases,
+     * and how many rows these have; whole 0: the module has all of them */
+    int64_t row0, whole;
+    const char *stored; /* the path of that module of the file; of another module its own */
     double scale;
     bool any_layer; /* mlx-lm: the configuration names the module with its layer, so that n_last_layers does
                        not count */
@@ -70,13 +74,14 @@ void ln_adapter_file_read(const ln_adapter_file *a, const ln_adapter_module *m, 
 static inline size_t ln_adapter_applied(const ln_adapter_file *a) {
     return a->tensors.n - a->n_unused - a->n_copies;
 }
-/* Writes a vector of n elements, b_bias or bias, as f32. */
-void ln_adapter_vector(const ln_tensor *t, int64_t n, float *out);
+/* Writes the n_out elements of a module's b_bias or bias as f32. */
+void ln_adapter_vector(const ln_adapter_module *m, const ln_tensor *t, float *out);
 /* Element i of a tensor of f32, bf16 or f16. */
 float ln_adapter_value(const ln_tensor *t, size_t i);
 /* LN_EINVALID unless all values of a module are finite. */
 ln_status ln_adapter_check_finite(const ln_adapter_file *a, const ln_adapter_module *m, ln_error *err);
-/* The SHA-256 of layout, paths, scales, shapes and bytes. LN_ECHANGED: a file changed. */
+/* The SHA-256 of layout, paths, scales, shapes and bytes of the file's modules. LN_ECHANGED: a file changed.
+ */
 ln_status ln_adapter_file_digest(const ln_adapter_file *a, char digest[LN_SHA256_HEX], ln_error *err);
 
 /* ---- adapter_config.c ---- */

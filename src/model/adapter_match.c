@@ -4,6 +4,7 @@
 #include "weight_slots.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { NAME_BYTES = 80 };
@@ -29,6 +30,77 @@ static int find_slot(const char *name) {
     return LN_W_COUNT;
 }
 
+/* ---- modules of several weights ---- */
+
+/* The family's name of the tensor `name`, if it holds the rows of several weights; else NULL. */
+static const ln_slot_name *shared_name(const ln_spec *s, const char *name) {
+    for (size_t i = 0; i < s->n_names; i++)
+        if (s->names[i].n_parts > 0 && strcmp(s->names[i].name, name) == 0) return &s->names[i];
+    return NULL;
+}
+
+static int64_t rows_of(const ln_spec *s, const ln_slot_name *shared, int n_parts, int layer) {
+    int64_t rows = 0;
+    for (int i = 0; i < n_parts; i++) rows += ln_slot_size(s, ln_slot_rows[shared->parts[i]].shape[0], layer);
+    return rows;
+}
+
+/* The name that the module of a file is to be split by; NULL: it is for one weight, or does not fit. */
+static const ln_slot_name *splits_by(const ln_spec *s, const ln_adapter_module *m, int *layer) {
+    char name[NAME_BYTES];
+    int64_t number;
+    name_of(m->path, name, &number);
+    const ln_slot_name *shared = number < 0 || number >= s->L ? NULL : shared_name(s, name);
+    *layer = (int)LN_MIN(number, (int64_t)INT32_MAX);
+    return shared && m->n_out == rows_of(s, shared, shared->n_parts, *layer) ? shared : NULL;
+}
+
+static int by_path(const void *key, const void *module) {
+    return strcmp(key, ((const ln_adapter_module *)module)->path);
+}
+
+/* Writes the parts of a module to out[]. */
+static ln_status split(ln_adapter_file *a, const ln_spec *s, const ln_slot_name *shared, int layer,
+                       const ln_adapter_module *m, ln_adapter_module *out, ln_error *err) {
+    for (int i = 0; i < shared->n_parts; i++) {
+        char path[160], shown[2][80];
+        ln_weight_name(path, NULL, shared->parts[i], layer);
+        path[strlen(path) - strlen(".weight")] = 0;
+        if (bsearch(path, a->modules, a->n, sizeof *a->modules, by_path))
+            return ln_fail(err, LN_EINVALID, "%s: modules %s and %s: one tensor of the model holds both",
+                           a->path, ln_excerpt(shown[0], m->path, strlen(m->path)),
+                           ln_excerpt(shown[1], path, strlen(path)));
+        out[i] = *m;
+        out[i].path = ln_arena_strndup(&a->arena, path, strlen(path));
+        if (!out[i].path) return LN_OOM(err, "an adapter");
+        out[i].row0 = rows_of(s, shared, i, layer);
+        out[i].n_out = ln_slot_size(s, ln_slot_rows[shared->parts[i]].shape[0], layer);
+        out[i].whole = m->n_out;
+    }
+    return LN_OK;
+}
+
+ln_status ln_adapter_split(ln_adapter_file *a, const ln_spec *s, ln_error *err) {
+    size_t n = 0;
+    int layer;
+    for (size_t i = 0; i < a->n; i++) n += splits_by(s, &a->modules[i], &layer) != NULL;
+    if (n == 0) return LN_OK;
+    ln_adapter_module *all =
+        ln_arena_alloc(&a->arena, (a->n + n * (LN_FUSED_PARTS - 1)) * sizeof *a->modules);
+    if (!all) return LN_OOM(err, "an adapter");
+    n = 0;
+    for (size_t i = 0; i < a->n; i++) {
+        const ln_slot_name *shared = splits_by(s, &a->modules[i], &layer);
+        if (shared) LN_TRY(split(a, s, shared, layer, &a->modules[i], all + n, err));
+        else all[n] = a->modules[i];
+        n += shared ? (size_t)shared->n_parts : 1;
+    }
+    a->modules = all, a->n = n;
+    return LN_OK;
+}
+
+/* ---- one module ---- */
+
 int ln_adapter_bias_slot(int slot) {
     char name[NAME_BYTES];
     const char *matrix = ln_slot_rows[slot].name;
@@ -44,7 +116,8 @@ static bool match(const ln_adapter_file *a, const ln_spec *s, const ln_adapter_m
     char name[NAME_BYTES];
     int64_t number;
     name_of(m->path, name, &number);
-    *slot = find_slot(name);
+    const ln_slot_name *shared = shared_name(s, name); /* that ln_adapter_split left: it does not fit */
+    *slot = shared ? (int)shared->parts[0] : find_slot(name);
     *layer = (int)LN_MIN(number, (int64_t)INT32_MAX);
     if (*slot == LN_W_COUNT) {
         (void)snprintf(why, cap, "no matrix of this name takes an adapter");
@@ -52,7 +125,9 @@ static bool match(const ln_adapter_file *a, const ln_spec *s, const ln_adapter_m
     }
     const bool in_layer = (ln_slot_rows[*slot].flags & LN_WF_LAYER) != 0;
     if (!in_layer && !ln_slot_wanted(s, *slot, -1)) {
-        (void)snprintf(why, cap, "the model's output head is its embedding table");
+        (void)snprintf(why, cap, "%s",
+                       *slot == LN_W_HEAD ? "the model's output head is its embedding table"
+                                          : "the model has no matrix of this name");
         return false;
     }
     if (number >= s->L ||
@@ -63,10 +138,14 @@ static bool match(const ln_adapter_file *a, const ln_spec *s, const ln_adapter_m
     }
     const int l = in_layer ? *layer : -1;
     if (!ln_slot_wanted(s, *slot, l)) {
-        (void)snprintf(why, cap, "this layer attends to the keys and values of another one");
+        const bool shares = (*slot == LN_W_K || *slot == LN_W_V) && !ln_owns_state(s, l);
+        (void)snprintf(why, cap, "%s",
+                       shares ? "this layer attends to the keys and values of another one"
+                              : "the model has no matrix of this name");
         return false;
     }
-    const int64_t rows = ln_slot_size(s, ln_slot_rows[*slot].shape[0], l),
+    const int64_t rows = shared ? rows_of(s, shared, shared->n_parts, l)
+                                : ln_slot_size(s, ln_slot_rows[*slot].shape[0], l),
                   cols = ln_slot_size(s, ln_slot_rows[*slot].shape[1], l);
     const int bias = ln_adapter_bias_slot(*slot);
     if (m->bias && (bias == LN_W_COUNT || !ln_slot_wanted(s, bias, l))) {

@@ -12,7 +12,9 @@ typedef struct ln_lora {
     int rank;
     double scale, dropout;
     uint64_t seed;
-    bool targets[LN_W_COUNT]; /* slots with LN_WF_LORA, in every layer that has them; not the head */
+    /* slots with LN_WF_LORA but the head, in every layer that has them. Of slots that share a tensor all are
+     * targets, or none */
+    bool targets[LN_W_COUNT];
     ln_dtype dtype;
 } ln_lora;
 

@@ -1,11 +1,11 @@
 /* Which matrices of a model adapters are trained for. */
 #include "decoder_train.h"
 
-/* Whether any layer has a matrix in this slot. */
+/* Whether the model has a matrix in this slot, in any layer or outside of them. */
 static bool has_matrix(const ln_spec *s, const ln_weights *w, int slot) {
     for (int l = 0; l < s->L; l++)
         if (w->index_layer[l][slot] >= 0 && w->items[w->index_layer[l][slot]].d1) return true;
-    return false;
+    return slot != LN_W_HEAD && w->index_fixed[slot] >= 0 && w->items[w->index_fixed[slot]].d1;
 }
 
 static ln_status check(const ln_lora *lora, const ln_spec *s, const ln_weights *w, ln_error *err) {
@@ -27,7 +27,14 @@ static ln_status check(const ln_lora *lora, const ln_spec *s, const ln_weights *
 }
 
 static bool is_adapted(const ln_lora *lora, const ln_weight *w) {
-    return w->layer >= 0 && lora->targets[w->slot];
+    return w->slot != LN_W_HEAD && lora->targets[w->slot];
+}
+
+/* The first weight of the tensor that holds weight i. */
+static int leader_of(const ln_weights *w, size_t i) {
+    size_t k = i;
+    while (w->items[k].tensor != w->items[i].tensor || w->items[k].row0 > 0) k--; /* it precedes the others */
+    return (int)k;
 }
 
 size_t ln_lora_count(const ln_lora *lora, const ln_weights *w) {
@@ -39,12 +46,14 @@ size_t ln_lora_count(const ln_lora *lora, const ln_weights *w) {
 ln_status ln_lora_targets(const ln_lora *lora, const ln_weights *w, const ln_spec *s, ln_arena *arena,
                           ln_lora_training *out, ln_error *err) {
     bool *adapts = ln_arena_alloc(arena, w->n + 1);
-    if (!adapts) return LN_OOM(err, "the adapted matrices");
+    int *shares = ln_arena_alloc(arena, (w->n + 1) * sizeof *shares);
+    if (!adapts || !shares) return LN_OOM(err, "the adapted matrices");
     LN_TRY(check(lora, s, w, err));
-    for (size_t i = 0; i < w->n; i++) adapts[i] = is_adapted(lora, &w->items[i]);
+    for (size_t i = 0; i < w->n; i++) adapts[i] = is_adapted(lora, &w->items[i]), shares[i] = leader_of(w, i);
     if (ln_lora_count(lora, w) == 0)
         return ln_fail(err, LN_EINVALID,
                        "LoRA: no matrix is to be adapted; name at least one, such as q_proj");
-    *out = (ln_lora_training){lora->rank, lora->scale, lora->dropout, lora->seed, lora->dtype, adapts};
+    *out =
+        (ln_lora_training){lora->rank, lora->scale, lora->dropout, lora->seed, lora->dtype, adapts, shares};
     return LN_OK;
 }

@@ -18,7 +18,6 @@
 #define NOGRAD_SECOND .nograd = "none: part of a gradient; second derivatives are not computed"
 #define NOGRAD_INT    .nograd = "none: a function of positions, which are integers"
 #define NOGRAD_STATE  .nograd = "none: reads or changes the KV state; training uses packed attention"
-#define NOGRAD_SLICE  .nograd = "none: part of what layers add from embeddings, which no training changes"
 #define NOGRAD_POOL   .nograd = "none: reads the pool of loaded adapters; training uses products with A and B"
 #define GRAD(f)       .grad = f
 
@@ -70,6 +69,7 @@ static const ln_kernel_row LN_REAL(rows)[] = {
     {LN_OP_ROPE_BACK, 1, {.fn = LN_REAL(ln_ref_rope_back)}},
     {LN_OP_EMBED_BACK, 1, {.fn = LN_REAL(ln_ref_embed_back)}},
     {LN_OP_SCATTER_ROWS, 1, {.fn = LN_REAL(ln_ref_scatter_rows)}},
+    {LN_OP_SLICE_BACK, 1, {.fn = LN_REAL(ln_ref_slice_back)}},
     {LN_OP_ATTN, 1, {.fn = LN_REAL(ln_ref_attn)}},
     {LN_OP_ATTN_BACK, 1, {.fn = LN_REAL(ln_ref_attn_back)}},
     {LN_OP_LINEAR_CROSS_ENTROPY, LN_ANY_STORED | LN_CODED, {.fn = LN_REAL(ln_ref_linear_cross_entropy)}},

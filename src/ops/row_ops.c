@@ -56,7 +56,7 @@ LN_KERNEL(ln_ref_slice) {
 
 LN_KERNEL(ln_ref_embed_back) {
     const ln_arg *dy = &c->in[0], *dw = &c->out[0];
-    const real by = (real)c->node->p.spread.factor;
+    const real by = (real)c->node->p.spread.by;
     const int64_t lo = dw->cols * c->thread / c->n_threads, hi = dw->cols * (c->thread + 1) / c->n_threads;
     for (int64_t v = 0; v < dw->rows; v++)
         for (int64_t i = lo; i < hi; i++) real_row(dw, v)[i] = 0;
@@ -73,6 +73,17 @@ LN_KERNEL(ln_ref_scatter_rows) {
         for (int64_t i = lo; i < hi; i++) real_row(y, r)[i] = 0;
     for (int64_t r = 0; r < x->rows; r++)
         for (int64_t i = lo; i < hi; i++) real_row(y, c->step->out_rows[r])[i] = real_row(x, r)[i];
+}
+
+LN_KERNEL(ln_ref_slice_back) {
+    const ln_p_slice *p = &c->node->p.slice;
+    const int64_t n = c->in[0].cols;
+    LN_MY_ROWS(c, c->out[0].rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        const real *dy = real_row(&c->in[0], r);
+        real *dx = real_row(&c->out[0], r);
+        for (int64_t i = 0; i < p->cols; i++) dx[i] = i >= p->at && i < p->at + n ? dy[i - p->at] : 0;
+    }
 }
 
 #ifdef LN_REAL_FLOAT
@@ -112,6 +123,15 @@ ln_status ln_shape_slice(const ln_graph *g, const ln_node *n, ln_value *out, ln_
     ln_shape_like(out, x->dims[0], p->cols);
     return LN_OK;
 }
+LN_COST_OF_OPERANDS(slice_back)
+ln_status ln_shape_slice_back(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    const ln_value *dy = ln_in(g, n, 0);
+    const ln_p_slice *p = &n->p.slice;
+    if (!ln_is_float(dy) || dy->n_dims != 2 || p->at < 0 || p->at > p->cols - dy->dims[1])
+        return ln_shape_fail(g, n, err, "dy[R,n] in f32 and columns within C");
+    ln_shape_like(out, dy->dims[0], p->cols);
+    return LN_OK;
+}
 LN_COST_OF_OPERANDS(embed_back)
 LN_COST_OF_OPERANDS(scatter_rows)
 
@@ -140,6 +160,24 @@ ln_status ln_grad_embed(ln_graph *g, const ln_node *n, const ln_v *dy, const boo
     char name[64];
     (void)wanted, (void)err;
     dx[0] = ln_g_node(g, ln_grad_name(g, n->in[0], name), &back, NULL);
+    return LN_OK;
+}
+ln_status ln_grad_slice(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                        ln_error *err) {
+    const ln_node back = {.op = LN_OP_SLICE_BACK,
+                          .n_in = 1,
+                          .in = {dy[0]},
+                          .p.slice = {n->p.slice.at, g->values[n->in[0]].dims[1]}};
+    char name[64];
+    (void)wanted, (void)err;
+    dx[0] = ln_g_node(g, ln_grad_name(g, n->in[0], name), &back, NULL);
+    return LN_OK;
+}
+ln_status ln_grad_slice_back(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                             ln_error *err) {
+    char name[64];
+    (void)wanted, (void)err;
+    dx[0] = ln_g_slice(g, ln_grad_name(g, n->in[0], name), dy[0], n->p.slice.at, g->values[n->in[0]].dims[1]);
     return LN_OK;
 }
 ln_status ln_grad_gather_rows(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,

@@ -118,6 +118,7 @@ LN_KERNEL(ln_ref_rmsnorm_dw);
 LN_KERNEL(ln_ref_rope_back);
 LN_KERNEL(ln_ref_embed_back);
 LN_KERNEL(ln_ref_scatter_rows);
+LN_KERNEL(ln_ref_slice_back);
 LN_KERNEL(ln_ref_attn);
 LN_KERNEL(ln_ref_attn_back);
 LN_KERNEL(ln_ref_linear_cross_entropy);
@@ -137,7 +138,7 @@ ln_grad_fn ln_grad_embed, ln_grad_linear, ln_grad_rmsnorm, ln_grad_add, ln_grad_
     ln_grad_gelu_tanh, ln_grad_sigmoid, ln_grad_softcap, ln_grad_centre, ln_grad_rope, ln_grad_gather_rows,
     ln_grad_load, ln_grad_matmul, ln_grad_linear_back, ln_grad_scale, ln_grad_scale_rows, ln_grad_sum,
     ln_grad_spread, ln_grad_softmax, ln_grad_nll, ln_grad_rope_back, ln_grad_scatter_rows, ln_grad_attn,
-    ln_grad_linear_cross_entropy, ln_grad_dropout;
+    ln_grad_linear_cross_entropy, ln_grad_dropout, ln_grad_slice, ln_grad_slice_back;
 
 #ifdef LN_REAL_FLOAT
 /* For shape rules: operand i, and its last dimension. */

@@ -187,17 +187,23 @@ void ln_package_info(const ln_package *m, ln_info *info) {
     ln_package_kept(m, info->kept);
 }
 
+ln_status ln_package_split_adapter(const ln_package *m, struct ln_adapter_file *a, ln_error *err) {
+    return ln_adapter_split(a, &m->spec, err);
+}
+
 ln_status ln_package_match_adapter(const ln_package *m, const struct ln_adapter_file *a, int *weights,
                                    ln_error *err) {
     int *slots = ln_zalloc(2 * a->n + 2, sizeof *slots), *layers = slots ? slots + a->n + 1 : NULL;
     ln_status st =
         slots ? ln_adapter_match(a, &m->spec, &m->weights, slots, layers, err) : LN_OOM(err, "an adapter");
     for (size_t i = 0; st == LN_OK && i < a->n; i++) {
-        if (layers[i] < 0)
+        if (slots[i] == LN_W_HEAD)
             st = ln_fail(err, LN_EUNSUPPORTED,
                          "%s: module %s: linnet applies adapters to the projections of the layers alone",
                          a->path, a->modules[i].path);
-        else if (weights) weights[i] = m->weights.index_layer[layers[i]][slots[i]];
+        else if (weights)
+            weights[i] = layers[i] < 0 ? m->weights.index_fixed[slots[i]]
+                                       : m->weights.index_layer[layers[i]][slots[i]];
     }
     ln_free(slots);
     return st;

@@ -58,10 +58,12 @@ ln_status ln_package_encode_embedded(const ln_package *m, const ln_embedded_text
 /* Fills the zeroed *out; see ln_assistant_mask. The caller frees *out's arrays, after an error too. */
 ln_status ln_package_assistant_mask(const ln_package *m, const ln_prompt *p, ln_token_mask *out,
                                     ln_error *err);
-/* LN_EINVALID unless every module of an adapter has its place in the model; LN_EUNSUPPORTED: one that is no
- * projection of a layer. weights, [modules] or NULL: the
- * index of each one's matrix in m->weights. */
 struct ln_adapter_file;
+/* Splits the modules of an adapter for tensors of the model that hold several weights (ln_adapter_split). */
+ln_status ln_package_split_adapter(const ln_package *m, struct ln_adapter_file *a, ln_error *err);
+/* LN_EINVALID unless every module of an adapter has its place in the model; LN_EUNSUPPORTED: one of the
+ * output head. The modules have been split (ln_adapter_split). weights, [modules] or NULL: the index of each
+ * one's matrix in m->weights. */
 ln_status ln_package_match_adapter(const ln_package *m, const struct ln_adapter_file *a, int *weights,
                                    ln_error *err);
 /* The bias of the matrix m->weights.items[weight]; NULL: the model has none. */

@@ -6,8 +6,7 @@
 #include "../model/weight_slots.h"
 
 static bool takes_adapters(const ln_weight *w) {
-    const int both = LN_WF_LORA | LN_WF_LAYER;
-    return (ln_slot_rows[w->slot].flags & both) == both && w->d1 > 0;
+    return (ln_slot_rows[w->slot].flags & LN_WF_LORA) && w->slot != LN_W_HEAD && w->d1 > 0;
 }
 
 ln_status ln_run_make_adapters(ln_run *r, ln_error *err) {

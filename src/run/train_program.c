@@ -10,11 +10,20 @@
 
 enum { ALIGN = 64, MODES = 2, EVALUATE = 0, TRAIN = 1 };
 
+/* A trainable of the graphs: rows of a parameter. */
+typedef struct piece {
+    size_t param;
+    int slot;           /* of the trainable */
+    int64_t row0, rows; /* of the parameter */
+    size_t at;          /* in `bound` */
+} piece;
+
 typedef struct mode {
     ln_graph graph;
     ln_train_graph built;
     ln_lora_graph lora;
-    ln_v *grads; /* [n_params] in the graph's arena */
+    ln_v *grads; /* [n_pieces] in the graph's arena */
+    size_t n_pieces;
     ln_program program;
     ln_exec *exec;
 } mode;
@@ -33,7 +42,9 @@ struct ln_train_program {
     const ln_device_weights *resident;
     ln_train_sizes sizes;
     ln_train_param *params;
-    size_t n_params, *offsets; /* of each parameter in `bound` */
+    size_t n_params;
+    piece *pieces; /* [n_pieces] in the order of modes[].grads */
+    size_t n_pieces;
     size_t input_at[LN_TRAIN_INPUTS];
     float *values; /* [2][n_numbers] values and gradients of all parameters */
     uint8_t *host; /* what is copied to `bound` before a step */
@@ -57,11 +68,16 @@ static ln_status build_mode(ln_train_program *p, int which, int n_recompute, ln_
     LN_TRY(ln_graph_check(&m->graph, "adapt", err));
     ln_g_output(&m->graph, m->built.loss);
     if (which == EVALUATE) return LN_OK;
-    const size_t n = 2 * (size_t)m->lora.n_modules;
-    ln_v *wrt = ln_arena_alloc(&m->graph.arena, (n + 1) * sizeof *wrt);
-    m->grads = ln_arena_alloc(&m->graph.arena, (n + 1) * sizeof *m->grads);
+    const size_t most = 2 * (size_t)m->lora.n_modules;
+    size_t n = 0;
+    ln_v *wrt = ln_arena_alloc(&m->graph.arena, (most + 1) * sizeof *wrt);
+    m->grads = ln_arena_alloc(&m->graph.arena, (most + 1) * sizeof *m->grads);
     if (!wrt || !m->grads) return LN_OOM(err, "gradients");
-    for (size_t i = 0; i < n; i++) wrt[i] = i % 2 ? m->lora.modules[i / 2].b : m->lora.modules[i / 2].a;
+    for (int i = 0; i < m->lora.n_modules; i++) {
+        if (m->lora.modules[i].first == i) wrt[n++] = m->lora.modules[i].a;
+        wrt[n++] = m->lora.modules[i].b;
+    }
+    m->n_pieces = n;
     const size_t n_forward = m->graph.n_nodes;
     const ln_v weights = ln_g_load(&m->graph, "loss.weights", m->built.weights);
     LN_TRY(ln_graph_grad(&m->graph, m->built.loss, weights, wrt, n, m->grads, err));
@@ -89,35 +105,60 @@ static ln_status make_mode(ln_train_program *p, int which, int n_recompute, ln_e
 
 static size_t aligned(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
-/* Describes parameter i of the list, whose offset in `bound` is *at, and moves that. */
-static void describe_param(ln_train_program *p, size_t i, size_t *at) {
+/* Adds a parameter for the tensor that holds the weight of a module. */
+static void add_param(ln_train_program *p, const ln_weight *w, bool is_b) {
     const ln_lora *lora = &p->opt.lora;
-    const ln_weight *w = &p->weights->items[p->modes[TRAIN].lora.modules[i / 2].weight];
-    ln_train_param *x = &p->params[i];
+    ln_train_param *x = &p->params[p->n_params++];
     char name[160];
-    ln_weight_name(name, NULL, w->slot, w->layer);
+    ln_weight_name(name, p->spec, w->slot, w->layer);
     *x = (ln_train_param){.slot = w->slot,
                           .layer = w->layer,
-                          .is_b = i % 2 == 1,
-                          .rows = i % 2 ? w->d0 : lora->rank,
-                          .cols = i % 2 ? lora->rank : w->d1};
+                          .is_b = is_b,
+                          .rows = is_b ? ln_source_stored_rows(w) : lora->rank,
+                          .cols = is_b ? lora->rank : w->d1};
     (void)snprintf(x->path, sizeof x->path, "%.*s", (int)(strlen(name) - strlen(".weight")), name);
     const size_t n = (size_t)(x->rows * x->cols);
-    p->offsets[i] = *at;
-    *at += aligned(n * (size_t)ln_dtype_bytes(lora->dtype));
     p->n_numbers += n;
     p->largest = LN_MAX(p->largest, n);
+}
+
+/* Adds rows of the parameter as a piece at *at in `bound`, and moves that. */
+static void add_piece(ln_train_program *p, size_t param, int slot, int64_t row0, int64_t rows, size_t *at) {
+    p->pieces[p->n_pieces++] = (piece){param, slot, row0, rows, *at};
+    *at += aligned((size_t)(rows * p->params[param].cols) * (size_t)ln_dtype_bytes(p->opt.lora.dtype));
+}
+
+/* Describes the parameters of all modules, and their pieces; *at as add_piece. */
+static ln_status describe_params(ln_train_program *p, size_t *at, ln_error *err) {
+    const ln_lora_graph *all = &p->modes[TRAIN].lora;
+    const size_t most = 2 * (size_t)all->n_modules + 1;
+    p->params = ln_zalloc(most, sizeof *p->params);
+    p->pieces = ln_zalloc(most, sizeof *p->pieces);
+    size_t *of = ln_zalloc(most, sizeof *of); /* by module: the parameter that A is */
+    if (!p->params || !p->pieces || !of) {
+        ln_free(of);
+        return LN_OOM(err, "the list of parameters");
+    }
+    for (int i = 0; i < all->n_modules; i++) {
+        const ln_lora_module *m = &all->modules[i];
+        const ln_weight *w = &p->weights->items[m->weight];
+        if (m->first == i) {
+            of[i] = p->n_params;
+            add_param(p, w, false);
+            add_param(p, w, true);
+            add_piece(p, of[i], 2 * i, 0, p->opt.lora.rank, at);
+        }
+        add_piece(p, of[m->first] + 1, 2 * i + 1, w->row0, w->d0, at);
+    }
+    ln_free(of);
+    return LN_OK;
 }
 
 static ln_status take_sizes(ln_train_program *p, ln_error *err) {
     const ln_bounds *b = &p->bounds;
     size_t at = 0;
     uint64_t copies;
-    p->n_params = 2 * (size_t)p->modes[TRAIN].lora.n_modules;
-    p->params = ln_zalloc(p->n_params, sizeof *p->params);
-    p->offsets = ln_zalloc(p->n_params, sizeof *p->offsets);
-    if (!p->params || !p->offsets) return LN_OOM(err, "the list of parameters");
-    for (size_t i = 0; i < p->n_params; i++) describe_param(p, i, &at);
+    LN_TRY(describe_params(p, &at, err));
     const size_t inputs[LN_TRAIN_INPUTS] = {[LN_TRAIN_TARGETS] = 4 * (size_t)b->N,
                                             [LN_TRAIN_WEIGHTS] = 4 * (size_t)b->N,
                                             [LN_TRAIN_SAMPLES] = 8 * (size_t)b->B};
@@ -177,11 +218,18 @@ ln_status ln_train_program_measure(const ln_spec *s, const ln_weights *w, const 
 
 /* ---- opening ---- */
 
+/* The piece of a trainable; their slots ascend. */
+static const piece *piece_of(const ln_train_program *p, int slot) {
+    size_t i = LN_MIN((size_t)slot, p->n_pieces - 1); /* modules without an A of their own have one less */
+    while (p->pieces[i].slot > slot) i--;
+    return &p->pieces[i];
+}
+
 static ln_status bind(ln_train_program *p, mode *m, ln_error *err) {
     ln_device_weights_bind(p->resident, &m->program);
     for (int v = 0; v < m->program.n_values; v++) {
         ln_pvalue *x = &m->program.values[v];
-        if (x->kind == LN_KIND_TRAINABLE) x->data = (char *)p->bound + p->offsets[x->slot];
+        if (x->kind == LN_KIND_TRAINABLE) x->data = (char *)p->bound + piece_of(p, x->slot)->at;
         if (x->kind == LN_KIND_INPUT) x->data = (char *)p->bound + p->input_at[x->slot];
     }
     return p->ops->prepare(p->queue, &m->program, p->temp, &m->exec, err);
@@ -240,7 +288,7 @@ void ln_train_program_close(ln_train_program **program) {
     ln_device_release(&p->dev);
     if (p->cache) ln_weight_cache_release(p->cache, p->resident);
     ln_free(p->params);
-    ln_free(p->offsets);
+    ln_free(p->pieces);
     ln_free(p->values);
     ln_free(p->host);
     ln_free(p->read);
@@ -339,10 +387,11 @@ static void write_step(ln_train_program *p, const ln_train_batch *b, ln_train_re
 
 /* The parameters as the program reads them. */
 static void write_params(ln_train_program *p) {
-    for (size_t i = 0; i < p->n_params; i++) {
-        const ln_train_param *x = &p->params[i];
-        for (int64_t k = 0; k < x->rows * x->cols; k++)
-            ln_num_store(p->host + p->offsets[i], p->opt.lora.dtype, k, x->value[k]);
+    for (size_t i = 0; i < p->n_pieces; i++) {
+        const piece *y = &p->pieces[i];
+        const ln_train_param *x = &p->params[y->param];
+        for (int64_t k = 0; k < y->rows * x->cols; k++)
+            ln_num_store(p->host + y->at, p->opt.lora.dtype, k, x->value[y->row0 * x->cols + k]);
     }
 }
 
@@ -354,13 +403,14 @@ static ln_status add_losses(ln_train_program *p, const mode *m, ln_train_result 
     return LN_OK;
 }
 static ln_status add_gradients(ln_train_program *p, const mode *m, ln_train_result *out, ln_error *err) {
-    for (size_t i = 0; i < p->n_params; i++) {
-        ln_train_param *x = &p->params[i];
-        float most = 0;
-        LN_TRY(p->ops->value(m->exec, m->grads[i], 0, x->rows, p->read, false, err));
-        for (int64_t k = 0; k < x->rows * x->cols; k++) {
-            x->grad[k] += p->read[k];
-            most = fabsf(x->grad[k]) <= most ? most : fabsf(x->grad[k]); /* a NaN stays */
+    for (size_t i = 0; i < p->n_pieces; i++) {
+        const piece *y = &p->pieces[i];
+        ln_train_param *x = &p->params[y->param];
+        float most = 0, *grad = x->grad + y->row0 * x->cols;
+        LN_TRY(p->ops->value(m->exec, m->grads[i], 0, y->rows, p->read, false, err));
+        for (int64_t k = 0; k < y->rows * x->cols; k++) {
+            grad[k] += p->read[k];
+            most = fabsf(grad[k]) <= most ? most : fabsf(grad[k]); /* a NaN stays */
         }
         out->finite = out->finite && isfinite(most);
     }

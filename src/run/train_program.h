@@ -26,12 +26,13 @@ typedef struct ln_train_options {
     int n_recompute; /* layers whose activations are computed again for the gradients, from the first on */
 } ln_train_options;
 
-/* A matrix that is trained, f32 in host memory. `value` is the caller's to read and write between steps;
+/* A matrix that is trained, f32 in host memory. Weights that are the parts of one tensor have one A and one
+ * B, whose rows are in the order of that tensor. `value` is the caller's to read and write between steps;
  * `grad` is the sum of the gradients since ln_train_clear. Both have [rows, cols] elements and live as long
  * as the program. */
 typedef struct ln_train_param {
     char path[120]; /* of the module, e.g. layers.3.self_attn.q_proj */
-    ln_slot slot;   /* of the adapted weight */
+    ln_slot slot;   /* of the adapted weight; of several the first */
     int layer;      /* its layer */
     bool is_b;      /* A: [rank, n_in]; B: [n_out, rank] */
     int64_t rows, cols;
@@ -85,7 +86,7 @@ const ln_train_sizes *ln_train_program_sizes(const ln_train_program *p);
 /* The prepared program of training or, without `gradients`, of validation; for tools that print or compare
  * programs. */
 const ln_program *ln_train_program_get(const ln_train_program *p, bool gradients);
-/* The parameters, *n of them: for each layer and slot in the order of weights.def first A, then B. */
+/* The parameters, *n of them: for each matrix of the files, in the order of products, first A, then B. */
 ln_train_param *ln_train_program_params(ln_train_program *p, size_t *n);
 /* Sets A to normal numbers of standard deviation 1 / sqrt(n_in), a function of seed and parameter alone, and
  * B to 0. */

@@ -8,38 +8,69 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The name of the matrix of a slot: q_proj. */
-static void leaf_of(int slot, char out[32]) {
-    const char *name = ln_slot_rows[slot].name, *end = strrchr(name, '.'), *from = end;
+/* The name of the matrix of a slot in the model's files: q_proj, or qkv_proj for all three. */
+static void leaf_of(const ln_spec *s, int slot, char out[48]) {
+    char name[160];
+    ln_weight_name(name, s, (ln_slot)slot, 0);
+    const char *end = strrchr(name, '.'), *from = end;
     while (from > name && from[-1] != '.') from--;
-    (void)snprintf(out, 32, "%.*s", (int)(end - from), from);
+    (void)snprintf(out, 48, "%.*s", (int)(end - from), from);
 }
 
-/* Whether the matrices of a slot can be trained in this model: those of the layers, if any layer has one. */
+/* Whether the matrices of a slot can be trained in this model: any but the head, if the model has one. */
 static bool trainable(const ln_spec *s, int slot) {
-    bool any = false;
+    bool any = ln_slot_wanted(s, slot, -1);
     for (int l = 0; l < s->L; l++) any = any || ln_slot_wanted(s, slot, l);
-    return any && (ln_slot_rows[slot].flags & LN_WF_LORA);
+    return any && slot != LN_W_HEAD && (ln_slot_rows[slot].flags & LN_WF_LORA);
+}
+
+/* Whether an earlier slot of those that `wanted` holds (NULL: that can be trained) has this name, too. */
+static bool is_repeated(const ln_spec *s, const bool *wanted, int slot, const char *leaf) {
+    char other[48];
+    for (int i = 0; i < slot; i++) {
+        if (wanted ? !wanted[i] : !trainable(s, i)) continue;
+        leaf_of(s, i, other);
+        if (strcmp(leaf, other) == 0) return true;
+    }
+    return false;
+}
+
+/* Whether a slot is called `name`: as the tensor of the files, or as the part of it that it is. */
+static bool is_called(const ln_spec *s, int slot, const char *name, size_t n) {
+    char leaf[2][48];
+    leaf_of(s, slot, leaf[0]);
+    leaf_of(NULL, slot, leaf[1]);
+    for (int i = 0; i < 2; i++)
+        if (strlen(leaf[i]) == n && memcmp(leaf[i], name, n) == 0) return true;
+    return false;
+}
+
+/* Adapts the tensor that holds the matrix of a slot: as in PEFT, all of it. */
+static void adapt_tensor(const ln_spec *s, int slot, ln_lora *out) {
+    const ln_slot_name *own = ln_slot_name_of(s, slot);
+    out->targets[slot] = true;
+    for (int i = 0; own && i < own->n_parts; i++) out->targets[own->parts[i]] = true;
 }
 
 static ln_status add_target(const ln_spec *s, const char *name, size_t n, ln_lora *out, ln_error *err) {
-    char shown[80], leaf[32];
+    char shown[80], leaf[48];
     ln_str known = {0};
-    for (int i = 0; i < LN_W_COUNT; i++) {
+    bool any = false;
+    for (int i = 0; i < LN_W_COUNT;
+         i++) { /* several matrices may have a name, or a tensor several matrices */
         if (!trainable(s, i)) continue;
-        leaf_of(i, leaf);
-        ln_str_addf(&known, "%s%s", known.len ? ", " : "", leaf);
-        if (strlen(leaf) != n || memcmp(leaf, name, n) != 0) continue;
-        out->targets[i] = true;
-        ln_str_free(&known);
-        return LN_OK;
+        leaf_of(s, i, leaf);
+        if (!is_repeated(s, NULL, i, leaf)) ln_str_addf(&known, "%s%s", known.len ? ", " : "", leaf);
+        if (is_called(s, i, name, n)) any = true, adapt_tensor(s, i, out);
     }
-    const ln_status st = known.failed ? LN_OOM(err, "a list of matrices")
-                                      : ln_fail(err, LN_EUSAGE,
-                                                "ln_trainer_options.targets: expected all-linear, or names "
-                                                "among %s with commas "
-                                                "between, found '%s'",
-                                                known.data ? known.data : "", ln_excerpt(shown, name, n));
+    ln_status st = LN_OK;
+    if (known.failed) st = LN_OOM(err, "a list of matrices");
+    else if (!any)
+        st =
+            ln_fail(err, LN_EUSAGE,
+                    "ln_trainer_options.targets: expected all-linear, or names among %s with commas between, "
+                    "found '%s'",
+                    known.data ? known.data : "", ln_excerpt(shown, name, n));
     ln_str_free(&known);
     return st;
 }
@@ -63,10 +94,17 @@ static ln_status targets_by_name(const ln_package *m, const ln_trainer_options *
 
 /* ---- of an adapter ---- */
 
+/* How many matrices the model has in the slots that are trained. */
+static size_t n_matrices(const ln_spec *s, const ln_lora *lora) {
+    size_t n = 0;
+    for (int i = 0; i < LN_W_COUNT; i++)
+        for (int l = -1; lora->targets[i] && l < s->L; l++) n += ln_slot_wanted(s, i, l);
+    return n;
+}
+
 /* LN_EUNSUPPORTED unless all modules have one rank and one scale, and every layer has the same ones. */
 static ln_status check_uniform(const ln_adapter_file *a, const ln_spec *s, const int *slots, ln_lora *out,
                                ln_error *err) {
-    size_t n_slots = 0;
     if (a->n_unused)
         return ln_fail(err, LN_EUNSUPPORTED,
                        "%s: %zu of %zu tensors are for a vision or audio tower, which is not trained",
@@ -80,8 +118,8 @@ static ln_status check_uniform(const ln_adapter_file *a, const ln_spec *s, const
             return ln_fail(err, LN_EUNSUPPORTED, "%s: module %s: has a bias, which is not trained", a->path,
                            x->path);
         if (!trainable(s, slots[i]))
-            return ln_fail(err, LN_EUNSUPPORTED, "%s: module %s: only matrices of the layers can be trained",
-                           a->path, x->path);
+            return ln_fail(err, LN_EUNSUPPORTED, "%s: module %s: this matrix cannot be trained", a->path,
+                           x->path);
         if (x->rank != a->modules[0].rank || x->scale != a->modules[0].scale)
             return ln_fail(err, LN_EUNSUPPORTED,
                            "%s: modules %s and %s have ranks %lld and %lld, scales %g and %g; training needs "
@@ -89,19 +127,24 @@ static ln_status check_uniform(const ln_adapter_file *a, const ln_spec *s, const
                            "rank and one scale",
                            a->path, a->modules[0].path, x->path, (long long)a->modules[0].rank,
                            (long long)x->rank, a->modules[0].scale, x->scale);
-        n_slots += !out->targets[slots[i]];
+        const ln_slot_name *own = ln_slot_name_of(s, slots[i]);
+        if (own && own->n_parts > 0 && !x->whole)
+            return ln_fail(err, LN_EUNSUPPORTED,
+                           "%s: module %s: expected one for the whole tensor %s, as PEFT makes it", a->path,
+                           x->path, own->name);
         out->targets[slots[i]] = true;
     }
-    if (n_slots * (size_t)s->L == a->n) return LN_OK;
+    if (n_matrices(s, out) == a->n) return LN_OK;
     return ln_fail(err, LN_EUNSUPPORTED,
                    "%s: has %zu of %zu matrices of its kinds; training needs those of all %d layers", a->path,
-                   a->n, n_slots * (size_t)s->L, s->L);
+                   a->n, n_matrices(s, out), s->L);
 }
 
 static ln_status targets_of_adapter(const ln_package *m, const char *dir, ln_lora *out, ln_error *err) {
     ln_adapter_file *a = NULL;
     int *slots = NULL;
     ln_status st = ln_adapter_file_open(&a, dir, err);
+    if (st == LN_OK) st = ln_adapter_split(a, &m->spec, err);
     if (st == LN_OK && !(slots = ln_zalloc(a->n, sizeof *slots))) st = LN_OOM(err, "an adapter");
     if (st == LN_OK) st = ln_adapter_match(a, &m->spec, &m->weights, slots, NULL, err);
     if (st == LN_OK) st = check_uniform(a, &m->spec, slots, out, err);
@@ -124,10 +167,13 @@ static const ln_adapter_module *module_named(const ln_adapter_file *a, const cha
     return NULL;
 }
 
-/* Parameters come in pairs, A before B, with names base_model.model.*layers.N.NAME.lora_A.weight. */
+/* Parameters come in pairs, A before B, with names base_model.model.model.NAME.lora_A.weight, which a model
+ * with images has in language_model. */
 static ln_status init_pairs(const ln_adapter_file *a, train_param *params, size_t n, ln_error *err) {
+    static const char before[] = "base_model.model.model.", inside[] = "language_model.";
     for (size_t i = 0; i < n; i += 2) {
-        const char *path = strstr(params[i].name, "layers."), *end = path ? strstr(path, ".lora_A") : NULL;
+        const char *path = params[i].name + sizeof before - 1, *end = strstr(path, ".lora_A");
+        if (strncmp(path, inside, sizeof inside - 1) == 0) path += sizeof inside - 1;
         const ln_adapter_module *x = end ? module_named(a, path, (size_t)(end - path)) : NULL;
         if (!x) return ln_fail(err, LN_EINTERNAL, "%s: no module for %s", a->path, params[i].name);
         ln_adapter_file_read(a, x, params[i].value, params[i + 1].value);
@@ -156,12 +202,13 @@ static json_t *number(double v) {
     return v == floor(v) && fabs(v) < 1e15 ? json_integer((json_int_t)v) : json_real(v);
 }
 
-static json_t *target_names(const ln_lora *lora) {
+static json_t *target_names(const ln_spec *s, const ln_lora *lora) {
     json_t *list = json_array();
     for (int i = 0; list && i < LN_W_COUNT; i++) {
-        char leaf[32];
+        char leaf[48];
         if (!lora->targets[i]) continue;
-        leaf_of(i, leaf);
+        leaf_of(s, i, leaf);
+        if (is_repeated(s, lora->targets, i, leaf)) continue;
         if (json_array_append_new(list, json_string(leaf)) != 0) json_decref(list), list = NULL;
     }
     return list;
@@ -172,12 +219,13 @@ static json_t *target_names(const ln_lora *lora) {
  */
 static json_t *target_modules(const train_trainer *t) {
     const ln_lora *lora = &t->program_options.lora;
-    if (t->m->config.text == t->m->config.root) return target_names(lora);
+    if (t->m->config.text == t->m->config.root) return target_names(&t->m->spec, lora);
     ln_str s = {0};
     for (int i = 0; i < LN_W_COUNT; i++) {
-        char leaf[32];
+        char leaf[48];
         if (!lora->targets[i]) continue;
-        leaf_of(i, leaf);
+        leaf_of(&t->m->spec, i, leaf);
+        if (is_repeated(&t->m->spec, lora->targets, i, leaf)) continue;
         ln_str_addf(&s, "%s%s", s.len > 0 ? "|" : ".*language_model.*\\.(?:", leaf);
     }
     ln_str_adds(&s, ")");
@@ -245,9 +293,9 @@ static json_t *settings(const train_trainer *t, const ln_digests *of) {
                      "data", t->data.digest, "valid", t->valid.digest, "samples", t->data.samples_digest,
                      "valid_samples", t->valid.samples_digest, "quantize", t->m->opt.quantize_bits, "rank",
                      lora->rank, "scale", exact_number(lora->scale), "dropout", exact_number(lora->dropout),
-                     "targets", target_names(lora), "bf16", o->bf16, "lr", exact_number(o->lr), "clip",
-                     exact_number(o->clip), "weight_decay", exact_number(o->weight_decay), "valid_split",
-                     exact_number(o->valid_split), "seed", seed_text(o->seed), "schedule",
+                     "targets", target_names(&t->m->spec, lora), "bf16", o->bf16, "lr", exact_number(o->lr),
+                     "clip", exact_number(o->clip), "weight_decay", exact_number(o->weight_decay),
+                     "valid_split", exact_number(o->valid_split), "seed", seed_text(o->seed), "schedule",
                      schedules[o->schedule], "warmup", (json_int_t)o->warmup, "steps",
                      (json_int_t)(fixed ? t->info.n_steps : 0), "batch", (json_int_t)o->batch, "accum",
                      (json_int_t)o->accum, "max_length", (json_int_t)o->max_length, "shuffle", !o->no_shuffle,

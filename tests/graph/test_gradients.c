@@ -127,6 +127,11 @@ static ln_v build(maker *m, ln_op op, int form) {
         const ln_node n = {.op = op, .n_in = 1, .in = {rows(m, "x", LN_DIM_N, 3)}};
         return form ? -1 : ln_g_node(g, "y", &n, NULL);
     }
+    case LN_OP_SLICE: return form ? -1 : ln_g_slice(g, "y", rows(m, "x", R, 7), 2, 3);
+    case LN_OP_SLICE_BACK: {
+        const ln_node n = {.op = op, .n_in = 1, .in = {rows(m, "x", R, 3)}, .p.slice = {2, 7}};
+        return form ? -1 : ln_g_node(g, "y", &n, NULL);
+    }
     case LN_OP_LOAD: return form ? -1 : rows(m, "y", R, 3);
     case LN_OP_MATMUL:
         if (form == 0) return ln_g_matmul(g, "y", rows(m, "a", R, 5), rows(m, "b", 3, 5), LN_MATMUL_NT);

@@ -19,7 +19,7 @@
  *                                 y' = y + matmul(t, B^T)
  *                                 z = op(y')
  *
- * In both cases all readers of y read y'. */
+ * Products with the parts of one tensor share A, and t. In both cases all readers of y read y'. */
 #include "../grad.h"
 
 #include <stdio.h>
@@ -62,6 +62,34 @@ static void add_down(adapting *a, const ln_node *n) {
     a->down[y] = ln_g_lora_down(a->g, name_of(a->g, y, "lora_down", name), n->in[0], a->pool, &a->how[y]);
 }
 
+#define NAME(end) name_of(g, y, end, name)
+
+/* Adds what A of module i makes of the operand of a product. */
+static void add_trained_down(adapting *a, const ln_node *n, int i) {
+    ln_graph *g = a->g;
+    const ln_lora_training *t = a->train;
+    const ln_v y = n->out[0];
+    ln_lora_module *m = &a->out->modules[i];
+    char name[80];
+    ln_v x = n->in[0];
+    const ln_p_dropout p = {.p = (float)t->dropout,
+                            .site = (uint32_t)i,
+                            .seed = t->seed,
+                            .of_outputs = g->values[x].dims[0] == LN_DIM_N};
+    if (a->out->samples >= 0) x = ln_g_dropout(g, NAME("dropped"), x, a->out->samples, &p);
+    const ln_v h = ln_g_matmul(g, NAME("down"), x, ln_g_load(g, NAME("a"), m->a), LN_MATMUL_NT);
+    m->down = ln_g_scale(g, NAME("scaled"), h, (float)t->scale);
+}
+
+/* The number of the module whose A module i of this weight has. */
+static int first_sharing(const adapting *a, int weight, int i) {
+    const int leader = a->train->shares[weight];
+    int k = i - 1;
+    if (leader == weight) return i;
+    while (k >= 0 && a->out->modules[k].weight != leader) k--;
+    return k < 0 ? i : k;
+}
+
 /* Adds what a trained adapter makes of the operand of a product, and the sum of both. */
 static void add_trained(adapting *a, const ln_node *n) {
     ln_graph *g = a->g;
@@ -70,25 +98,17 @@ static void add_trained(adapting *a, const ln_node *n) {
     if (!is_product(a, n) || !t->adapts[g->values[n->in[1]].slot]) return;
     const ln_v y = n->out[0];
     const ln_value w = g->values[n->in[1]];
-    const int i = a->out->n_modules++;
+    const int i = a->out->n_modules++, first = first_sharing(a, w.slot, i);
     const int64_t down[2] = {t->rank, w.dims[1]}, up[2] = {w.dims[0], t->rank};
     ln_lora_module *m = &a->out->modules[i];
-#define NAME(end) name_of(g, y, end, name)
-    m->weight = w.slot;
-    m->a = ln_g_trainable(g, NAME("lora_a"), 2 * i, t->dtype, 2, down);
+    *m = (ln_lora_module){w.slot, first, a->out->modules[first].a, -1, a->out->modules[first].down};
+    if (first == i) m->a = ln_g_trainable(g, NAME("lora_a"), 2 * i, t->dtype, 2, down);
     m->b = ln_g_trainable(g, NAME("lora_b"), 2 * i + 1, t->dtype, 2, up);
-    ln_v x = n->in[0];
-    const ln_p_dropout p = {.p = (float)t->dropout,
-                            .site = (uint32_t)i,
-                            .seed = t->seed,
-                            .of_outputs = g->values[x].dims[0] == LN_DIM_N};
-    if (a->out->samples >= 0) x = ln_g_dropout(g, NAME("dropped"), x, a->out->samples, &p);
-    ln_v h = ln_g_matmul(g, NAME("down"), x, ln_g_load(g, NAME("a"), m->a), LN_MATMUL_NT);
-    h = ln_g_scale(g, NAME("scaled"), h, (float)t->scale);
-    h = ln_g_matmul(g, NAME("delta"), h, ln_g_load(g, NAME("b"), m->b), LN_MATMUL_NT);
+    if (first == i) add_trained_down(a, n, i);
+    const ln_v h = ln_g_matmul(g, NAME("delta"), m->down, ln_g_load(g, NAME("b"), m->b), LN_MATMUL_NT);
     a->up[y] = ln_g_add(g, NAME("adapted"), y, h);
-#undef NAME
 }
+#undef NAME
 
 /* The value that stands for v from now on: v itself, or the output of its lora_up, which is added here. */
 static ln_v adapted(adapting *a, ln_v v) {
