@@ -161,6 +161,7 @@ golden: setup
 	@$(VENV)/bin/python -m pip install -q -r tools/requirements.txt
 	@$(VENV)/bin/python tools/golden.py tests/golden
 	@$(VENV)/bin/python tools/golden_families.py tests/golden/families
+	@$(VENV)/bin/python tools/family_defaults.py tests/model/family_defaults.jsonl
 	@$(VENV)/bin/python tools/golden_adapted.py tests/golden/families
 	@$(VENV)/bin/python tools/golden_quantised.py tests/golden/quantised
 	@$(VENV)/bin/python tools/golden_official.py tests/golden/official

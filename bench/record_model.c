@@ -62,7 +62,7 @@ static void put_params(const ln_pnode *n) {
         if (p->norm.width) printf(" width %lld", (long long)p->norm.width);
         break;
     case LN_OP_POS_SCALE:
-        printf(" by %a positions %lld", (double)p->pos_scale.by, (long long)p->pos_scale.positions);
+        printf(" by %a positions %lld", (double)p->pos_scale.factor, (long long)p->pos_scale.positions);
         break;
     case LN_OP_ROPE_TABLE: put_freqs(&p->freqs); break;
     case LN_OP_ROPE: printf(" heads %dx%d", p->heads.n_heads, p->heads.head_dim); break;
@@ -82,7 +82,7 @@ static void put_params(const ln_pnode *n) {
         break;
     case LN_OP_MATMUL: printf(" kind %d", (int)p->matmul.kind); break;
     case LN_OP_SOFTCAP:
-    case LN_OP_SCALE: printf(" by %a", (double)p->scale.by); break;
+    case LN_OP_SCALE: printf(" by %a", (double)p->scale.factor); break;
     case LN_OP_SUM: printf(" kind %d", (int)p->sum.kind); break;
     case LN_OP_DROPOUT:
         printf(" p %a site %u seed %llu outputs %d", (double)p->dropout.p, p->dropout.site,

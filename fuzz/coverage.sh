@@ -28,6 +28,7 @@ files_of() {
     modules) echo src/io/embedding_files.c src/io/embedding_config.c src/io/embedding_modules.c ;;
     samples) echo src/train/dataset.c src/train/sample_reader.c src/base/line_reader.c ;;
     batch) echo src/batch/batch_input.c ;;
+    gguf) echo src/base/gguf.c src/base/gguf_values.c ;;
     kv) echo src/engine/kv_file.c ;;
     manifest) echo src/train/checkpoint.c ;;
     esac

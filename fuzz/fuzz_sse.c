@@ -18,12 +18,12 @@ void conn_send(conn *c, const char *data, size_t n) {
     (void)c;
     ln_str_add(&sent, data, n);
 }
-void exchange_complete(exchange *x) {
+void request_complete(request_context *x) {
     completed++;
     x->ended = true;
 }
-void exchange_reword(exchange *x) { (void)x; }
-void exchange_put_fields(const exchange *x, ln_str *out) { (void)x, (void)out; }
+void request_reword(request_context *x) { (void)x; }
+void request_put_fields(const request_context *x, ln_str *out) { (void)x, (void)out; }
 void ln_request_cancel(ln_request *request) { (void)request; }
 ln_status ln_request_result(ln_request *request, ln_result *out, ln_error *err) {
     (void)request, (void)err;
@@ -137,7 +137,7 @@ static void see_named(seen *w, const char *name, const json_t *e) {
     w->n_errors += strcmp(name, "error") == 0 || strcmp(name, "response.failed") == 0;
 }
 
-static ln_status see_event(seen *w, const exchange *x, const char *at, size_t n, ln_error *err) {
+static ln_status see_event(seen *w, const request_context *x, const char *at, size_t n, ln_error *err) {
     json_t *root = NULL;
     char name[64] = "";
     if (n >= 1 && *at == ':') return LN_OK;
@@ -146,7 +146,7 @@ static ln_status see_event(seen *w, const exchange *x, const char *at, size_t n,
         return LN_OK;
     }
     must(w->n_done == 0);
-    if (x->form) {
+    if (x->dialect) {
         const char *end = memchr(at, '\n', n);
         must(end && memcmp(at, "event: ", 7) == 0 && end - at < 64);
         memcpy(name, at + 7, (size_t)(end - at - 7));
@@ -157,14 +157,14 @@ static ln_status see_event(seen *w, const exchange *x, const char *at, size_t n,
     const ln_status st = ln_json_load(&root, "event", at + 6, n - 6, err);
     if (st != LN_OK && st != LN_EMEMORY) fprintf(stderr, "%.*s: %s\n", (int)n, at, err->message);
     must(st == LN_OK || st == LN_EMEMORY);
-    if (st == LN_OK && x->form) see_named(w, name, root);
+    if (st == LN_OK && x->dialect) see_named(w, name, root);
     else if (st == LN_OK) see_chat(w, root);
     json_decref(root);
     return st;
 }
 
 /* Joins the chunks; returns the body. */
-static ln_str body_of(const exchange *x) {
+static ln_str body_of(const request_context *x) {
     ln_str body = {0};
     const char *head = memmem(sent.data, sent.len, "\r\n\r\n", 4);
     must(head);
@@ -186,7 +186,7 @@ static ln_str body_of(const exchange *x) {
     return body;
 }
 
-static ln_status check(const exchange *x, bool failed, ln_error *err) {
+static ln_status check(const request_context *x, bool failed, ln_error *err) {
     seen w = {0};
     ln_status st = LN_OK;
     ln_str body = body_of(x);
@@ -201,16 +201,16 @@ static ln_status check(const exchange *x, bool failed, ln_error *err) {
     for (size_t i = 0; i < x->n_choices; i++) lost |= w.text[i].failed || w.reasoning[i].failed;
     if (lost) st = LN_OOM(err, "a check");
     if (st == LN_OK) {
-        must(w.n_done == (x->form ? 0 : 1) && w.n_errors == (failed ? 1 : 0));
-        must(w.n_usage == (!failed && !x->form && x->q.include_usage ? 1 : 0));
+        must(w.n_done == (x->dialect ? 0 : 1) && w.n_errors == (failed ? 1 : 0));
+        must(w.n_usage == (!failed && !x->dialect && x->q.include_usage ? 1 : 0));
         for (size_t i = 0; !failed && i < x->n_choices; i++) {
             const ln_result *r = &x->choices[i].result;
-            const size_t prompt = x->q.echo && !x->form ? 1 : 0; /* the prompt "p" comes first */
+            const size_t prompt = x->q.echo && !x->dialect ? 1 : 0; /* the prompt "p" comes first */
             must(w.n_finish[i] == 1 && w.text[i].len == r->text_bytes + prompt);
             must(r->text_bytes == 0 || memcmp(w.text[i].data + prompt, r->text, r->text_bytes) == 0);
             must(x->q.echo || w.reasoning[i].len == r->reasoning_bytes);
             must(w.n_calls[i] == (int)r->n_tool_calls);
-            must(x->form || w.n_tokens[i] == (x->q.n_logprobs < 0 ? 0 : (int)r->n_ids));
+            must(x->dialect || w.n_tokens[i] == (x->q.n_logprobs < 0 ? 0 : (int)r->n_ids));
         }
     }
     for (size_t i = 0; i < 3; i++) {
@@ -285,7 +285,7 @@ static bool one_event(choice *c, source *s) {
                   : append(&r->text, &r->text_bytes, piece);
 }
 
-static bool run(exchange *x, source *s, bool failed) {
+static bool run(request_context *x, source *s, bool failed) {
     bool good = stream_begin(x);
     for (unsigned n = 0; good && s->n > 0 && n < 400; n++) {
         choice *c = &x->choices[take(s) % x->n_choices];
@@ -313,14 +313,15 @@ static ln_status fuzz_one(const uint8_t *data, size_t bytes, ln_error *err) {
     const unsigned how = take(&in), more = take(&in);
     const bool failed = more & 1;
     ln_prompt prompt = {.size = sizeof prompt, .text = "p", .text_bytes = 1};
-    exchange x = {.s = &s, .c = (conn *)&s, .minor = (int)(how >> 5 & 1), .keep_alive = true, .id = "req-0"};
-    x.form = how % 4 == 2 ? &dialect_messages : how % 4 == 3 ? &dialect_responses : NULL;
+    request_context x = {
+        .s = &s, .c = (conn *)&s, .minor = (int)(how >> 5 & 1), .keep_alive = true, .id = "req-0"};
+    x.dialect = how % 4 == 2 ? &dialect_messages : how % 4 == 3 ? &dialect_responses : NULL;
     x.q = (wire_request){.kind = how % 4 == 1 ? WIRE_COMPLETION : WIRE_CHAT,
                          .target = &target,
                          .prompts = &prompt,
                          .n_prompts = 1,
-                         .n = x.form ? 1 : 1 + (int)(how >> 2) % 3,
-                         .n_logprobs = x.form ? -1 : (int)(how >> 6) - 1,
+                         .n = x.dialect ? 1 : 1 + (int)(how >> 2) % 3,
+                         .n_logprobs = x.dialect ? -1 : (int)(how >> 6) - 1,
                          .stream = true,
                          .include_usage = more >> 1 & 1,
                          .echo = how % 4 == 1 && (more >> 2 & 1)};

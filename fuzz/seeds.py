@@ -130,6 +130,48 @@ def tensor_file(tensors):
     return len(h).to_bytes(8, "little") + h + data
 
 
+def gguf_files():
+    """Yields GGUF files with values of each type, tensors of several types, and one fault each."""
+    def u(v, n=8):
+        return v.to_bytes(n, "little")
+
+    def string(t):
+        return u(len(t)) + t
+
+    def key(name, kind, data):
+        return string(name) + u(kind, 4) + data
+
+    def tensor(name, kind, dims, offset):
+        return string(name) + u(len(dims), 4) + b"".join(u(d) for d in dims) + u(kind, 4) + u(offset)
+
+    def build(keys, tensors, data, version=3, alignment=32):
+        head = b"GGUF" + u(version, 4) + u(len(tensors)) + u(len(keys)) + b"".join(keys) + b"".join(tensors)
+        return head + b"\0" * (-len(head) % alignment) + data
+
+    arch, aligned = key(b"general.architecture", 8, string(b"llama")), key(b"general.alignment", 4, u(64, 4))
+    values = [key(b"k%d" % kind, kind, b"\1" * size) for kind, size in ((0, 1), (1, 1), (2, 2), (3, 2), (4, 4), (5, 4), (6, 4), (7, 1), (10, 8), (11, 8), (12, 8))]
+    texts = key(b"texts", 9, u(8, 4) + u(20) + b"".join(string(b"t" * i) for i in range(20)))
+    lists = [key(b"l%d" % kind, 9, u(kind, 4) + u(3) + b"\1" * 3 * size) for kind, size in ((0, 1), (5, 4), (6, 4), (7, 1), (11, 8))]
+    one, two = tensor(b"a", 0, [4], 0), tensor(b"b", 2, [32, 2], 32)
+    data = b"\3" * 68
+    yield build([arch], [], b"")
+    yield build([arch, texts] + values + lists, [one, two], data)
+    yield build([arch, aligned], [one, tensor(b"b", 12, [256], 64)], b"\3" * 208, alignment=64)
+    yield build([arch, arch], [], b"")
+    yield build([arch], [one, one], data)
+    yield build([arch], [one, tensor(b"b", 2, [32, 2], 0)], data)
+    yield build([arch], [one, tensor(b"b", 2, [33], 32)], data)
+    yield build([arch], [tensor(b"b", 4, [32], 0)], data)
+    yield build([arch], [tensor(b"b", 0, [2**62, 2], 0)], data)
+    yield build([arch], [tensor(b"b", 0, [1, 1, 1, 1], 2**64 - 32)], data)
+    yield build([key(b"l", 9, u(9, 4) + u(0))], [], b"")
+    yield build([key(b"l", 9, u(8, 4) + u(2**40))], [], b"")
+    yield build([key(b"l", 9, u(10, 4) + u(2**61 + 1))], [], b"")
+    yield build([arch], [], b"", version=1)
+    yield build([arch], [], b"", version=3 << 24)
+    yield build([arch, texts], [one], data)[:-60]
+
+
 def official():
     """Yields a block and a matrix a.weight [16, 64] for each form of the formats that fuzz_official reads."""
     two, word = {"F32": b"\0\0\0\x40", "F16": b"\0\x40", "BF16": b"\0\x40", "F8_E8M0": b"\x80", "U8": b"\x80"}, b"\x98\x76\x54\x32"
@@ -172,6 +214,7 @@ def main(argv):
     out = argv[1]
     write(out, "grammar", sorted(set(forms())))
     write(out, "official", [block.encode() + b"\xff" + tensor_file(parts) for block, parts in official()])
+    write(out, "gguf", gguf_files())
     docs, texts = documents()
     small = [d for d in docs if len(d) < 4000]
     configs = []

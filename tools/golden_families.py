@@ -120,6 +120,18 @@ FAMILIES = {
     "glm4": (base(head_dim=12, rms_norm_eps=1e-5, rope_parameters=rope(partial_rotary_factor=0.5)), {
         "no-bias": dict(attention_bias=False), "whole": dict(rope_parameters=rope(partial_rotary_factor=1.0)),
         "tied": dict(tie_word_embeddings=True), "third": dict(head_dim=18, rope_parameters=rope(partial_rotary_factor=0.34))}),
+    "internlm3": (base(rope_parameters=rope(1e6)), {
+        "biases": dict(qkv_bias=True, bias=True), "wide-heads": dict(head_dim=12), "one-kv": dict(num_key_value_heads=1),
+        "tied": dict(tie_word_embeddings=True), "dynamic": dict(rope_parameters=rope(100.0, rope_type="dynamic", factor=6.0)),
+        "biases-wide": dict(qkv_bias=True, bias=True, head_dim=12)}),
+    "glm": (base(head_dim=12, rms_norm_eps=1e-5, rope_parameters=rope(partial_rotary_factor=0.5)), {
+        "no-bias": dict(attention_bias=False), "whole": dict(rope_parameters=rope(partial_rotary_factor=1.0)),
+        "tied": dict(tie_word_embeddings=True), "one-kv": dict(num_key_value_heads=1),
+        "class-part": dict(rope_parameters=rope())}),
+    "helium": (base(head_dim=8, rms_norm_eps=1e-8, rope_parameters=rope(1e5)), {
+        "biases": dict(attention_bias=True, mlp_bias=True), "bias": dict(attention_bias=True), "mlp-bias": dict(mlp_bias=True),
+        "all-kv": dict(num_key_value_heads=4), "one-kv": dict(num_key_value_heads=1), "tied": dict(tie_word_embeddings=True),
+        "yarn": dict(rope_parameters=rope(100.0, **YARN))}),
     "phi3": (base(rope_parameters=rope(partial_rotary_factor=1.0), original_max_position_embeddings=128), {
         "partial": dict(rope_parameters=rope(partial_rotary_factor=0.75)), "window": dict(sliding_window=16),
         "long": dict(original_max_position_embeddings=24, rope_parameters=longrope(4, partial_rotary_factor=1.0)),
@@ -143,7 +155,8 @@ SAMPLE = {
     "ministral3": ("window", "bf16"), "gemma4_text": [("shared-k-eq-v", "bf16"), ("inputs", "bf16"), ("inputs-shared", "f32")], "cohere2": (None, "bf16"),
     "muse_glimmer": (None, "bf16"), "gemma2": (None, "bf16"), "granite_swa": ("thetas-untied", "bf16"),
     "mistral": ("window-yarn", "bf16"), "granite": (None, "bf16"), "smollm3": ("window", "bf16"), "olmo2": (None, "bf16"), "olmo3": (None, "bf16"),
-    "seed_oss": (None, "f16"), "exaone4": (None, "bf16"), "hunyuan_v1_dense": (None, "bf16"), "ernie4_5": (None, "bf16"), "glm4": (None, "f32"),
+    "seed_oss": (None, "f16"), "exaone4": (None, "bf16"), "hunyuan_v1_dense": (None, "bf16"), "ernie4_5": (None, "bf16"), "glm4": (None, "f32"), "internlm3": ("biases-wide", "bf16"),
+    "glm": (None, "bf16"), "helium": ("biases", "bf16"),
     "phi3": ("long-partial", "bf16"), "mistral3": (None, "bf16"), "qwen3_vl": (None, "bf16"), "qwen2_5_vl": (None, "bf16"),
 }
 

@@ -300,16 +300,16 @@ void log_more(void); /* -v: also log information messages */
 /* ---- generated text ---- */
 
 /* The destination of generated text, decided once per answer; `user` of the two callbacks below. */
-typedef struct speech {
+typedef struct text_output {
     /* Reasoning is discarded, shown muted on the terminal, or written to stderr. */
-    enum { SPEECH_NOT, SPEECH_MUTED, SPEECH_ASIDE } reasoning;
+    enum { REASONING_DROPPED, REASONING_MUTED, REASONING_TO_STDERR } reasoning;
     bool in_reasoning;
     char last; /* last byte of the answer; initially a newline */
     wrap wrap; /* columns 0: no wrapping */
-} speech;
-speech speech_of(const args *a);
-ln_text_fn speech_answer, speech_reasoning;
-ln_status speech_end(speech *s, ln_error *err); /* call after the last piece */
+} text_output;
+text_output text_output_for(const args *a);
+ln_text_fn output_answer, output_reasoning;
+ln_status output_end(text_output *s, ln_error *err); /* call after the last piece */
 /* Reports on stderr that an answer was cut and by which limit, and when all of it was reasoning. `most`:
  * the maximum number of tokens. */
 void note_cut(const ln_result *r, int64_t most);

@@ -17,18 +17,18 @@ bool wants_colour(const args *a, int fd) {
     return isatty(fd) && !(no && no[0]) && term && term[0] && strcmp(term, "dumb") != 0;
 }
 
-speech speech_of(const args *a) {
+text_output text_output_for(const args *a) {
     bool muted = out_is_tty() && wants_colour(a, STDOUT_FILENO);
-    speech s = {.reasoning = muted               ? SPEECH_MUTED
-                             : has(a, F_VERBOSE) ? SPEECH_ASIDE
-                                                 : SPEECH_NOT,
-                .last = '\n'};
+    text_output s = {.reasoning = muted               ? REASONING_MUTED
+                                  : has(a, F_VERBOSE) ? REASONING_TO_STDERR
+                                                      : REASONING_DROPPED,
+                     .last = '\n'};
     if (!has(a, F_NO_WRAP)) s.wrap = wrap_for(STDOUT_FILENO);
     return s;
 }
 
 /* Writes to stdout between two control sequences, wrapped on a terminal. */
-static ln_status say(speech *s, const char *before, const char *text, size_t bytes, const char *after,
+static ln_status say(text_output *s, const char *before, const char *text, size_t bytes, const char *after,
                      ln_error *err) {
     ln_str clean = {0}, out = {0};
     LN_TRY(out_write(before, strlen(before), err));
@@ -58,36 +58,36 @@ static ln_status aside(const char *text, size_t bytes, ln_error *err) {
 }
 
 /* Separates the reasoning from the following output. */
-static ln_status end_reasoning(speech *s, const char *gap, ln_error *err) {
+static ln_status end_reasoning(text_output *s, const char *gap, ln_error *err) {
     if (!s->in_reasoning) return LN_OK;
     s->in_reasoning = false;
     s->last = '\n';
-    if (s->reasoning != SPEECH_MUTED) return aside(gap, strlen(gap), err);
+    if (s->reasoning != REASONING_MUTED) return aside(gap, strlen(gap), err);
     s->wrap = (wrap){.columns = s->wrap.columns, .beginning = true};
     return out_write(gap, strlen(gap), err);
 }
 
-ln_status speech_reasoning(void *user, const char *text, size_t bytes, ln_error *err) {
-    speech *s = user;
-    if (s->reasoning == SPEECH_NOT) return LN_OK;
+ln_status output_reasoning(void *user, const char *text, size_t bytes, ln_error *err) {
+    text_output *s = user;
+    if (s->reasoning == REASONING_DROPPED) return LN_OK;
     progress_wipe();
     s->in_reasoning = true;
-    if (s->reasoning == SPEECH_ASIDE) return aside(text, bytes, err);
+    if (s->reasoning == REASONING_TO_STDERR) return aside(text, bytes, err);
     /* Each piece has its own control sequences, so that a process that is killed does not leave the terminal
      * muted. */
     LN_TRY(say(s, "\033[2m", text, bytes, "\033[0m", err));
     return out_closed() ? LN_ECANCELLED : LN_OK;
 }
 
-ln_status speech_answer(void *user, const char *text, size_t bytes, ln_error *err) {
-    speech *s = user;
+ln_status output_answer(void *user, const char *text, size_t bytes, ln_error *err) {
+    text_output *s = user;
     LN_TRY(end_reasoning(s, "\n\n", err));
     s->last = text[bytes - 1];
     LN_TRY(say(s, "", text, bytes, "", err));
     return out_closed() ? LN_ECANCELLED : LN_OK;
 }
 
-ln_status speech_end(speech *s, ln_error *err) { return end_reasoning(s, "\n", err); }
+ln_status output_end(text_output *s, ln_error *err) { return end_reasoning(s, "\n", err); }
 
 void note_cut(const ln_result *r, int64_t most) {
     const ln_metrics *m = &r->metrics;

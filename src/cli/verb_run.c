@@ -63,14 +63,14 @@ static ln_status print_ids(const ln_result *r, ln_error *err) {
 static ln_status generate(const args *a, ln_engine *engine, ln_backend_model *other, const ln_prompt *p,
                           ln_sampling *how, int64_t most, bool ids_only, ln_error *err) {
     ln_result r = {.size = sizeof r};
-    speech words = speech_of(a);
-    ln_text_fn *on_text = has(a, F_JSON) ? NULL : speech_answer;
-    if (!has(a, F_JSON)) how->on_reasoning = speech_reasoning; /* the JSON object contains the reasoning */
+    text_output words = text_output_for(a);
+    ln_text_fn *on_text = has(a, F_JSON) ? NULL : output_answer;
+    if (!has(a, F_JSON)) how->on_reasoning = output_reasoning; /* the JSON object contains the reasoning */
     signals_working(engine);
     signals_working_on(other);
     ln_status st = engine ? ln_generate(engine, p, how, on_text, &words, &r, err)
                           : backend_generate(other, p, how, on_text, &words, &r, err);
-    (void)speech_end(&words, NULL);
+    (void)output_end(&words, NULL);
     if (st == LN_OK && has(a, F_JSON)) st = print_json(&r, err);
     else if (st == LN_OK && ids_only) st = print_ids(&r, err);
     /* the shell's prompt must begin on a new line */

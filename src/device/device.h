@@ -119,8 +119,8 @@ typedef struct ln_weight_size {
 /* A weight in device memory, as upload returns it. */
 typedef struct ln_device_weight {
     void *data;
-    size_t bytes;  /* used from the start of the buffer passed by the caller */
-    uint32_t form; /* the device's own number of the layout that it chose; 0: its usual one */
+    size_t bytes;       /* used from the start of the buffer passed by the caller */
+    uint32_t layout_id; /* the device's own number of the layout that it chose; 0: its usual one */
     /* bytes that one product with the whole weight reads, for the costs that explain and bench print; 0:
      * those of its encoding in the file */
     uint64_t read_bytes;

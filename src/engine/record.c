@@ -38,7 +38,7 @@ static ln_status add_pieces(ln_req *r, ln_error *err) {
     return add_text(r, LN_EVENT_TEXT, &r->text, &a->text, at, a->text.len, err);
 }
 
-/* Appends the drawn token. Everything is allocated before anything is appended. */
+/* Appends the sampled token. Everything is allocated before anything is appended. */
 static ln_status add_token(ln_req *r, ln_error *err) {
     const size_t i = r->all.n - (size_t)r->opt.n_ids, n_top = (size_t)r->opt.n_top;
     void *p = r->logprobs, *q = r->top;
@@ -47,11 +47,11 @@ static ln_status add_token(ln_req *r, ln_error *err) {
         r->logprobs = p;
         LN_TRY(ln_grow(&q, &r->cap_top, (i + 1) * n_top + 1, sizeof *r->top, err));
         r->top = q;
-        r->logprobs[i] = r->drawn_logprob;
-        if (n_top > 0) memcpy(r->top + i * n_top, r->drawn_top, n_top * sizeof *r->top);
+        r->logprobs[i] = r->sampled_logprob;
+        if (n_top > 0) memcpy(r->top + i * n_top, r->sampled_top, n_top * sizeof *r->top);
     }
     LN_TRY(add_event(r, LN_EVENT_TOKEN, i, 1, err));
-    const ln_status st = ln_ids_add(&r->all, r->drawn, err);
+    const ln_status st = ln_ids_add(&r->all, r->sampled, err);
     if (st != LN_OK) r->n_events--;
     return st;
 }
@@ -62,15 +62,15 @@ ln_status ln_req_take(ln_req *r, bool *done, ln_finish *how, ln_error *err) {
     int stop_text;
     *done = true;
     *how = LN_FINISH_STOP;
-    const bool ends = ln_answer_ends_at(&r->answer, r->drawn, &stop_text);
+    const bool ends = ln_answer_ends_at(&r->answer, r->sampled, &stop_text);
     const ln_constraint_before before = ln_constraint_look(&r->answer);
-    LN_TRY(ends ? ln_answer_end(&r->answer, r->drawn, err) : ln_answer_push(&r->answer, r->drawn, err));
+    LN_TRY(ends ? ln_answer_end(&r->answer, r->sampled, err) : ln_answer_push(&r->answer, r->sampled, err));
     if (!ends && ln_constrains(&r->constraint))
-        LN_TRY(ln_constraint_take(&r->constraint, &r->answer, before, r->drawn, err));
+        LN_TRY(ln_constraint_take(&r->constraint, &r->answer, before, r->sampled, err));
     const bool over = r->answer.stop.hit || r->answer.calls.ended || ln_constraint_done(&r->constraint);
     pthread_mutex_lock(&s->lock);
     if (ends) {
-        r->stop_id = r->drawn;
+        r->stop_id = r->sampled;
         r->stop_text = stop_text;
     } else {
         LN_GO(add_token(r, err));

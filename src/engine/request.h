@@ -82,9 +82,9 @@ struct ln_req {
     ln_constraint constraint;
     int64_t share, grant; /* rows, and rows of logits, in the step that is being built */
     uint64_t turn;        /* number of the step that last computed logits for it, or that admitted it */
-    int32_t drawn;        /* what the sampler chose in this step */
-    double drawn_logprob;
-    ln_top drawn_top[LN_TOP_MOST];
+    int32_t sampled;      /* what the sampler chose in this step */
+    double sampled_logprob;
+    ln_top sampled_top[LN_TOP_MOST];
     ln_error fault;          /* of this step, unless its code is LN_OK */
     double *prompt_logprobs; /* [n_ids], where asked for */
     ln_top *prompt_top;      /* [n_ids, n_top] */
@@ -180,8 +180,8 @@ void ln_req_callback_end(const ln_req_callback *c);
 
 /* Whether it was asked to end. Takes no lock: call it with the lock. */
 bool ln_req_cancelled(const ln_req *r);
-/* Appends the token r->drawn and its text to the record, unless it is a stop id. *done: the answer ends here,
- * and *how says why. After an error the request must be ended. */
+/* Appends the token r->sampled and its text to the record, unless it is a stop id. *done: the answer ends
+ * here, and *how says why. After an error the request must be ended. */
 ln_status ln_req_take(ln_req *r, bool *done, ln_finish *how, ln_error *err);
 /* Appends what ln_answer_flush released, unless `error` is set, and marks the request as finished. The
  * scheduler must have let go of it: another thread may free it as soon as the lock is free. With the lock. */

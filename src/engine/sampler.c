@@ -1,10 +1,10 @@
 /* The sampler. The order is fixed: bias, repeat penalty, presence and frequency penalties, forbidden tokens
- * (forbid.c), argmax when greedy, temperature, top-k, top-p, min-p, draw: that of transformers. So top-p's
- * probabilities are those among the tokens that top-k keeps.
+ * (forbid.c), argmax when greedy, temperature, top-k, top-p, min-p, sampling. This is transformers'
+ * order. So top-p's probabilities are those among the tokens that top-k keeps.
  *
  * Each of the three filters keeps a prefix of the candidates in descending order of their logits (ties: the
  * lowest id first). So no full sort is needed: candidates are popped off a heap until a filter ends them. The
- * draw is argmax(logit + Gumbel noise) over the candidates that are left, which is a draw from their softmax
+ * token is argmax(logit + Gumbel noise) over the candidates that are left, which is a sample of their softmax
  * (Gumbel 1954); the noise is a pure function of seed, position and id. Penalties are computed in f32, as the
  * reference does; probability masses in double. */
 #include "sampler.h"

@@ -13,8 +13,8 @@ uint64_t ln_sampler_bytes(int64_t n_vocab);
 
 /* Chooses the next token from logits f32 [V], which it overwrites, and writes its id to *out. `history` has
  * the n_history tokens so far, of which the last n_generated were generated. The logits of stop ids become
- * minus infinity when how->ignore_eos. LN_ENUMERIC: a NaN, +infinity in a draw, or every token is excluded.
- */
+ * minus infinity when how->ignore_eos. LN_ENUMERIC: a NaN, +infinity when a token is sampled, or every token
+ * is excluded. */
 ln_status ln_sample(ln_sampler *s, float *logits, const ln_sampling *how, uint64_t seed,
                     const int32_t *history, int64_t n_history, int64_t n_generated, const int32_t *stop_ids,
                     int n_stop_ids, int32_t *out, ln_error *err);

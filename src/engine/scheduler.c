@@ -280,7 +280,7 @@ static int64_t build(ln_sched *s, int64_t *n_decode) {
     for (int i = 0; i < s->n_running; i++)
         *n_decode += s->running[i]->state == LN_REQ_RUNNING && left_of(s->running[i]) <= 0;
     int64_t rows = o->n_chunk - *n_decode;
-    if (*n_decode > 0) rows = LN_MIN(rows, ln_pace_rows(&s->pace));
+    if (*n_decode > 0) rows = LN_MIN(rows, ln_prefill_budget_rows(&s->prefill_budget));
     share_rows(s, rows);
     for (int i = 0; i < s->n_running; i++)
         if (s->running[i]->state == LN_REQ_RUNNING && left_of(s->running[i]) <= 0) s->running[i]->share = 1;
@@ -313,24 +313,24 @@ static int64_t rows_out(const ln_batch_item *item) {
     return item->want == LN_LOGITS_ALL ? item->n : item->want == LN_LOGITS_LAST;
 }
 
-static void add_draw(ln_sched *s, ln_draw d) { s->draws[s->n_draws++] = d; }
+static void add_job(ln_sched *s, ln_sample_job d) { s->jobs[s->n_jobs++] = d; }
 
 /* Lists what is read of the rows of one item, from row `row` of the step's logits on. A request has at most
- * one entry for each row: LN_DRAW_ROWS stands for all of them. The sequence has not advanced yet. */
+ * one entry for each row: LN_SAMPLE_ROWS stands for all of them. The sequence has not advanced yet. */
 static void list_rows(ln_sched *s, ln_req *r, const ln_batch_item *item, int64_t row) {
     const int64_t n = rows_out(item), end = r->seq->n + item->n, first = end - n;
     const bool of_prompt = n > 0 && r->seq->n < r->opt.n_ids, rows = of_prompt && r->opt.on_row;
-    if (rows) add_draw(s, (ln_draw){.r = r, .kind = LN_DRAW_ROWS, .row = row, .t = first, .n = n});
+    if (rows) add_job(s, (ln_sample_job){.r = r, .kind = LN_SAMPLE_ROWS, .row = row, .t = first, .n = n});
     for (int64_t i = 0; i < n && of_prompt && r->opt.prompt_logprobs; i++)
         if (first + i + 1 < r->opt.n_ids)
-            add_draw(s, (ln_draw){.r = r, .kind = LN_DRAW_SCORE, .row = row + i, .t = first + i});
+            add_job(s, (ln_sample_job){.r = r, .kind = LN_SAMPLE_SCORE, .row = row + i, .t = first + i});
     if (ln_req_generates(r) && end >= r->opt.n_ids && !rows)
-        add_draw(s, (ln_draw){.r = r, .kind = LN_DRAW_TOKEN, .row = row + n - 1});
+        add_job(s, (ln_sample_job){.r = r, .kind = LN_SAMPLE_TOKEN, .row = row + n - 1});
 }
 
 static void list_all_rows(ln_sched *s) {
     int64_t row = 0;
-    s->n_draws = 0;
+    s->n_jobs = 0;
     for (int i = 0; i < s->n_items; i++) {
         s->parts[i]->fault.code = LN_OK;
         list_rows(s, s->parts[i], &s->items[i], row);
@@ -341,12 +341,12 @@ static void list_all_rows(ln_sched *s) {
 /* While the device computes the step. */
 static void on_submitted(void *user) {
     list_all_rows(user);
-    ln_sched_draw_on_device(user);
+    ln_sched_sample_on_device(user);
 }
 
 /* Times: start, and after the run and the sampling of this step; `late`: of delivery in the step before. */
 typedef struct step_times {
-    double start, ran, drawn, late;
+    double start, ran, sampled, late;
 } step_times;
 
 /* Publishes how far each request is, and the time that it took. */
@@ -360,19 +360,19 @@ static void publish(ln_sched *s, const step_times *t) {
             m->prefill_seconds += t->ran - t->start;
             r->n_read = r->seq->n;
             if (r->n_read == r->opt.n_ids) {
-                m->decode_seconds = t->drawn - t->ran;
+                m->decode_seconds = t->sampled - t->ran;
                 m->first_token_seconds = m->prefill_seconds + m->decode_seconds;
             } else {
                 ln_req_changed(r);
             }
         } else {
-            m->decode_seconds += t->drawn - t->start + t->late;
+            m->decode_seconds += t->sampled - t->start + t->late;
         }
         m->reasoning_tokens = r->opt.how ? r->answer.n_reasoning : 0;
     }
     count_pages(s);
     s->stats.n_steps++;
-    s->stats.step_seconds = t->drawn - t->start;
+    s->stats.step_seconds = t->sampled - t->start;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -422,16 +422,16 @@ ln_status ln_sched_step(ln_sched *s, bool *worked, ln_error *err) {
         return st;
     }
     t.ran = ln_now();
-    ln_sched_draw(s);
-    t.drawn = ln_now();
-    ln_pace_record(&s->pace, n_decode, n_prefill, t.drawn - t.start);
+    ln_sched_sample(s);
+    t.sampled = ln_now();
+    ln_prefill_budget_record(&s->prefill_budget, n_decode, n_prefill, t.sampled - t.start);
     publish(s, &t);
     for (int i = 0; i < s->n_items; i++) deliver(s, s->parts[i]);
     ln_cache_apply(s->e);
     pthread_mutex_lock(&s->lock);
     count_pages(s);
     pthread_mutex_unlock(&s->lock);
-    s->late_seconds = ln_now() - t.drawn;
+    s->late_seconds = ln_now() - t.sampled;
     return LN_OK;
 }
 
@@ -439,13 +439,13 @@ ln_status ln_sched_step(ln_sched *s, bool *worked, ln_error *err) {
 
 static int scratch_of(const ln_run_options *o) { return LN_MIN(o->n_threads, o->n_logits); }
 
-/* The most draws of a step: one for each row of logits or, without logits, for each sequence. */
-static int n_draws_of(const ln_run_options *o) { return LN_MAX(o->n_logits, o->n_seqs); }
+/* The most jobs of a step: one for each row of logits or, without logits, for each sequence. */
+static int most_jobs(const ln_run_options *o) { return LN_MAX(o->n_logits, o->n_seqs); }
 
 uint64_t ln_sched_bytes(const ln_run_options *o, int64_t n_vocab) {
     return sizeof(ln_sched) + (uint64_t)o->n_seqs * (sizeof(ln_batch_item) + 3 * sizeof(ln_req *)) +
-           (uint64_t)n_draws_of(o) *
-               (sizeof(ln_draw) + sizeof(ln_row_sampling) + sizeof(int32_t) + sizeof(int)) +
+           (uint64_t)most_jobs(o) *
+               (sizeof(ln_sample_job) + sizeof(ln_row_sampling) + sizeof(int32_t) + sizeof(int)) +
            (uint64_t)scratch_of(o) *
                (sizeof(ln_scratch) + ln_sampler_bytes(n_vocab) + (uint64_t)n_vocab * sizeof(float));
 }
@@ -458,13 +458,13 @@ static ln_status open_arrays(ln_sched *s, ln_error *err) {
     s->parts = ln_zalloc(n, sizeof *s->parts);
     s->order = ln_zalloc(n, sizeof *s->order);
     s->items = ln_zalloc(n, sizeof *s->items);
-    s->draws = ln_zalloc((size_t)n_draws_of(o), sizeof *s->draws);
-    s->rows = ln_zalloc((size_t)n_draws_of(o), sizeof *s->rows);
-    s->row_ids = ln_zalloc((size_t)n_draws_of(o), sizeof *s->row_ids);
-    s->row_draws = ln_zalloc((size_t)n_draws_of(o), sizeof *s->row_draws);
+    s->jobs = ln_zalloc((size_t)most_jobs(o), sizeof *s->jobs);
+    s->rows = ln_zalloc((size_t)most_jobs(o), sizeof *s->rows);
+    s->row_ids = ln_zalloc((size_t)most_jobs(o), sizeof *s->row_ids);
+    s->row_jobs = ln_zalloc((size_t)most_jobs(o), sizeof *s->row_jobs);
     s->scratch = ln_zalloc((size_t)scratch_of(o), sizeof *s->scratch);
-    if (!s->running || !s->parts || !s->order || !s->items || !s->draws || !s->scratch || !s->rows ||
-        !s->row_ids || !s->row_draws)
+    if (!s->running || !s->parts || !s->order || !s->items || !s->jobs || !s->scratch || !s->rows ||
+        !s->row_ids || !s->row_jobs)
         return LN_OOM(err, "the scheduler");
     for (; s->n_scratch < scratch_of(o); s->n_scratch++) {
         ln_scratch *x = &s->scratch[s->n_scratch];
@@ -504,10 +504,10 @@ void ln_sched_close(ln_sched **out) {
     ln_free(s->parts);
     ln_free(s->order);
     ln_free(s->items);
-    ln_free(s->draws);
+    ln_free(s->jobs);
     ln_free(s->rows);
     ln_free(s->row_ids);
-    ln_free(s->row_draws);
+    ln_free(s->row_jobs);
     ln_free(s->edits);
     ln_free(s->scratch);
     ln_free(s);

@@ -32,35 +32,35 @@ typedef struct ln_scratch {
 } ln_scratch;
 
 /* Rows of the step's logits that one thread of the sampling job reads.
- * LN_DRAW_TOKEN: row `row`, for the next token of the request.
- * LN_DRAW_SCORE: row `row`, for the log-probability of token t + 1 of its prompt.
- * LN_DRAW_ROWS: rows row .. row + n - 1, for on_row, which follow tokens t .. t + n - 1 of the prompt; then,
- * where the last of them ends the prompt of a request that generates, its next token. */
-typedef enum ln_draw_kind { LN_DRAW_TOKEN, LN_DRAW_SCORE, LN_DRAW_ROWS } ln_draw_kind;
-typedef struct ln_draw {
+ * LN_SAMPLE_TOKEN: row `row`, for the next token of the request.
+ * LN_SAMPLE_SCORE: row `row`, for the log-probability of token t + 1 of its prompt.
+ * LN_SAMPLE_ROWS: rows row .. row + n - 1, for on_row, which follow tokens t .. t + n - 1 of the prompt.
+ * Then, if the last of them ends the prompt of a request that generates, its next token. */
+typedef enum ln_sample_kind { LN_SAMPLE_TOKEN, LN_SAMPLE_SCORE, LN_SAMPLE_ROWS } ln_sample_kind;
+typedef struct ln_sample_job {
     ln_req *r;
-    ln_draw_kind kind;
+    ln_sample_kind kind;
     int64_t row, t, n;
-    int32_t forced;            /* the next token, where it does not depend on the row; else -1 */
-    bool done;                 /* LN_DRAW_TOKEN: it is chosen */
-    bool failed;               /* LN_DRAW_SCORE */
+    int32_t forced;            /* the next token if it does not depend on the row, else -1 */
+    bool done;                 /* LN_SAMPLE_TOKEN: it is chosen */
+    bool failed;               /* LN_SAMPLE_SCORE */
     int64_t edits_at, n_edits; /* for the device, in ln_sched.edits; n_edits -1: the host chooses the token */
-} ln_draw;
+} ln_sample_job;
 
-/* pace.c: recent times, for the choice of how many rows of prefill a step takes. */
+/* prefill_budget.c: recent times, for the choice of how many rows of prefill a step takes. */
 enum { LN_STEP_TIMES = 9 };
-typedef struct ln_pace {
+typedef struct ln_prefill_budget {
     double decode[LN_STEP_TIMES]; /* seconds of the last steps without prefill, a ring */
     int n_decode, at_decode;
     int64_t start_rows;   /* decoding sequences of the last step with rows of prompts; 0: no prompt is read */
-    double start_seconds; /* the median decode step when so many first decoded beside a prompt */
+    double start_seconds; /* the median decode step when so many first decoded together with a prompt */
     int n_mixed;          /* steps with rows of prompts since the last without */
     double row_seconds;   /* seconds that a row of prefill adds to a step; 0: not known yet */
-} ln_pace;
+} ln_prefill_budget;
 /* Records a step of n_decode rows of decoding sequences and n_prefill rows of prompts. */
-void ln_pace_record(ln_pace *p, int64_t n_decode, int64_t n_prefill, double seconds);
+void ln_prefill_budget_record(ln_prefill_budget *p, int64_t n_decode, int64_t n_prefill, double seconds);
 /* How many rows of prompts a step takes while sequences decode, before other bounds; 0 in some steps. */
-int64_t ln_pace_rows(const ln_pace *p);
+int64_t ln_prefill_budget_rows(const ln_prefill_budget *p);
 
 typedef struct ln_sched {
     struct ln_eng *e;
@@ -95,14 +95,14 @@ typedef struct ln_sched {
     ln_req **parts;       /* [n_seqs] whose items they are */
     ln_req **order;       /* [n_seqs] scratch */
     int n_items;
-    bool headless;  /* nobody reads logits of the step, which computes none */
-    ln_draw *draws; /* [max(n_logits, n_seqs)] */
-    int n_draws;
-    _Atomic int next_draw;
-    /* Of the draws that the device does: their parameters [n_rows], tokens, and changes of logits. */
+    bool headless;       /* no request needs logits of the step, which computes none */
+    ln_sample_job *jobs; /* [max(n_logits, n_seqs)] */
+    int n_jobs;
+    _Atomic int next_job;
+    /* Of the jobs that the device does: their parameters [n_rows], tokens, and changes of logits. */
     ln_row_sampling *rows; /* [max(n_logits, n_seqs)] */
-    int32_t *row_ids;      /* the same count */
-    int *row_draws;        /* indices of the draws; the same count */
+    int32_t *row_ids;      /* as many */
+    int *row_jobs;         /* indices of these jobs; as many */
     int n_rows;
     ln_logit_edit *edits; /* [cap_edits], grows */
     size_t cap_edits;
@@ -111,7 +111,7 @@ typedef struct ln_sched {
     uint64_t n_steps;
     uint64_t n_stops;    /* ln_stop_count at the last look for cancelled requests */
     double late_seconds; /* of the last step's delivery */
-    ln_pace pace;
+    ln_prefill_budget prefill_budget;
 } ln_sched;
 
 /* Bytes of a scheduler's arrays for an engine of these options. */
@@ -151,14 +151,14 @@ void ln_driver_each(void (*fn)(void *user, ln_sched *s), void *user);
 ln_status ln_driver_open(ln_sched *s, ln_error *err);
 void ln_driver_close(ln_sched *s);
 
-/* ---- draw.c ---- */
+/* ---- sample_rows.c ---- */
 
-/* Chooses the tokens of s->draws that do not depend on a row, and those that the device chooses behind the
+/* Chooses the tokens of s->jobs that do not depend on a row, and those that the device chooses behind the
  * step, which may still run. */
-void ln_sched_draw_on_device(ln_sched *s);
-/* Runs the rest of s->draws after the step, on all threads: each request's drawn_* and fault, or its
+void ln_sched_sample_on_device(ln_sched *s);
+/* Runs the rest of s->jobs after the step, on all threads: each request's sampled_* and fault, or its
  * prompt_logprobs and prompt_top, or its on_row. */
-void ln_sched_draw(ln_sched *s);
+void ln_sched_sample(ln_sched *s);
 
 /* ---- scheduler.c ---- */
 

@@ -62,7 +62,7 @@ typedef struct ln_p_norm {
 } ln_p_norm;
 /* The factor of queries that grows with the position. */
 typedef struct ln_p_pos_scale {
-    float by;
+    float factor;
     int64_t positions;
 } ln_p_pos_scale;
 /* Dynamic NTK scaling of rotary frequencies: for a text of L > `positions` tokens the base is theta (factor L
@@ -143,7 +143,7 @@ typedef struct ln_p_matmul {
     ln_matmul_kind kind;
 } ln_p_matmul;
 typedef struct ln_p_scale {
-    float by;
+    float factor;
 } ln_p_scale;
 /* Of slice: columns at .. at + cols - 1; of slice_back: the first column, and how many dx has. */
 typedef struct ln_p_slice {
@@ -157,7 +157,7 @@ typedef struct ln_p_sum {
 /* Shape of an output that its inputs do not give, and a factor; rows may be symbolic. */
 typedef struct ln_p_spread {
     int64_t rows, cols;
-    float by;
+    float factor;
 } ln_p_spread;
 /* Attention of a packed batch: the sequences of a step, each from its first row on. */
 typedef struct ln_p_packed {
@@ -249,9 +249,9 @@ typedef struct ln_pvalue {
     int64_t tail_offset; /* bytes added to `offset` while fewer than tail_rows rows are live */
     int64_t bytes;       /* temps: of the buffer */
     /* Set by run/ before `prepare`. data: the address of a weight, trainable or state, as upload or alloc
-     * gave it; all versions of a state have the same. form, read_bytes: those of ln_device_weight. */
+     * gave it; all versions of a state have the same. layout_id, read_bytes: those of ln_device_weight. */
     void *data;
-    uint32_t form;
+    uint32_t layout_id;
     uint64_t read_bytes;
 } ln_pvalue;
 

@@ -354,7 +354,7 @@ ln_status ln_diff_model(const ln_package *m, const ln_options *opt, const int32_
     LN_GO(ln_eng_open(&other, m, &o, err));
     ln_run_options same;
     LN_GO(ln_eng_options(m, &plain, &same, err));
-    same.as = other->run;
+    same.program_of = other->run;
     LN_GO(ln_eng_open_with(&ref, m, &same, err));
     LN_GO(ln_eng_diff(ref, other, ids, n, fn, user, err));
 out:

@@ -64,8 +64,8 @@ ln_status ln_read_pattern_layers(ln_spec *s, const ln_config *c, int64_t pattern
 ln_status ln_read_layer_types(const ln_spec *s, const ln_config *c, bool *sliding, bool *found,
                               ln_error *err);
 /* Qwen: reads the layer kinds from layer_types, else from use_sliding_window, sliding_window and
- * max_window_layers, and calls ln_set_layers. */
-ln_status ln_read_qwen_layers(ln_spec *s, const ln_config *c, ln_error *err);
+ * max_window_layers, which is first_window if it is absent, and calls ln_set_layers. */
+ln_status ln_read_qwen_layers(ln_spec *s, const ln_config *c, int64_t first_window, ln_error *err);
 
 /* ---- config_keys.c ---- */
 

@@ -51,7 +51,7 @@ static ln_v attend(ln_builder *b, ln_v q, ln_v k, ln_v v, int l) {
 /* Queries times the factor of their positions, which layers share. It is applied before RoPE, which is
  * linear, so that RoPE rounds its output as it stores it. */
 static ln_v scaled_queries(ln_builder *b, ln_v q, const ln_p_pos_scale *p) {
-    if (!b->q_scale_of || b->q_scale_of->by != p->by || b->q_scale_of->positions != p->positions) {
+    if (!b->q_scale_of || b->q_scale_of->factor != p->factor || b->q_scale_of->positions != p->positions) {
         b->q_scale = ln_g_pos_scale(b->g, "attn.q_scale", p);
         b->q_scale_of = p;
     }

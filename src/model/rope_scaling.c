@@ -399,7 +399,7 @@ static ln_status read_q_scale(ln_spec *s, const ln_config *c, const json_t *para
     LN_TRY(real_at(c, params, where, "llama_4_scaling_beta", 0, 1e6, &beta, err));
     if (!original) return ln_config_fail(c, NULL, field, "the positions of llama_4_scaling_beta", err);
     LN_TRY(ln_config_int_at(c, original, field, 1, INT32_MAX, &scale.positions, err));
-    scale.by = (float)beta;
+    scale.factor = (float)beta;
     for (int i = 0; i < s->n_attn && beta != 0; i++) s->attn[i].q_scale = scale;
     return LN_OK;
 }

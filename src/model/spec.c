@@ -293,13 +293,13 @@ ln_status ln_refuse_windows(const ln_spec *s, const ln_config *c, ln_error *err)
 
 /* The layer kinds of Qwen. As in configuration_qwen2.py, __post_init__: without use_sliding_window there is
  * no window, whatever sliding_window and max_window_layers say. */
-ln_status ln_read_qwen_layers(ln_spec *s, const ln_config *c, ln_error *err) {
+ln_status ln_read_qwen_layers(ln_spec *s, const ln_config *c, int64_t first_window, ln_error *err) {
     bool use, found, any = false;
     int64_t window = 0, first = 0;
     LN_TRY(ln_config_bool(c, "use_sliding_window", false, &use, err));
     if (use && !json_is_null(json_object_get(c->text, "sliding_window")))
         LN_TRY(ln_config_int(c, "sliding_window", 4096, 1, INT32_MAX, &window, err));
-    if (use) LN_TRY(ln_config_int(c, "max_window_layers", 28, 0, INT32_MAX, &first, err));
+    if (use) LN_TRY(ln_config_int(c, "max_window_layers", first_window, 0, INT32_MAX, &first, err));
     bool *sliding = ln_arena_alloc(&s->arena, (size_t)s->L * sizeof *sliding);
     if (!sliding) return LN_OOM(err, "the layers");
     LN_TRY(ln_read_layer_types(s, c, sliding, &found, err));

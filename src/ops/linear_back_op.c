@@ -90,7 +90,7 @@ static void add_split(const ln_arg *w, int64_t from, int64_t to, const real *e, 
 LN_KERNEL(ln_ref_linear_cross_entropy) {
     const ln_arg *x = &c->in[0], *w = &c->in[1];
     const int64_t V = w->rows;
-    const bool slope = c->node->p.scale.by != 0;
+    const bool slope = c->node->p.scale.factor != 0;
     real e[LN_CE_SPLIT];
     LN_MY_ROWS(c, x->rows, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
@@ -150,7 +150,7 @@ ln_cost ln_cost_linear_back(const ln_program *p, const ln_pnode *n, const ln_bou
 }
 ln_cost ln_cost_linear_cross_entropy(const ln_program *p, const ln_pnode *n, const ln_bounds *live,
                                      int64_t depth) {
-    return (void)depth, products(p, n, live, n->p.scale.by != 0 ? 2 : 1);
+    return (void)depth, products(p, n, live, n->p.scale.factor != 0 ? 2 : 1);
 }
 
 /* Of an op whose weights are frozen here: LN_EUNSUPPORTED where the gradient of w is wanted. */
@@ -174,7 +174,7 @@ ln_status ln_grad_linear_cross_entropy(ln_graph *g, const ln_node *n, const ln_v
     if (dy[1] >= 0)
         return ln_fail(err, LN_EUNSUPPORTED, "gradient of %s: only the loss has one, not its slope",
                        g->values[n->out[1]].name);
-    g->nodes[g->values[n->out[0]].def].p.scale.by = 1; /* has the op compute the slope */
+    g->nodes[g->values[n->out[0]].def].p.scale.factor = 1; /* has the op compute the slope */
     dx[0] = ln_g_scale_rows(g, ln_grad_name(g, n->in[0], name), n->out[1], dy[0]);
     return LN_OK;
 }

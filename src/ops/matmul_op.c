@@ -48,7 +48,7 @@ LN_KERNEL(ln_ref_scale) {
     LN_MY_ROWS(c, c->out[0].rows, lo, hi);
     for (int64_t r = lo; r < hi; r++)
         for (int64_t i = 0; i < c->out[0].cols; i++)
-            real_row(&c->out[0], r)[i] = real_row(&c->in[0], r)[i] * (real)c->node->p.scale.by;
+            real_row(&c->out[0], r)[i] = real_row(&c->in[0], r)[i] * (real)c->node->p.scale.factor;
 }
 LN_KERNEL(ln_ref_scale_rows) {
     LN_MY_ROWS(c, c->out[0].rows, lo, hi);
@@ -78,7 +78,7 @@ LN_KERNEL(ln_ref_sum) {
 
 LN_KERNEL(ln_ref_spread) {
     const ln_arg *s = &c->in[0], *y = &c->out[0];
-    const real by = (real)c->node->p.spread.by;
+    const real by = (real)c->node->p.spread.factor;
     LN_MY_ROWS(c, y->rows, lo, hi);
     for (int64_t r = lo; r < hi; r++)
         for (int64_t i = 0; i < y->cols; i++)
@@ -190,7 +190,7 @@ ln_status ln_grad_scale(ln_graph *g, const ln_node *n, const ln_v *dy, const boo
                         ln_error *err) {
     char name[64];
     (void)wanted, (void)err;
-    dx[0] = ln_g_scale(g, ln_grad_name(g, n->in[0], name), dy[0], n->p.scale.by);
+    dx[0] = ln_g_scale(g, ln_grad_name(g, n->in[0], name), dy[0], n->p.scale.factor);
     return LN_OK;
 }
 ln_status ln_grad_scale_rows(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
@@ -219,7 +219,7 @@ ln_status ln_grad_spread(ln_graph *g, const ln_node *n, const ln_v *dy, const bo
     (void)wanted, (void)err;
     if (s->dims[0] != 1 && s->dims[1] != 1) dx[0] = dy[0];
     else dx[0] = ln_g_sum(g, ln_grad_name(g, n->in[0], name), dy[0], kind);
-    dx[0] = ln_g_scale(g, ln_grad_name(g, n->in[0], name), dx[0], n->p.spread.by);
+    dx[0] = ln_g_scale(g, ln_grad_name(g, n->in[0], name), dx[0], n->p.spread.factor);
     return LN_OK;
 }
 #endif

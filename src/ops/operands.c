@@ -17,7 +17,7 @@ static ln_status resolve(const ln_program *p, void *temp, ln_v i, ln_arg *a, ln_
     a->dtype = (uint8_t)(v->layout == LN_LAYOUT_NARROW ? LN_BF16 : v->dtype);
     a->format = is_temp ? v->format : ln_format_of(LN_FORMAT_F32, ln_encoding_groups(v->enc));
     a->coded = !is_temp && ln_encoding_is_coded(v->enc);
-    a->bf12 = v->form != 0; /* of the devices in host memory only the CPU names a form, and only this one */
+    a->bf12 = v->layout_id != 0; /* of the devices in host memory only the CPU sets it, and only to this */
     a->rows = rows;
     a->cols = v->dims[v->n_dims - 1];
     a->pitch = is_temp ? ln_temp_pitch(p, v) : a->cols;

@@ -81,7 +81,7 @@ typedef struct ln_arg {
     uint8_t dtype;    /* ln_dtype of a stored element: LN_BF16 of temps whose layout is narrow */
     ln_format format; /* of temps; of an encoded weight bits and group are those of its encoding */
     uint8_t layout;   /* of temps: that of the live rows (ln_live_layout) */
-    bool bf12;        /* a weight in compressed bf16 (ln_pvalue.form of the CPU device) */
+    bool bf12;        /* a weight in compressed bf16 (ln_pvalue.layout_id of the CPU device) */
     bool coded;       /* a weight in coded rows */
 } ln_arg;
 static inline bool ln_arg_is_bf16(const ln_arg *a) { return a->format.kind == LN_FORMAT_BF16; }

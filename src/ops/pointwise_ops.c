@@ -24,7 +24,7 @@ LN_POINTWISE(ln_ref_mul, a[i] * b[i])
 LN_POINTWISE(ln_ref_silu, real_silu(a[i]))
 LN_POINTWISE(ln_ref_gelu_tanh, real_gelu_tanh(a[i]))
 LN_POINTWISE(ln_ref_sigmoid, 1 / (1 + real_exp(-a[i])))
-LN_POINTWISE(ln_ref_softcap, real_capped(a[i], c->node->p.scale.by))
+LN_POINTWISE(ln_ref_softcap, real_capped(a[i], c->node->p.scale.factor))
 LN_POINTWISE(ln_ref_gated, real_stored(c, real_act(c->node->p.gate.act, a[i]) * b[i]))
 
 /* act'(x). SiLU, s = sigmoid(x): s (1 + x (1 - s)). GELU, s = sigmoid(2u) as in real_gelu_tanh: s + x s (1 -
@@ -64,7 +64,7 @@ ln_status ln_shape_sigmoid(const ln_graph *g, const ln_node *n, ln_value *out, l
     return shape_same(g, n, out, err);
 }
 ln_status ln_shape_softcap(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
-    if (!(n->p.scale.by > 0)) return ln_shape_fail(g, n, err, "a cap above 0");
+    if (!(n->p.scale.factor > 0)) return ln_shape_fail(g, n, err, "a cap above 0");
     return shape_same(g, n, out, err);
 }
 ln_status ln_shape_gated(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
@@ -111,7 +111,7 @@ ln_status ln_grad_softcap(ln_graph *g, const ln_node *n, const ln_v *dy, const b
                           ln_error *err) {
     char name[64];
     (void)wanted, (void)err;
-    const ln_v t = ln_g_scale(g, "d.tanh", n->out[0], 1 / n->p.scale.by),
+    const ln_v t = ln_g_scale(g, "d.tanh", n->out[0], 1 / n->p.scale.factor),
                lost = ln_g_mul(g, "d.lost", dy[0], ln_g_mul(g, "d.square", t, t));
     dx[0] = ln_g_add(g, ln_grad_name(g, n->in[0], name), dy[0], ln_g_scale(g, "d.negated", lost, -1));
     return LN_OK;

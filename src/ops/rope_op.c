@@ -33,7 +33,7 @@ LN_KERNEL(ln_ref_pos_scale) {
     LN_MY_ROWS(c, c->out[0].rows, lo, hi);
     for (int64_t r = lo; r < hi; r++)
         real_row(&c->out[0], r)[0] =
-            1 + (real)p->by * real_log((real)(1 + (int64_t)c->step->pos[r] / p->positions));
+            1 + (real)p->factor * real_log((real)(1 + (int64_t)c->step->pos[r] / p->positions));
 }
 
 LN_KERNEL(ln_ref_rope_table) {

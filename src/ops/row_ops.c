@@ -56,7 +56,7 @@ LN_KERNEL(ln_ref_slice) {
 
 LN_KERNEL(ln_ref_embed_back) {
     const ln_arg *dy = &c->in[0], *dw = &c->out[0];
-    const real by = (real)c->node->p.spread.by;
+    const real by = (real)c->node->p.spread.factor;
     const int64_t lo = dw->cols * c->thread / c->n_threads, hi = dw->cols * (c->thread + 1) / c->n_threads;
     for (int64_t v = 0; v < dw->rows; v++)
         for (int64_t i = lo; i < hi; i++) real_row(dw, v)[i] = 0;

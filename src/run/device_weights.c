@@ -395,7 +395,7 @@ void ln_device_weights_bind(const ln_device_weights *r, ln_program *p) {
         if (v->kind != LN_KIND_WEIGHT) continue;
         const ln_device_weight *w = &r->placed[v->slot];
         v->data = w->data;
-        v->form = w->form;
+        v->layout_id = w->layout_id;
         v->read_bytes = w->read_bytes;
     }
 }

@@ -81,7 +81,7 @@ static ln_status build(const ln_run *r, ln_graph *g, ln_v *logits, ln_error *err
 
 /* Makes a program in r->arena. The graph is needed no longer then. */
 static ln_status make_program(ln_run *r, int which, ln_error *err) {
-    const ln_run *as = r->opt.as;
+    const ln_run *as = r->opt.program_of;
     ln_run_program *p = &r->programs[which];
     ln_v logits;
     const ln_compile_options o = {.policy = r->opt.numerics == LN_FAST ? LN_POLICY_FAST : LN_POLICY_EXACT,

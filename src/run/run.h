@@ -90,7 +90,7 @@ typedef struct ln_run_options {
     /* The run whose device decides the graph's fusions and per-row formats, borrowed while this run is
      * opened; NULL: this run's own device. Weights are in this run's device's layout all the same, so its
      * kernels must be able to run that program; the reference device runs any. */
-    const struct ln_run *as;
+    const struct ln_run *program_of;
     ln_progress progress;
 } ln_run_options;
 /* The thread pool of a run with these options. */

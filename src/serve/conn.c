@@ -35,8 +35,8 @@ struct conn {
     char address[48];
     conn_state state;
     http_reader in;
-    exchange *x; /* of the request that is read or answered */
-    bool used;   /* it has had a request */
+    request_context *x; /* of the request that is read or answered */
+    bool used;          /* it has had a request */
     bool in_head, in_body;
     bool ended;   /* the client sends nothing more */
     bool watched; /* counted in server.n_watched */
@@ -62,7 +62,7 @@ void conn_send(conn *c, const char *data, size_t n) {
         (void)shutdown(c->fd, SHUT_RDWR); /* out of memory: better no end than an answer with a gap */
 }
 
-void conn_give(conn *c, exchange *x, ln_str *text) {
+void conn_give(conn *c, request_context *x, ln_str *text) {
     struct evbuffer *out = bufferevent_get_output(c->bev);
     if (evbuffer_add_reference(out, text->data, text->len, texts_free_sent, NULL) != 0) {
         (void)shutdown(c->fd, SHUT_RDWR);
@@ -82,7 +82,7 @@ static void watch(conn *c, bool on) {
 
 void conn_close(conn *c) {
     server *s = c->s;
-    exchange *x = c->x;
+    request_context *x = c->x;
     c->x = NULL;
     watch(c, false);
     s->n_paused -= c->paused;
@@ -93,7 +93,7 @@ void conn_close(conn *c) {
     bufferevent_free(c->bev); /* closes the socket */
     http_reader_free(&c->in);
     ln_free(c);
-    if (x) exchange_abandon(x);
+    if (x) request_abandon(x);
 }
 
 /* ---- ends ---- */
@@ -133,7 +133,7 @@ void conn_end(conn *c, bool keep_alive) {
 /* Refuses what is no request, or comes too slowly. */
 static void refuse_bytes(conn *c, int status, const char *why) {
     static const char *const codes[] = {"bad_request", "timeout", "too_large"};
-    if (!c->x) c->x = exchange_new(c->s, c);
+    if (!c->x) c->x = request_new(c->s, c);
     c->s->m.malformed++;
     if (!c->x) { /* out of memory */
         c->state = FLUSHING;
@@ -142,7 +142,7 @@ static void refuse_bytes(conn *c, int status, const char *why) {
     }
     c->x->keep_alive = false;
     if (c->in.head.method == HTTP_HEAD && c->in_body) c->x->method = HTTP_HEAD;
-    exchange_refuse(c->x, status, codes[status == 408 ? 1 : status == 413 ? 2 : 0], "%s", why);
+    request_reject(c->x, status, codes[status == 408 ? 1 : status == 413 ? 2 : 0], "%s", why);
 }
 
 /* ---- large bodies ---- */
@@ -154,18 +154,18 @@ static void ask_for_body(conn *c) {
 }
 
 /* Whether the client may send so many bytes more now. */
-static bool admits(const tenant *t, uint64_t bytes) {
+static bool admits(const client *t, uint64_t bytes) {
     return t->large_bytes == 0 || t->large_bytes + bytes <= t->texts.limit / 3;
 }
 
-static void admit(exchange *x, uint64_t bytes) {
+static void admit(request_context *x, uint64_t bytes) {
     x->large_bytes += bytes;
-    x->who->large_bytes += bytes;
+    x->client->large_bytes += bytes;
 }
 
 /* Admits `bytes` of a body that is large, or stops reading it. */
 static void ask_for_large(conn *c, uint64_t bytes) {
-    if (admits(c->x->who, bytes)) {
+    if (admits(c->x->client, bytes)) {
         admit(c->x, bytes);
         return;
     }
@@ -176,19 +176,19 @@ static void ask_for_large(conn *c, uint64_t bytes) {
 
 /* The bytes for which a body that waits asks. */
 static uint64_t waits_for(const conn *c) {
-    return c->in.head.has_length ? c->in.head.length : LN_MAX(c->x->body.len, (size_t)CREW_SMALL);
+    return c->in.head.has_length ? c->in.head.length : LN_MAX(c->x->body.len, (size_t)WORK_SMALL);
 }
 
-void conn_large_done(exchange *x) {
+void conn_large_done(request_context *x) {
     server *s = x->s;
-    tenant *t = x->who;
+    client *t = x->client;
     if (x->large_bytes == 0) return;
     t->large_bytes -= x->large_bytes;
     x->large_bytes = 0;
     while (s->n_paused > 0) {
         conn *first = NULL;
         for (conn *c = s->conns; c; c = c->next)
-            if (c->paused && c->x && c->x->who == t && (!first || c->since <= first->since)) first = c;
+            if (c->paused && c->x && c->x->client == t && (!first || c->since <= first->since)) first = c;
         if (!first || !admits(t, waits_for(first))) return;
         admit(first->x, waits_for(first));
         first->paused = false;
@@ -208,26 +208,26 @@ static void begin_request(conn *c) {
     c->since = c->mark = ln_now();
     c->mark_bytes = 0;
     c->used = true;
-    c->x = exchange_new(c->s, c);
+    c->x = request_new(c->s, c);
     if (!c->x) {
         c->state = FLUSHING;
         begin_lingering(c);
         return;
     }
     if (!route_begin(c->x, h)) return;
-    if (c->x->who) c->x->texts.budget = &c->x->who->texts;
-    const bool is_body = h->method == HTTP_POST && c->x->who != NULL;
+    if (c->x->client) c->x->texts.budget = &c->x->client->texts;
+    const bool is_body = h->method == HTTP_POST && c->x->client != NULL;
     if (is_body && h->has_length && h->length > c->x->texts.budget->limit) {
         (void)ln_account_fits(&c->x->texts, h->length);
         texts_refuse(c->x);
         return;
     }
-    if (is_body && h->has_length && h->length > CREW_SMALL) ask_for_large(c, h->length);
+    if (is_body && h->has_length && h->length > WORK_SMALL) ask_for_large(c, h->length);
     if (!c->paused) ask_for_body(c);
 }
 
 static void take_body(conn *c, const char *data, size_t n) {
-    exchange *x = c->x;
+    request_context *x = c->x;
     server *s = c->s;
     if (!x || !(x->route->methods & 1u << HTTP_POST)) return; /* nothing reads it */
     if (!texts_add_body(x, conn_head(c), data, n)) {
@@ -236,7 +236,7 @@ static void take_body(conn *c, const char *data, size_t n) {
     }
     s->held += n;
     x->held += n;
-    if (conn_head(c)->has_length || x->body.len <= CREW_SMALL || !x->who) return;
+    if (conn_head(c)->has_length || x->body.len <= WORK_SMALL || !x->client) return;
     if (x->large_bytes > 0) admit(x, n); /* a body of unknown length */
     else ask_for_large(c, x->body.len);
 }

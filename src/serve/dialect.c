@@ -4,13 +4,15 @@
 
 #include <string.h>
 
-static ln_status no_room(exchange *x) { return wire_fail(&x->why, LN_OOM(&x->why.error, "a request")); }
+static ln_status no_room(request_context *x) {
+    return wire_fail(&x->why, LN_OOM(&x->why.error, "a request"));
+}
 
-ln_status dialect_set(exchange *x, json_t *to, const char *name, json_t *v) {
+ln_status dialect_set(request_context *x, json_t *to, const char *name, json_t *v) {
     return v && json_object_set_new(to, name, v) == 0 ? LN_OK : no_room(x);
 }
 
-ln_status dialect_copy(exchange *x, const json_t *from, json_t *to, const char *const *pairs) {
+ln_status dialect_copy(request_context *x, const json_t *from, json_t *to, const char *const *pairs) {
     for (; pairs[0]; pairs += 2) {
         json_t *v = json_object_get(from, pairs[0]);
         if (!v || json_is_null(v)) continue;
@@ -19,19 +21,19 @@ ln_status dialect_copy(exchange *x, const json_t *from, json_t *to, const char *
     return LN_OK;
 }
 
-ln_status dialect_add_message(exchange *x, json_t *list, const char *role, const ln_str *text) {
+ln_status dialect_add_message(request_context *x, json_t *list, const char *role, const ln_str *text) {
     json_t *m = json_object();
     if (!m || text->failed || json_array_append_new(list, m) != 0) return no_room(x);
     LN_TRY(dialect_set(x, m, "role", json_stringn(role, strlen(role))));
     return dialect_set(x, m, "content", json_stringn(text->data ? text->data : "", text->len));
 }
 
-ln_status dialect_add_result(exchange *x, json_t *list, json_t *id, const ln_str *text) {
+ln_status dialect_add_result(request_context *x, json_t *list, json_t *id, const ln_str *text) {
     LN_TRY(dialect_add_message(x, list, "tool", text));
     return dialect_set(x, json_array_get(list, json_array_size(list) - 1), "tool_call_id", json_incref(id));
 }
 
-ln_status dialect_add_call(exchange *x, json_t *calls, json_t *id, json_t *name, json_t *arguments) {
+ln_status dialect_add_call(request_context *x, json_t *calls, json_t *id, json_t *name, json_t *arguments) {
     json_t *call = json_object(), *function = json_object();
     if (!calls) json_decref(call);
     if (!calls || !call || json_array_append_new(calls, call) != 0) {
@@ -45,7 +47,7 @@ ln_status dialect_add_call(exchange *x, json_t *calls, json_t *id, json_t *name,
     return dialect_set(x, function, "arguments", json_incref(arguments));
 }
 
-ln_status dialect_add_tool(exchange *x, json_t *list, const json_t *tool, const char *parameters) {
+ln_status dialect_add_tool(request_context *x, json_t *list, const json_t *tool, const char *parameters) {
     const char *const pairs[] = {"name",       "name",   "description", "description", parameters,
                                  "parameters", "strict", "strict",      NULL};
     json_t *outer = json_object(), *function = json_object();
@@ -58,13 +60,13 @@ ln_status dialect_add_tool(exchange *x, json_t *list, const json_t *tool, const 
     return dialect_copy(x, tool, function, pairs);
 }
 
-ln_status dialect_add_foreign(exchange *x, json_t *list, const json_t *tool) {
+ln_status dialect_add_foreign(request_context *x, json_t *list, const json_t *tool) {
     const json_t *type = json_object_get(tool, "type");
     json_t *foreign = json_pack("{s: s}", "type", json_is_string(type) ? json_string_value(type) : "?");
     return foreign && json_array_append_new(list, foreign) == 0 ? LN_OK : no_room(x);
 }
 
-ln_status dialect_format(exchange *x, json_t *to, const json_t *format, const char *field) {
+ln_status dialect_format(request_context *x, json_t *to, const json_t *format, const char *field) {
     const json_t *type = json_object_get(format, "type");
     char found[80];
     if (!format || json_is_null(format)) return LN_OK;
@@ -74,7 +76,7 @@ ln_status dialect_format(exchange *x, json_t *to, const json_t *format, const ch
     return dialect_set(x, to, "response_format", json_incref((json_t *)(uintptr_t)format));
 }
 
-ln_status dialect_text(exchange *x, const json_t *v, const char *field, const char *const *types,
+ln_status dialect_text(request_context *x, const json_t *v, const char *field, const char *const *types,
                        ln_str *out) {
     char found[80];
     size_t i;
@@ -104,7 +106,7 @@ ln_status dialect_text(exchange *x, const json_t *v, const char *field, const ch
     return LN_OK;
 }
 
-ln_status dialect_siblings(exchange *x, const json_t *body, const char *const *pairs) {
+ln_status dialect_siblings(request_context *x, const json_t *body, const char *const *pairs) {
     for (; pairs[0]; pairs += 2) {
         const json_t *v = json_object_get(body, pairs[0]);
         if (!v || json_is_null(v)) continue;

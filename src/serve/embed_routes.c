@@ -16,12 +16,12 @@ typedef enum embed_api { OPENAI = 0, OLLAMA, OLLAMA_OLDER } embed_api;
 
 /* One call. The texts of its prompts are the body's. */
 typedef struct call {
-    exchange *x;
+    request_context *x;
     embed_api api;
     ln_arena arena;
     ln_prompt *prompts; /* [n] */
     size_t n;
-    size_t model; /* index of `model` in x->roster */
+    size_t model; /* index of `model` in x->models */
     ln_embed_options o;
     bool base64;
     ln_str data;    /* items of the answer */
@@ -47,7 +47,7 @@ static ln_status read_ids(call *c, const json_t *v, const char *field, ln_prompt
         ids[i] = (int32_t)value;
     }
     if (n == 0) return wire_refuse(&c->x->why, field, "expected a text or token ids, found []");
-    *p = (ln_prompt){.size = sizeof *p, .ids = ids, .n_ids = n, .adapter = c->x->roster->adapters[c->model]};
+    *p = (ln_prompt){.size = sizeof *p, .ids = ids, .n_ids = n, .adapter = c->x->models->adapters[c->model]};
     return LN_OK;
 }
 
@@ -68,7 +68,7 @@ static ln_status read_input(call *c, const json_t *v, size_t i) {
                      .text = json_string_value(v),
                      .text_bytes = json_string_length(v),
                      .tmpl = LN_TEMPLATE_RAW,
-                     .adapter = c->x->roster->adapters[c->model]};
+                     .adapter = c->x->models->adapters[c->model]};
     return LN_OK;
 }
 
@@ -138,7 +138,7 @@ static ln_status check_model(call *c, const json_t *v) {
     if (!v || json_is_null(v)) return LN_OK;
     if (!json_is_string(v))
         return wire_refuse(&c->x->why, "model", "expected a text, found %s", ln_json_text(v, found));
-    return wire_find_model(&c->model, &c->x->roster->target, json_string_value(v), json_string_length(v),
+    return wire_find_model(&c->model, &c->x->models->target, json_string_value(v), json_string_length(v),
                            &c->x->why);
 }
 
@@ -202,7 +202,7 @@ static void put_values(call *c, const ln_embedding *e) {
 
 static ln_status on_embedding(void *user, const ln_embedding *e, ln_error *err) {
     call *c = user;
-    exchange *x = c->x;
+    request_context *x = c->x;
     if (atomic_load(&x->left)) return ln_fail(err, LN_ECANCELLED, "the client has left");
     c->tokens += e->n_tokens;
     if (e->status == LN_OK) {
@@ -238,7 +238,7 @@ static void put_vectors(call *c, double seconds) {
     out->failed |= c->data.failed;
     if (c->api != OLLAMA_OLDER) {
         ln_str_adds(out, "]");
-        put_text(out, "model", c->x->roster->names[c->model]);
+        put_text(out, "model", c->x->models->names[c->model]);
     }
     if (c->api == OPENAI) {
         put_object(out, "usage");
@@ -254,7 +254,7 @@ static void put_vectors(call *c, double seconds) {
 }
 
 static ln_status embed_all(call *c, const json_t *body) {
-    exchange *x = c->x;
+    request_context *x = c->x;
     ln_metrics m = {0};
     LN_TRY(c->api == OPENAI ? read_body(c, body) : read_ollama(c, body));
     const double began = ln_now();
@@ -265,7 +265,7 @@ static ln_status embed_all(call *c, const json_t *body) {
         x->why.error = err;
         (void)wire_fail(&x->why, st);
         name_field(&x->why);
-        return roster_check(x, c->model, st, &x->why);
+        return model_list_check(x, c->model, st, &x->why);
     }
     put_vectors(c, ln_now() - began);
     x->prompt_tokens = m.prompt_tokens;
@@ -274,10 +274,10 @@ static ln_status embed_all(call *c, const json_t *body) {
 }
 
 static void run(work *w, embed_api api) {
-    exchange *x = (exchange *)(void *)w;
+    request_context *x = (request_context *)(void *)w;
     call c = {.x = x, .api = api, .o = ln_embed_options_default()};
     json_t *body = NULL;
-    ln_status st = exchange_read_object(x, &body);
+    ln_status st = request_read_object(x, &body);
     if (st == LN_OK) st = embed_all(&c, body);
     (void)st; /* x->why has it */
     json_decref(body);
@@ -289,8 +289,10 @@ static void embed(work *w) { run(w, OPENAI); }
 static void embed_ollama(work *w) { run(w, OLLAMA); }
 static void embed_ollama_older(work *w) { run(w, OLLAMA_OLDER); }
 
-void handle_embeddings(exchange *x) { exchange_work(x, &x->s->calling, embed, exchange_answer); }
-void handle_ollama_embed(exchange *x) { exchange_work(x, &x->s->calling, embed_ollama, exchange_answer); }
-void handle_ollama_embeddings(exchange *x) {
-    exchange_work(x, &x->s->calling, embed_ollama_older, exchange_answer);
+void handle_embeddings(request_context *x) { request_work(x, &x->s->calling, embed, request_answer); }
+void handle_ollama_embed(request_context *x) {
+    request_work(x, &x->s->calling, embed_ollama, request_answer);
+}
+void handle_ollama_embeddings(request_context *x) {
+    request_work(x, &x->s->calling, embed_ollama_older, request_answer);
 }

@@ -16,16 +16,16 @@
 static void on_ready(void *user) { choice_wake(user); }
 
 void choice_wake(choice *c) {
-    mailbox *m = &c->x->s->box;
+    completion_queue *m = &c->x->s->completions;
     if (atomic_exchange(&c->is_ready, true)) return;
     c->next_ready = atomic_load_explicit(&m->ready, memory_order_relaxed);
     while (!atomic_compare_exchange_weak_explicit(&m->ready, &c->next_ready, c, memory_order_release,
                                                   memory_order_relaxed)) {
     }
-    mailbox_wake(m);
+    completion_queue_wake(m);
 }
 
-static ln_status open_choice(exchange *x, size_t i) {
+static ln_status open_choice(request_context *x, size_t i) {
     ln_prompt prompt;
     ln_sampling how = {.size = sizeof how};
     ln_request_options o = ln_request_options_default();
@@ -38,10 +38,10 @@ static ln_status open_choice(exchange *x, size_t i) {
     const ln_status st = ln_request_open(&c->request, x->s->engine, &prompt, &o, &x->why.error);
     if (st == LN_OK) return LN_OK;
     (void)wire_fail_request(&x->why, &x->q, st);
-    return roster_check(x, x->q.model, st, &x->why);
+    return model_list_check(x, x->q.model, st, &x->why);
 }
 
-static ln_status open_all(exchange *x) {
+static ln_status open_all(request_context *x) {
     const size_t n = wire_n_choices(&x->q);
     if (n > SERVE_MOST_CHOICES)
         return wire_refuse(&x->why, x->q.n_prompts > 1 ? "prompt" : "n",
@@ -58,7 +58,7 @@ static ln_status open_all(exchange *x) {
 }
 
 /* Translates the body of another form of the API. */
-static ln_status translate(exchange *x, ln_str *out) {
+static ln_status translate(request_context *x, ln_str *out) {
     json_t *body = NULL, *to = json_object();
     char found[80];
     ln_status st = to ? body_load(&body, x->body.data ? x->body.data : "", x->body.len, &x->why)
@@ -66,7 +66,7 @@ static ln_status translate(exchange *x, ln_str *out) {
     if (st == LN_OK && !json_is_object(body))
         st = wire_refuse(&x->why, "", "expected the body to be an object, found %s",
                          ln_json_text(body, found));
-    else if (st == LN_OK) st = x->form->translate(x, body, to);
+    else if (st == LN_OK) st = x->dialect->translate(x, body, to);
     if (st == LN_OK) ln_str_json_value(out, to);
     if (st == LN_OK && out->failed) st = wire_fail(&x->why, LN_OOM(&x->why.error, "a request"));
     json_decref(body);
@@ -90,11 +90,11 @@ static bool begins_with(const char *param, const char *pattern, const char **res
 }
 
 /* Names fields as the client knows them, in the message too, which begins with the field. */
-static void rename_field(exchange *x) {
+static void rename_field(request_context *x) {
     const char *rest, *index = "";
     char old[sizeof x->why.param], message[sizeof x->why.error.message];
     size_t n = 0;
-    const char *const *names = x->form->names;
+    const char *const *names = x->dialect->names;
     while (*names && !begins_with(x->why.param, names[0], &rest, &index, &n)) names += 2;
     if (!*names) return;
     (void)snprintf(old, sizeof old, "%s", x->why.param);
@@ -110,16 +110,16 @@ static void rename_field(exchange *x) {
         (void)ln_fail(&x->why.error, x->why.error.code, "%s%s", x->why.param, message + k);
 }
 
-bool generation_read(exchange *x, wire_kind kind) {
+bool generation_read(request_context *x, wire_kind kind) {
     ln_str text = {0};
-    const ln_str *body = x->form ? &text : &x->body;
+    const ln_str *body = x->dialect ? &text : &x->body;
     x->has_request = true;
-    if (!x->form || translate(x, &text) == LN_OK) { /* a translation names fields as the client does */
+    if (!x->dialect || translate(x, &text) == LN_OK) { /* a translation names fields as the client does */
         if (x->raw) kind = WIRE_COMPLETION;
         if (x->out.len == 0)
-            (void)wire_request_open(&x->q, &x->roster->target, kind, body->data ? body->data : "", body->len,
+            (void)wire_request_open(&x->q, &x->models->target, kind, body->data ? body->data : "", body->len,
                                     &x->why);
-        if (x->form && x->why.http) rename_field(x);
+        if (x->dialect && x->why.http) rename_field(x);
     }
     ln_str_free(&text);
     (void)snprintf(x->q.note, sizeof x->q.note, "%s", x->note);
@@ -127,10 +127,10 @@ bool generation_read(exchange *x, wire_kind kind) {
 }
 
 static void prepare(work *w, wire_kind kind) {
-    exchange *x = (exchange *)(void *)w;
+    request_context *x = (request_context *)(void *)w;
     if (!generation_read(x, kind)) return;
     if (open_all(x) == LN_OK) wire_request_trim(&x->q);
-    else if (x->form) rename_field(x);
+    else if (x->dialect) rename_field(x);
 }
 
 static void prepare_chat(work *w) { prepare(w, WIRE_CHAT); }
@@ -139,129 +139,129 @@ static void prepare_completion(work *w) { prepare(w, WIRE_COMPLETION); }
 /* ---- admission ---- */
 
 static void prepared(work *w) {
-    exchange *x = exchange_of(w);
+    request_context *x = request_of(w);
     if (!x) return;
     if (x->cut) {
         generation_cancel(x);
-        exchange_refuse(x, 503, "shutting_down", "the server is about to stop");
+        request_reject(x, 503, "shutting_down", "the server is about to stop");
         return;
     }
     if (x->why.http == 0 && x->out.len > 0) { /* it was answered by the translation */
-        exchange_answer_now(x);
+        request_answer_now(x);
         return;
     }
     if (x->why.http == 0) {
-        const int full = fair_check(x->s, x->who, x->n_choices);
+        const int full = fair_check(x->s, x->client, x->n_choices);
         if (full) {
             x->s->m.rejected++;
             generation_cancel(x);
-            exchange_refuse(x, full, "overloaded",
-                            full == 429 ? "too many requests of this key wait; try again"
-                                        : "too many requests wait; try again");
+            request_reject(x, full, "overloaded",
+                           full == 429 ? "too many requests of this key wait; try again"
+                                       : "too many requests wait; try again");
             return;
         }
     } else {
         generation_cancel(x);
-        exchange_reply_error(x);
+        request_reply_error(x);
         return;
     }
     x->answer = wire_answer_of(&x->q);
     x->answer.timings = true;
     if (x->q.stream && !stream_begin(x)) {
         generation_cancel(x);
-        exchange_refuse(x, 503, "out_of_memory", "out of memory for an answer");
+        request_reject(x, 503, "out_of_memory", "out of memory for an answer");
         return;
     }
     fair_add(x);
     fair_pump(x->s);
 }
 
-static void submit(exchange *x, void (*run)(work *w)) {
-    const int full = fair_check(x->s, x->who, 1); /* before the work of reading the body */
+static void submit(request_context *x, void (*run)(work *w)) {
+    const int full = fair_check(x->s, x->client, 1); /* before the work of reading the body */
     if (full) {
         x->s->m.rejected++;
-        exchange_refuse(x, full, "overloaded", "too many requests wait; try again");
+        request_reject(x, full, "overloaded", "too many requests wait; try again");
         return;
     }
-    exchange_work(x, &x->s->preparing, run, prepared);
+    request_work(x, &x->s->preparing, run, prepared);
 }
 
-void handle_chat(exchange *x) { submit(x, prepare_chat); }
-void handle_completion(exchange *x) { submit(x, prepare_completion); }
+void handle_chat(request_context *x) { submit(x, prepare_chat); }
+void handle_completion(request_context *x) { submit(x, prepare_completion); }
 
-void handle_messages(exchange *x) {
-    x->form = &dialect_messages;
+void handle_messages(request_context *x) {
+    x->dialect = &dialect_messages;
     submit(x, prepare_chat);
 }
 
-void handle_responses(exchange *x) {
-    x->form = &dialect_responses;
+void handle_responses(request_context *x) {
+    x->dialect = &dialect_responses;
     submit(x, prepare_chat);
 }
 
-void handle_ollama_chat(exchange *x) {
-    x->form = &dialect_ollama;
+void handle_ollama_chat(request_context *x) {
+    x->dialect = &dialect_ollama;
     submit(x, prepare_chat);
 }
 
-void handle_ollama_generate(exchange *x) {
-    x->form = &dialect_ollama_generate;
+void handle_ollama_generate(request_context *x) {
+    x->dialect = &dialect_ollama_generate;
     submit(x, prepare_chat);
 }
 
 /* ---- ends ---- */
 
-static void count_result(exchange *x, const choice *c) {
+static void count_result(request_context *x, const choice *c) {
     const ln_metrics *m = &c->result.metrics;
     if (c->index % (size_t)x->q.n == 0) {
         x->prompt_tokens += m->prompt_tokens;
         x->cached_tokens += m->cached_tokens;
     }
     x->generated_tokens += m->generated_tokens;
-    fair_charge(x->who, (double)(m->prompt_tokens - m->cached_tokens) - x->weight);
+    fair_charge(x->client, (double)(m->prompt_tokens - m->cached_tokens) - x->weight);
     metric_observe(&x->s->m.queue, m->queue_seconds);
 }
 
 /* The answer to a request that does not stream. */
-static void reply(exchange *x) {
+static void reply(request_context *x) {
     ln_str s = {0};
     ln_account *outer = ln_account_enter(&x->texts);
-    ln_result *results = exchange_results(x);
-    if (results && x->form) x->form->put_answer(&s, x);
+    ln_result *results = request_results(x);
+    if (results && x->dialect) x->dialect->put_answer(&s, x);
     else if (results) wire_put_answer(&s, &x->q, &x->answer, results);
     ln_free(results);
     if (s.failed) ln_str_free(&s);
     ln_account_leave(outer);
-    if (!results || !s.data) exchange_refuse(x, 503, "out_of_memory", "out of memory for an answer");
-    else exchange_give(x, &s);
+    if (!results || !s.data) request_reject(x, 503, "out_of_memory", "out of memory for an answer");
+    else request_give(x, &s);
 }
 
-static void end_exchange(exchange *x) {
+static void end_request(request_context *x) {
     if (!x->c || x->ended) {
-        exchange_release(x);
+        request_release(x);
     } else if (x->streaming) {
         if (x->why.http) stream_error(x);
         else stream_end(x);
     } else if (x->why.http) {
-        exchange_reply_error(x);
+        request_reply_error(x);
     } else {
         reply(x);
     }
 }
 
 static void close_choice(choice *c) {
-    exchange *x = c->x;
+    request_context *x = c->x;
     ln_request_close(&c->request);
     x->n_open--;
 }
 
 static void end_choice(choice *c) {
-    exchange *x = c->x;
+    request_context *x = c->x;
     server *s = x->s;
     c->done = true;
     close_choice(c);
     x->n_done++;
-    x->who->n_running--;
+    x->client->n_running--;
     s->n_running--;
     if (x->n_done == x->n_started && (x->why.http || x->ended)) { /* nothing more will run of it */
         for (size_t i = x->n_started; i < x->n_choices; i++)
@@ -269,27 +269,27 @@ static void end_choice(choice *c) {
         fair_remove(x);
     }
     fair_pump(s);
-    if (x->n_open == 0) end_exchange(x);
+    if (x->n_open == 0) end_request(x);
 }
 
-static void cancel_others(exchange *x) {
+static void cancel_others(request_context *x) {
     for (size_t i = 0; i < x->n_choices; i++) {
         choice *c = &x->choices[i];
         if (c->started && !c->done) ln_request_cancel(c->request);
     }
 }
 
-void generation_cancel(exchange *x) {
+void generation_cancel(request_context *x) {
     fair_remove(x);
     cancel_others(x);
     for (size_t i = x->n_started; i < x->n_choices; i++)
         if (x->choices[i].request) close_choice(&x->choices[i]);
 }
 
-void generation_cut(exchange *x) {
+void generation_cut(request_context *x) {
     if (x->ended || x->cut) return;
     x->cut = true;
-    if (x->n_pins > 0) {              /* `prepared` or exchange_answer refuses it */
+    if (x->n_pins > 0) {              /* `prepared` or request_answer refuses it */
         atomic_store(&x->left, true); /* a call of the engine ends with its next result */
         return;
     }
@@ -298,11 +298,11 @@ void generation_cut(exchange *x) {
         (void)ln_fail(&x->why.error, LN_ECANCELLED, "the server is about to stop");
     }
     generation_cancel(x);
-    if (x->n_open == 0 && x->has_request) end_exchange(x);
+    if (x->n_open == 0 && x->has_request) end_request(x);
 }
 
-/* Frees what no thread can reach any more: every choice is closed and taken from the mailbox. */
-void generation_free(exchange *x) {
+/* Frees what no thread can reach any more: every choice is closed and taken from the completion queue. */
+void generation_free(request_context *x) {
     for (size_t i = 0; i < x->n_choices; i++) {
         choice *c = &x->choices[i];
         ln_result_free(&c->result);
@@ -317,7 +317,7 @@ void generation_free(exchange *x) {
 /* ---- events ---- */
 
 static void finish(choice *c, const ln_event *ev) {
-    exchange *x = c->x;
+    request_context *x = c->x;
     ln_status st = ev->status;
     if (st == LN_OK) st = ln_request_result(c->request, &c->result, &x->why.error);
     else
@@ -340,11 +340,11 @@ static void finish(choice *c, const ln_event *ev) {
 }
 
 static void note_token(choice *c) {
-    exchange *x = c->x;
+    request_context *x = c->x;
     server *s = x->s;
     const double now = ln_now();
     s->m.generated_tokens++;
-    fair_charge(x->who, 1);
+    fair_charge(x->client, 1);
     if (x->first == 0) {
         x->first = now;
         metric_observe(&s->m.first_token, now - x->began);
@@ -356,7 +356,7 @@ static void note_token(choice *c) {
 
 /* Reads the events of a choice until there are none, or the reader of its stream has enough to take. */
 static void read_events(choice *c) {
-    exchange *x = c->x;
+    request_context *x = c->x;
     for (;;) {
         ln_event ev = {.size = sizeof ev};
         ln_error err;
@@ -389,10 +389,10 @@ void choice_ready(choice *c) {
     read_events(c);
 }
 
-void generation_resume(exchange *x) {
+void generation_resume(request_context *x) {
     x->n_pins++; /* the end of its last choice must not free it yet */
     for (size_t i = 0; i < x->n_started; i++)
         if (!x->choices[i].done) read_events(&x->choices[i]);
     x->n_pins--;
-    exchange_release(x);
+    request_release(x);
 }

@@ -1,4 +1,4 @@
-/* One line of the log for each request: who, what, how it ended, tokens and times; never a text of the
+/* One line of the log for each request: client, path, how it ended, tokens and times; never a text of the
  * request or of the answer. A log that nobody takes loses lines; it never stops the I/O thread. */
 #include "../base/json_write.h"
 #include "server.h"
@@ -26,17 +26,17 @@ static void put_time(ln_str *out) {
 }
 
 typedef struct facts {
-    const char *who, *path, *finish;
+    const char *client, *path, *finish;
     int status;
     double seconds, first;
 } facts;
 
-static void put_json(ln_str *out, const exchange *x, const facts *f) {
+static void put_json(ln_str *out, const request_context *x, const facts *f) {
     ln_str_adds(out, "{\"time\":\"");
     put_time(out);
     ln_str_adds(out, "\"");
     put_text(out, "request_id", x->id);
-    put_text(out, "client", f->who);
+    put_text(out, "client", f->client);
     put_text(out, "method", http_method_name(x->method));
     put_text(out, "path", f->path);
     put_int(out, "status", f->status);
@@ -51,9 +51,9 @@ static void put_json(ln_str *out, const exchange *x, const facts *f) {
     ln_str_adds(out, "}\n");
 }
 
-static void put_words(ln_str *out, const exchange *x, const facts *f) {
+static void put_words(ln_str *out, const request_context *x, const facts *f) {
     put_time(out);
-    ln_str_addf(out, " %s %s %s %s %d", x->id, f->who, http_method_name(x->method), f->path, f->status);
+    ln_str_addf(out, " %s %s %s %s %d", x->id, f->client, http_method_name(x->method), f->path, f->status);
     if (x->why.code) ln_str_addf(out, " %s", x->why.code);
     if (x->generated_tokens > 0 || x->prompt_tokens > 0)
         ln_str_addf(out, " prompt %lld (%lld reused) generated %lld first %lld ms",
@@ -63,12 +63,12 @@ static void put_words(ln_str *out, const exchange *x, const facts *f) {
                 f->finish);
 }
 
-void log_exchange(const exchange *x) {
+void log_request(const request_context *x) {
     server *s = x->s;
     ln_str line = {0};
-    const facts f = {.who = x->who ? x->who->name
-                            : x->c ? conn_address(x->c)
-                                   : "-",
+    const facts f = {.client = x->client ? x->client->name
+                               : x->c    ? conn_address(x->c)
+                                         : "-",
                      .path = x->route && x->route->path[0] ? x->route->path : "-",
                      .finish = !x->answered ? "left"
                                : x->finish  ? x->finish

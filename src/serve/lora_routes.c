@@ -3,7 +3,7 @@
  * ln_serve_options.lora_dir, and adapters are read from below that directory alone.
  *
  * The worker for calls reads files and writes the engine's pool, one change after the other; the I/O thread
- * then replaces the roster. Requests that were accepted before keep their adapter. */
+ * then replaces the model list. Requests that were accepted before keep their adapter. */
 #include "../base/json.h"
 #include "../base/json_write.h"
 #include "../wire/body.h"
@@ -17,12 +17,12 @@
 
 enum { MOST_NAME = 200 }; /* bytes of a name, its end included */
 
-/* What a request changes. It belongs to its exchange. */
+/* What a request changes. It belongs to its request. */
 struct lora_change {
     char name[MOST_NAME];
-    ln_adapter *adapter; /* that was loaded and is in no roster yet */
+    ln_adapter *adapter; /* that was loaded and is in no model list yet */
     bool replaces;       /* the adapter of this name, if there is one */
-    double scales[];     /* [roster.n] factors that were set; NaN: none was */
+    double scales[];     /* [models.n] factors that were set; NaN: none was */
 };
 
 void lora_change_free(lora_change *c) {
@@ -30,46 +30,46 @@ void lora_change_free(lora_change *c) {
     ln_free(c);
 }
 
-static exchange *of(work *w) { return (exchange *)(void *)w; }
+static request_context *of(work *w) { return (request_context *)(void *)w; }
 
-static ln_status new_change(exchange *x) {
-    const size_t n = x->roster->n;
+static ln_status new_change(request_context *x) {
+    const size_t n = x->models->n;
     x->change = ln_zalloc(1, sizeof *x->change + n * sizeof(double));
     if (!x->change) return wire_fail(&x->why, LN_OOM(&x->why.error, "a change of adapters"));
     for (size_t i = 0; i < n; i++) x->change->scales[i] = NAN;
     return LN_OK;
 }
 
-static void refuse(exchange *x, int status, const char *code) {
+static void refuse(request_context *x, int status, const char *code) {
     x->why.http = status;
     x->why.code = code;
 }
 
 /* Whether adapters may be changed; otherwise the request is refused. */
-static bool may_change(exchange *x) {
+static bool may_change(request_context *x) {
     if (x->s->o->lora_dir) return true;
-    exchange_refuse(x, 403, "adapters_are_fixed",
-                    "adapters are changed only where the server was started with ln_serve_options.lora_dir");
+    request_reject(x, 403, "adapters_are_fixed",
+                   "adapters are changed only where the server was started with ln_serve_options.lora_dir");
     return false;
 }
 
 /* ---- bodies ---- */
 
 /* Stores the text of the member `name`, which must be present and not empty. */
-static ln_status text_member(exchange *x, const json_t *body, const char *name, const char **out) {
+static ln_status text_member(request_context *x, const json_t *body, const char *name, const char **out) {
     LN_TRY(body_text(&x->why, name, json_object_get(body, name), out));
     return **out ? LN_OK : wire_refuse(&x->why, name, "expected a text that is not empty, found \"\"");
 }
 
 /* Reads `lora_name` to x->change->name. */
-static ln_status read_name(exchange *x, const json_t *body) {
+static ln_status read_name(request_context *x, const json_t *body) {
     const char *name = NULL;
     LN_TRY(new_change(x));
     LN_TRY(text_member(x, body, "lora_name", &name));
     const size_t n = strlen(name);
     if (n >= MOST_NAME)
         return wire_refuse(&x->why, "lora_name", "expected at most %d bytes, found %zu", MOST_NAME - 1, n);
-    if (roster_index(x->roster, name, n) < x->roster->n_base)
+    if (model_list_index(x->models, name, n) < x->models->n_base)
         return wire_refuse(&x->why, "lora_name", "'%s' is a name of the model itself", name);
     memcpy(x->change->name, name, n + 1);
     return LN_OK;
@@ -78,7 +78,7 @@ static ln_status read_name(exchange *x, const json_t *body) {
 /* ---- loading ---- */
 
 /* Resolves `path`, absolute or below ln_serve_options.lora_dir, to a directory below it. */
-static ln_status resolve(exchange *x, const char *path, char out[PATH_MAX]) {
+static ln_status resolve(request_context *x, const char *path, char out[PATH_MAX]) {
     char given[PATH_MAX], root[PATH_MAX], shown[80];
     const char *dir = x->s->o->lora_dir;
     const int n = path[0] == '/' ? snprintf(given, sizeof given, "%s", path)
@@ -93,7 +93,7 @@ static ln_status resolve(exchange *x, const char *path, char out[PATH_MAX]) {
     return st;
 }
 
-static ln_status read_load(exchange *x, const json_t *body, char dir[PATH_MAX]) {
+static ln_status read_load(request_context *x, const json_t *body, char dir[PATH_MAX]) {
     static const char *const known[] = {"lora_name", "lora_path", "load_inplace", NULL};
     static const char *const none[] = {NULL};
     const char *path = NULL;
@@ -110,7 +110,7 @@ static ln_status read_load(exchange *x, const json_t *body, char dir[PATH_MAX]) 
 }
 
 /* Says what is wrong with the directory, or that there is no room for one more adapter. */
-static ln_status fail_load(exchange *x, ln_status st) {
+static ln_status fail_load(request_context *x, ln_status st) {
     /* this worker alone loads adapters, so that a place that was free before is free again */
     const bool full = st == LN_EMEMORY && ln_adapter_room(x->s->engine) == 0;
     if (st == LN_EIO || st == LN_ECHANGED) st = x->why.error.code = LN_EINVALID;
@@ -121,10 +121,10 @@ static ln_status fail_load(exchange *x, ln_status st) {
 }
 
 static void load(work *w) {
-    exchange *x = of(w);
+    request_context *x = of(w);
     char dir[PATH_MAX];
     json_t *body = NULL;
-    ln_status st = exchange_read_object(x, &body);
+    ln_status st = request_read_object(x, &body);
     if (st == LN_OK) st = read_load(x, body, dir);
     json_decref(body);
     if (st != LN_OK || atomic_load(&x->left)) return;
@@ -134,35 +134,35 @@ static void load(work *w) {
 }
 
 /* Answers with entry i of /v1/models. */
-static void answer_entry(exchange *x, size_t i) {
+static void answer_entry(request_context *x, size_t i) {
     ln_str out = {0};
     put_model(&out, x->s, i);
     reply_json(x, &out);
 }
 
 static void loaded(work *w) {
-    exchange *x = exchange_of(w);
+    request_context *x = request_of(w);
     if (!x) return;
     server *s = x->s;
     lora_change *c = x->change;
     if (x->why.http) {
-        exchange_reply_error(x);
+        request_reply_error(x);
         return;
     }
-    const size_t at = roster_index(s->roster, c->name, strlen(c->name));
-    if (at < s->roster->n && !c->replaces) {
-        exchange_refuse(x, 409, "adapter_exists",
-                        "an adapter of this name is loaded; \"load_inplace\": true replaces it");
-    } else if (roster_put(s, c->name, c->adapter, 1, &x->why.error) != LN_OK) {
-        exchange_refuse(x, 503, "out_of_memory", "out of memory for an adapter");
+    const size_t at = model_list_index(s->models, c->name, strlen(c->name));
+    if (at < s->models->n && !c->replaces) {
+        request_reject(x, 409, "adapter_exists",
+                       "an adapter of this name is loaded; \"load_inplace\": true replaces it");
+    } else if (model_list_put(s, c->name, c->adapter, 1, &x->why.error) != LN_OK) {
+        request_reject(x, 503, "out_of_memory", "out of memory for an adapter");
     } else {
-        c->adapter = NULL; /* the roster's */
+        c->adapter = NULL; /* the model list's */
         answer_entry(x, at);
     }
 }
 
-void handle_load_lora(exchange *x) {
-    if (may_change(x)) exchange_work(x, &x->s->calling, load, loaded);
+void handle_load_lora(request_context *x) {
+    if (may_change(x)) request_work(x, &x->s->calling, load, loaded);
 }
 
 /* ---- unloading ---- */
@@ -170,30 +170,30 @@ void handle_load_lora(exchange *x) {
 static void unload(work *w) {
     static const char *const known[] = {"lora_name", "lora_int_id", NULL};
     static const char *const none[] = {NULL};
-    exchange *x = of(w);
+    request_context *x = of(w);
     json_t *body = NULL;
-    if (exchange_read_object(x, &body) == LN_OK && read_name(x, body) == LN_OK)
+    if (request_read_object(x, &body) == LN_OK && read_name(x, body) == LN_OK)
         dialect_others(body, none, known);
     json_decref(body);
 }
 
 static void unloaded(work *w) {
-    exchange *x = exchange_of(w);
+    request_context *x = request_of(w);
     ln_str out = {0};
     size_t at = 0;
     if (!x) return;
     server *s = x->s;
     if (x->why.http == 0 &&
-        wire_find_model(&at, &s->roster->target, x->change->name, strlen(x->change->name), &x->why) ==
+        wire_find_model(&at, &s->models->target, x->change->name, strlen(x->change->name), &x->why) ==
             LN_OK &&
-        at < s->roster->n_base) { /* every name is the base model's (--alias '*') */
+        at < s->models->n_base) { /* every name is the base model's (--alias '*') */
         (void)wire_refuse(&x->why, "lora_name", "there is no adapter of this name");
         refuse(x, 404, "model_not_found");
     }
     if (x->why.http) {
-        exchange_reply_error(x);
-    } else if (roster_remove(s, at, &x->why.error) != LN_OK) {
-        exchange_refuse(x, 503, "out_of_memory", "out of memory for the list of adapters");
+        request_reply_error(x);
+    } else if (model_list_remove(s, at, &x->why.error) != LN_OK) {
+        request_reject(x, 503, "out_of_memory", "out of memory for the list of adapters");
     } else {
         ln_str_adds(&out, "{");
         put_text(&out, "id", x->change->name);
@@ -204,13 +204,13 @@ static void unloaded(work *w) {
     }
 }
 
-void handle_unload_lora(exchange *x) {
-    if (may_change(x)) exchange_work(x, &x->s->calling, unload, unloaded);
+void handle_unload_lora(request_context *x) {
+    if (may_change(x)) request_work(x, &x->s->calling, unload, unloaded);
 }
 
 /* ---- the list, and factors ---- */
 
-static void put_entry(ln_str *out, const roster *r, size_t i) {
+static void put_entry(ln_str *out, const model_list *r, size_t i) {
     ln_str_adds(out, i > r->n_base ? ",{" : "{");
     put_uint(out, "id", i - r->n_base);
     put_text(out, "name", r->names[i]);
@@ -218,8 +218,8 @@ static void put_entry(ln_str *out, const roster *r, size_t i) {
     ln_str_adds(out, "}");
 }
 
-void handle_loras(exchange *x) {
-    const roster *r = x->s->roster;
+void handle_loras(request_context *x) {
+    const model_list *r = x->s->models;
     ln_str out = {0};
     ln_str_adds(&out, "[");
     for (size_t i = r->n_base; i < r->n; i++) put_entry(&out, r, i);
@@ -228,7 +228,7 @@ void handle_loras(exchange *x) {
 }
 
 /* Reads item k of the list: the index of an adapter, by its id or its name, and its new factor. */
-static ln_status read_item(exchange *x, const json_t *item, size_t k, size_t *at, double *scale) {
+static ln_status read_item(request_context *x, const json_t *item, size_t k, size_t *at, double *scale) {
     char field[48], found[80];
     int64_t id = -1;
     const json_t *name = json_object_get(item, "name"), *v = json_object_get(item, "scale");
@@ -242,12 +242,12 @@ static ln_status read_item(exchange *x, const json_t *item, size_t k, size_t *at
                            ln_json_text(v, found));
     *scale = json_number_value(v);
     if (body_integer(json_object_get(item, "id"), &id))
-        *at = id < 0 || id >= (int64_t)x->roster->n ? SIZE_MAX : (size_t)id + x->roster->n_base;
+        *at = id < 0 || id >= (int64_t)x->models->n ? SIZE_MAX : (size_t)id + x->models->n_base;
     else
         *at = json_is_string(name)
-                  ? roster_index(x->roster, json_string_value(name), json_string_length(name))
+                  ? model_list_index(x->models, json_string_value(name), json_string_length(name))
                   : SIZE_MAX;
-    if (*at >= x->roster->n_base && *at < x->roster->n) return LN_OK;
+    if (*at >= x->models->n_base && *at < x->models->n) return LN_OK;
     (void)snprintf(field, sizeof field, "[%zu]", k);
     const ln_status st =
         wire_refuse(&x->why, field, "there is no such adapter: %s", ln_json_text(item, found));
@@ -255,24 +255,24 @@ static ln_status read_item(exchange *x, const json_t *item, size_t k, size_t *at
     return st;
 }
 
-static ln_status set_scale(exchange *x, size_t at, double scale) {
-    ln_status st = ln_adapter_set_scale(x->roster->adapters[at], scale, &x->why.error);
+static ln_status set_scale(request_context *x, size_t at, double scale) {
+    ln_status st = ln_adapter_set_scale(x->models->adapters[at], scale, &x->why.error);
     if (st == LN_OK) {
         x->change->scales[at] = scale;
         return LN_OK;
     }
     (void)wire_fail(&x->why, st);
     if (st == LN_EUSAGE) refuse(x, 409, "adapter_in_use");
-    return roster_check(x, at, st, &x->why);
+    return model_list_check(x, at, st, &x->why);
 }
 
 /* All items are read before the first factor is set. */
-static ln_status rescale_all(exchange *x, const json_t *list) {
+static ln_status rescale_all(request_context *x, const json_t *list) {
     char found[80];
     size_t at;
     double scale;
     LN_TRY(new_change(x));
-    if (!json_is_array(list) || json_array_size(list) > x->roster->n)
+    if (!json_is_array(list) || json_array_size(list) > x->models->n)
         return wire_refuse(&x->why, "", "expected a list of adapters with their factors, found %s",
                            ln_json_text(list, found));
     for (size_t k = 0; k < json_array_size(list); k++)
@@ -285,7 +285,7 @@ static ln_status rescale_all(exchange *x, const json_t *list) {
 }
 
 static void rescale(work *w) {
-    exchange *x = of(w);
+    request_context *x = of(w);
     json_t *list = NULL;
     if (body_load(&list, x->body.data ? x->body.data : "", x->body.len, &x->why) == LN_OK)
         (void)rescale_all(x, list);
@@ -293,9 +293,9 @@ static void rescale(work *w) {
 }
 
 /* Notes the factors that were set, also when the client has left. */
-static void note_scales(exchange *x) {
-    const roster *mine = x->roster;
-    roster *now = x->s->roster;
+static void note_scales(request_context *x) {
+    const model_list *mine = x->models;
+    model_list *now = x->s->models;
     for (size_t i = mine->n_base; x->change && i < mine->n; i++)
         for (size_t k = now->n_base; k < now->n && !isnan(x->change->scales[i]); k++)
             if (now->adapters[k] == mine->adapters[i]) now->scales[k] = x->change->scales[i];
@@ -303,12 +303,12 @@ static void note_scales(exchange *x) {
 
 static void rescaled(work *w) {
     note_scales(of(w));
-    exchange *x = exchange_of(w);
+    request_context *x = request_of(w);
     if (!x) return;
-    if (x->why.http) exchange_reply_error(x);
+    if (x->why.http) request_reply_error(x);
     else handle_loras(x);
 }
 
-void handle_scale_loras(exchange *x) {
-    if (may_change(x)) exchange_work(x, &x->s->calling, rescale, rescaled);
+void handle_scale_loras(request_context *x) {
+    if (may_change(x)) request_work(x, &x->s->calling, rescale, rescaled);
 }

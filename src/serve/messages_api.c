@@ -27,7 +27,7 @@ static const char *stop_reason(const ln_result *r) {
                                          : "end_turn";
 }
 
-static void put_stop(ln_str *out, const exchange *x, const ln_result *r) {
+static void put_stop(ln_str *out, const request_context *x, const ln_result *r) {
     const bool text = r->finish == LN_FINISH_STOP && r->n_tool_calls == 0 && r->stop_text >= 0 &&
                       (size_t)r->stop_text < x->q.sampling.n_stop;
     ln_str_addf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", stop_reason(r));
@@ -45,13 +45,13 @@ static void put_usage(ln_str *out, const ln_result *r) {
                 (long long)m->generated_tokens);
 }
 
-static void put_head(ln_str *out, const exchange *x) {
+static void put_head(ln_str *out, const request_context *x) {
     ln_str_addf(out, "\"id\":\"msg_%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", x->id + 4);
     ln_str_json(out, x->answer.model, strlen(x->answer.model));
 }
 
 /* Appends the beginning of the block of call k, up to its input. */
-static void put_call(ln_str *out, const exchange *x, size_t k, const char *name) {
+static void put_call(ln_str *out, const request_context *x, size_t k, const char *name) {
     char id[WIRE_CALL_ID];
     wire_call_id(id, &x->q, &x->answer, 0, k, name);
     const bool usual = strncmp(id, "call_", 5) == 0;
@@ -61,7 +61,7 @@ static void put_call(ln_str *out, const exchange *x, size_t k, const char *name)
     ln_str_adds(out, ",\"input\":");
 }
 
-static void put_answer(ln_str *out, const exchange *x) {
+static void put_answer(ln_str *out, const request_context *x) {
     const ln_result *r = &x->choices[0].result;
     ln_str_adds(out, "{");
     put_head(out, x);
@@ -106,7 +106,7 @@ static const char *error_type(int status) {
 }
 
 /* Anthropic's form and the server's: both have error.type and error.message. */
-static void put_error(ln_str *out, const exchange *x) {
+static void put_error(ln_str *out, const request_context *x) {
     ln_str s = {0};
     wire_error why = x->why;
     why.type = error_type(why.http);
@@ -121,7 +121,7 @@ static void put_error(ln_str *out, const exchange *x) {
 /* ---- streams ---- */
 
 /* Tokens of the prompt, which is tokenised already. */
-static size_t count_prompt(const exchange *x) {
+static size_t count_prompt(const request_context *x) {
     ln_result r = {.size = sizeof r};
     ln_error err;
     const size_t n = ln_request_result(x->choices[0].request, &r, &err) == LN_OK ? r.n_prompt_ids : 0;
@@ -129,7 +129,7 @@ static size_t count_prompt(const exchange *x) {
     return n;
 }
 
-static void begin(exchange *x) {
+static void begin(request_context *x) {
     ln_str s = {0};
     x->block = -1;
     ln_str_adds(&s, "{\"type\":\"message_start\",\"message\":{");
@@ -143,7 +143,7 @@ static void begin(exchange *x) {
     stream_named(x, "ping", &s);
 }
 
-static void end_block(exchange *x) {
+static void end_block(request_context *x) {
     ln_str s = {0};
     if (!x->block_kind) return;
     ln_str_addf(&s, "{\"type\":\"content_block_stop\",\"index\":%d}", x->block);
@@ -151,7 +151,7 @@ static void end_block(exchange *x) {
     x->block_kind = 0;
 }
 
-static void begin_block(exchange *x, char kind) {
+static void begin_block(request_context *x, char kind) {
     ln_str s = {0};
     if (x->block_kind == kind) return;
     end_block(x);
@@ -164,7 +164,7 @@ static void begin_block(exchange *x, char kind) {
 }
 
 static void begin_call(choice *c, const ln_event *ev) {
-    exchange *x = c->x;
+    request_context *x = c->x;
     ln_str s = {0};
     end_block(x);
     x->block++;
@@ -177,7 +177,7 @@ static void begin_call(choice *c, const ln_event *ev) {
 
 /* A piece of a call: its block begins with the first one. */
 static void send_arguments(choice *c, const ln_event *ev) {
-    exchange *x = c->x;
+    request_context *x = c->x;
     ln_str s = {0};
     if (x->block_kind != 'c') begin_call(c, ev);
     ln_str_addf(&s,
@@ -190,7 +190,7 @@ static void send_arguments(choice *c, const ln_event *ev) {
 }
 
 static void event(choice *c, const ln_event *ev) {
-    exchange *x = c->x;
+    request_context *x = c->x;
     ln_str s = {0};
     if (ev->kind == LN_EVENT_TOKEN) return;
     if (ev->kind == LN_EVENT_TOOL_CALL) end_block(x);
@@ -207,7 +207,7 @@ static void event(choice *c, const ln_event *ev) {
 }
 
 static void finish(choice *c) {
-    exchange *x = c->x;
+    request_context *x = c->x;
     ln_str s = {0};
     end_block(x);
     ln_str_adds(&s, "{\"type\":\"message_delta\",\"delta\":{");
@@ -220,7 +220,7 @@ static void finish(choice *c) {
     stream_named(x, "message_delta", &s);
 }
 
-static void end(exchange *x, bool failed) {
+static void end(request_context *x, bool failed) {
     ln_str s = {0};
     if (failed) put_error(&s, x);
     else ln_str_adds(&s, "{\"type\":\"message_stop\"}");

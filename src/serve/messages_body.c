@@ -37,7 +37,7 @@ static const char *const siblings[] = {"stop",
                                        "tools",
                                        NULL};
 
-static ln_status add_system(exchange *x, const json_t *body, json_t *list) {
+static ln_status add_system(request_context *x, const json_t *body, json_t *list) {
     static const char *const types[] = {"text", NULL};
     const json_t *v = json_object_get(body, "system");
     ln_str text = {0};
@@ -59,9 +59,11 @@ typedef struct turn {
     json_t *calls; /* NULL: none */
 } turn;
 
-static ln_status no_room(exchange *x) { return wire_fail(&x->why, LN_OOM(&x->why.error, "a request")); }
+static ln_status no_room(request_context *x) {
+    return wire_fail(&x->why, LN_OOM(&x->why.error, "a request"));
+}
 
-static ln_status refuse_block(exchange *x, const turn *t, size_t i, const char *expected,
+static ln_status refuse_block(request_context *x, const turn *t, size_t i, const char *expected,
                               const json_t *block) {
     char found[80];
     const ln_status st = wire_refuse(&x->why, t->field, "part %zu: expected %s, found %s", i + 1, expected,
@@ -76,7 +78,7 @@ static void join(ln_str *to, bool more, const json_t *text) {
 }
 
 /* Adds the message that the blocks so far make, if they make one; with `always` an empty one too. */
-static ln_status end_turn(exchange *x, turn *t, bool always) {
+static ln_status end_turn(request_context *x, turn *t, bool always) {
     json_t *m;
     if (!t->has_text && !t->calls && t->thinking.len == 0 && !always) return LN_OK;
     LN_TRY(dialect_add_message(x, t->list, t->role, &t->text));
@@ -94,7 +96,7 @@ static ln_status end_turn(exchange *x, turn *t, bool always) {
 }
 
 /* A call that the assistant made in an earlier turn. */
-static ln_status add_call(exchange *x, turn *t, size_t i, const json_t *block) {
+static ln_status add_call(request_context *x, turn *t, size_t i, const json_t *block) {
     json_t *name = json_object_get(block, "name"), *input = json_object_get(block, "input");
     json_t *id = json_object_get(block, "id");
     if (!json_is_string(name) || !json_is_string(id) || !json_is_object(input))
@@ -111,7 +113,7 @@ static void put_line(ln_str *out, const json_t *v) {
 }
 
 /* A document is its title, its context and its text, or blocks of text. */
-static ln_status add_document(exchange *x, const turn *t, size_t i, const json_t *block, ln_str *out) {
+static ln_status add_document(request_context *x, const turn *t, size_t i, const json_t *block, ln_str *out) {
     static const char *const types[] = {"text", NULL};
     const json_t *source = json_object_get(block, "source"), *type = json_object_get(source, "type");
     const json_t *media = json_object_get(source, "media_type"), *data = json_object_get(source, "data");
@@ -132,7 +134,7 @@ static ln_status add_document(exchange *x, const turn *t, size_t i, const json_t
 }
 
 /* A result of a search of the client's is its title, its source and its text. */
-static ln_status add_found(exchange *x, const turn *t, const json_t *block, ln_str *out) {
+static ln_status add_found(request_context *x, const turn *t, const json_t *block, ln_str *out) {
     static const char *const types[] = {"text", NULL};
     put_line(out, json_object_get(block, "title"));
     put_line(out, json_object_get(block, "source"));
@@ -140,7 +142,7 @@ static ln_status add_found(exchange *x, const turn *t, const json_t *block, ln_s
 }
 
 /* Appends the text of a block that a user's message and the result of a tool may have. */
-static ln_status add_text(exchange *x, const turn *t, size_t i, const json_t *block, ln_str *out) {
+static ln_status add_text(request_context *x, const turn *t, size_t i, const json_t *block, ln_str *out) {
     const json_t *type = json_object_get(block, "type"), *text = json_object_get(block, "text");
     if (ln_json_is_text(type, "document")) return add_document(x, t, i, block, out);
     if (ln_json_is_text(type, "search_result")) return add_found(x, t, block, out);
@@ -150,7 +152,7 @@ static ln_status add_text(exchange *x, const turn *t, size_t i, const json_t *bl
     return LN_OK;
 }
 
-static ln_status add_texts(exchange *x, const turn *t, const json_t *blocks, ln_str *out) {
+static ln_status add_texts(request_context *x, const turn *t, const json_t *blocks, ln_str *out) {
     char found[80];
     size_t i;
     json_t *block;
@@ -170,7 +172,7 @@ static ln_status add_texts(exchange *x, const turn *t, const json_t *blocks, ln_
 
 /* The result of a call is a message of its own, with a text or blocks of text. That it is an error
  * (`is_error`) no template shows: its text says so. */
-static ln_status add_result(exchange *x, turn *t, size_t i, const json_t *block) {
+static ln_status add_result(request_context *x, turn *t, size_t i, const json_t *block) {
     const json_t *content = json_object_get(block, "content");
     json_t *id = json_object_get(block, "tool_use_id");
     ln_str text = {0};
@@ -182,7 +184,7 @@ static ln_status add_result(exchange *x, turn *t, size_t i, const json_t *block)
     return st;
 }
 
-static ln_status add_block(exchange *x, turn *t, size_t i, const json_t *block, bool *result) {
+static ln_status add_block(request_context *x, turn *t, size_t i, const json_t *block, bool *result) {
     const json_t *text = json_object_get(block, "text"), *thinking = json_object_get(block, "thinking");
     const bool user = strcmp(t->role, "user") == 0;
     const bool document = ln_json_is_text(json_object_get(block, "type"), "document") ||
@@ -214,7 +216,7 @@ static ln_status add_block(exchange *x, turn *t, size_t i, const json_t *block, 
                         block);
 }
 
-static ln_status add_blocks(exchange *x, turn *t, const json_t *content) {
+static ln_status add_blocks(request_context *x, turn *t, const json_t *content) {
     char found[80];
     size_t i;
     json_t *block;
@@ -230,7 +232,7 @@ static ln_status add_blocks(exchange *x, turn *t, const json_t *content) {
     return end_turn(x, t, !result);
 }
 
-static ln_status add_messages(exchange *x, const json_t *body, json_t *list) {
+static ln_status add_messages(request_context *x, const json_t *body, json_t *list) {
     const json_t *all = json_object_get(body, "messages");
     char field[64], found[80];
     size_t i;
@@ -256,7 +258,7 @@ static ln_status add_messages(exchange *x, const json_t *body, json_t *list) {
 
 /* ---- tools ---- */
 
-static ln_status add_tools(exchange *x, const json_t *body, json_t *to) {
+static ln_status add_tools(request_context *x, const json_t *body, json_t *to) {
     const json_t *tools = json_object_get(body, "tools");
     json_t *list, *tool;
     char field[64], found[80];
@@ -283,7 +285,7 @@ static ln_status add_tools(exchange *x, const json_t *body, json_t *to) {
     return LN_OK;
 }
 
-static ln_status add_tool_choice(exchange *x, const json_t *body, json_t *to) {
+static ln_status add_tool_choice(request_context *x, const json_t *body, json_t *to) {
     const json_t *v = json_object_get(body, "tool_choice");
     json_t *name = json_object_get(v, "name"), *single = json_object_get(v, "disable_parallel_tool_use");
     const char *type = json_string_value(json_object_get(v, "type"));
@@ -312,7 +314,7 @@ static ln_status add_tool_choice(exchange *x, const json_t *body, json_t *to) {
     return dialect_set(x, wanted, "name", json_incref(name));
 }
 
-ln_status messages_translate(exchange *x, const json_t *body, json_t *to) {
+ln_status messages_translate(request_context *x, const json_t *body, json_t *to) {
     const json_t *max = json_object_get(body, "max_tokens"), *stops = json_object_get(body, "stop_sequences");
     char found[80];
     const char *thinking = json_string_value(json_object_get(json_object_get(body, "thinking"), "type"));

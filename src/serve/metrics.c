@@ -112,7 +112,7 @@ static void put_label(ln_str *out, const char *value) {
     ln_str_adds(out, "\"");
 }
 
-void handle_metrics(exchange *x) {
+void handle_metrics(request_context *x) {
     const server *s = x->s;
     const metrics *m = &s->m;
     ln_str out = {0};
@@ -143,7 +143,7 @@ void handle_metrics(exchange *x) {
                   &m->between_tokens);
     put_histogram(&out, "queue_seconds", "Seconds that a choice waited for a sequence.", &m->queue);
     put_histogram(&out, "request_seconds", "Seconds from a request to the end of its answer.", &m->total);
-    if (out.failed) exchange_refuse(x, 503, "out_of_memory", "out of memory for an answer");
-    else exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", out.data, out.len, NULL);
+    if (out.failed) request_reject(x, 503, "out_of_memory", "out of memory for an answer");
+    else request_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", out.data, out.len, NULL);
     ln_str_free(&out);
 }

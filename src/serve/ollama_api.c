@@ -29,7 +29,7 @@ void ollama_put_time(ln_str *out) {
                 t.tm_hour, t.tm_min, t.tm_sec, now.tv_nsec);
 }
 
-static bool is_chat(const exchange *x) { return x->form == &dialect_ollama; }
+static bool is_chat(const request_context *x) { return x->dialect == &dialect_ollama; }
 
 static void put_head(ln_str *out, const char *model) {
     ln_str_adds(out, "{");
@@ -40,7 +40,7 @@ static void put_head(ln_str *out, const char *model) {
 }
 
 /* Appends the text and the reasoning of an answer or of a piece of it, and leaves the message open. */
-static void begin_message(ln_str *out, const exchange *x, const char *text, size_t bytes,
+static void begin_message(ln_str *out, const request_context *x, const char *text, size_t bytes,
                           const char *reasoning, size_t reasoning_bytes) {
     if (is_chat(x)) {
         put_object(out, "message");
@@ -50,10 +50,10 @@ static void begin_message(ln_str *out, const exchange *x, const char *text, size
     if (reasoning_bytes > 0) put_bytes(out, "thinking", reasoning, reasoning_bytes);
 }
 
-static void end_message(ln_str *out, const exchange *x) { ln_str_adds(out, is_chat(x) ? "}" : ""); }
+static void end_message(ln_str *out, const request_context *x) { ln_str_adds(out, is_chat(x) ? "}" : ""); }
 
 /* Appends call k; `arguments` are the JSON text of an object. */
-static void put_call(ln_str *out, const exchange *x, size_t k, const char *name, const char *arguments,
+static void put_call(ln_str *out, const request_context *x, size_t k, const char *name, const char *arguments,
                      size_t bytes) {
     char id[WIRE_CALL_ID];
     wire_call_id(id, &x->q, &x->answer, 0, k, name);
@@ -67,7 +67,7 @@ static void put_call(ln_str *out, const exchange *x, size_t k, const char *name,
     ln_str_adds(out, "}}");
 }
 
-static void put_logprobs(ln_str *out, const exchange *x, const ln_result *r, size_t from, size_t to) {
+static void put_logprobs(ln_str *out, const request_context *x, const ln_result *r, size_t from, size_t to) {
     if (x->q.n_logprobs < 0 || !r->logprobs || to <= from) return;
     put_key(out, "logprobs");
     wire_put_token_logprobs(out, &x->q, r, from, to);
@@ -78,7 +78,7 @@ static void put_duration(ln_str *out, const char *name, double seconds) {
 }
 
 /* Appends what ends an answer. The model is loaded before any request: load_duration is 0. */
-static void put_end(ln_str *out, const exchange *x, const ln_result *r) {
+static void put_end(ln_str *out, const request_context *x, const ln_result *r) {
     const ln_metrics *m = &r->metrics;
     put_bool(out, "done", true);
     put_text(out, "done_reason", wire_finish(r->finish));
@@ -92,7 +92,7 @@ static void put_end(ln_str *out, const exchange *x, const ln_result *r) {
     ln_str_adds(out, "}");
 }
 
-static void put_answer(ln_str *out, const exchange *x) {
+static void put_answer(ln_str *out, const request_context *x) {
     const ln_result *r = &x->choices[0].result;
     put_head(out, x->answer.model);
     begin_message(out, x, r->text, r->text_bytes, r->reasoning, r->reasoning_bytes);
@@ -108,7 +108,7 @@ static void put_answer(ln_str *out, const exchange *x) {
     put_end(out, x, r);
 }
 
-void ollama_put_loaded(ln_str *out, const exchange *x, const char *model) {
+void ollama_put_loaded(ln_str *out, const request_context *x, const char *model) {
     put_head(out, model);
     begin_message(out, x, "", 0, NULL, 0);
     end_message(out, x);
@@ -118,7 +118,7 @@ void ollama_put_loaded(ln_str *out, const exchange *x, const char *model) {
 }
 
 /* ollama's clients show `error`, a text; type, param and code stand next to it. */
-static void put_error(ln_str *out, const exchange *x) {
+static void put_error(ln_str *out, const request_context *x) {
     ln_str_adds(out, "{");
     put_text(out, "error", x->why.error.message);
     put_text(out, "type", x->why.type);
@@ -129,10 +129,10 @@ static void put_error(ln_str *out, const exchange *x) {
 
 /* ---- streams ---- */
 
-static void begin(exchange *x) { (void)x; }
+static void begin(request_context *x) { (void)x; }
 
 /* Appends an object that says that the answer goes on. */
-static void put_piece(ln_str *out, const exchange *x, const ln_event *ev) {
+static void put_piece(ln_str *out, const request_context *x, const ln_event *ev) {
     const bool text = ev && ev->kind == LN_EVENT_TEXT, reasoning = ev && ev->kind == LN_EVENT_REASONING;
     put_head(out, x->answer.model);
     begin_message(out, x, text ? ev->text : "", text ? ev->bytes : 0, reasoning ? ev->text : NULL,
@@ -148,7 +148,7 @@ static void put_piece(ln_str *out, const exchange *x, const ln_event *ev) {
 
 /* A call is sent once it is whole, because its arguments are an object. */
 static void event(choice *c, const ln_event *ev) {
-    exchange *x = c->x;
+    request_context *x = c->x;
     ln_str s = {0};
     size_t from, to;
     if (ev->kind == LN_EVENT_TOKEN || ev->kind == LN_EVENT_TOOL_ARGUMENTS) return;
@@ -159,7 +159,7 @@ static void event(choice *c, const ln_event *ev) {
 }
 
 static void finish(choice *c) {
-    exchange *x = c->x;
+    request_context *x = c->x;
     ln_str s = {0};
     put_head(&s, x->answer.model);
     begin_message(&s, x, "", 0, NULL, 0);
@@ -169,14 +169,14 @@ static void finish(choice *c) {
     stream_line(x, &s);
 }
 
-static void end(exchange *x, bool failed) {
+static void end(request_context *x, bool failed) {
     ln_str s = {0};
     if (!failed) return;
     put_error(&s, x);
     stream_line(x, &s);
 }
 
-static void put_silence(ln_str *out, const exchange *x) {
+static void put_silence(ln_str *out, const request_context *x) {
     put_piece(out, x, NULL);
     ln_str_adds(out, "}\n");
 }

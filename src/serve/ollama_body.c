@@ -91,7 +91,7 @@ static bool has_list(const json_t *body, const char *name) {
     return v && !json_is_null(v) && !(json_is_array(v) && json_array_size(v) == 0);
 }
 
-static ln_status unsupported(exchange *x, const char *field, const char *advice) {
+static ln_status unsupported(request_context *x, const char *field, const char *advice) {
     const ln_status st = wire_refuse(&x->why, field, "is not supported; %s", advice);
     x->why.code = "unsupported_parameter";
     return st;
@@ -99,20 +99,20 @@ static ln_status unsupported(exchange *x, const char *field, const char *advice)
 
 /* ---- the model ---- */
 
-json_t *ollama_model(const exchange *x, const json_t *body) {
+json_t *ollama_model(const request_context *x, const json_t *body) {
     static const char latest[] = ":latest"; /* the tag that ollama adds to names without one */
     json_t *v = json_object_get(body, "model"), *name = v ? v : json_object_get(body, "name");
     const size_t n = json_string_length(name), k = sizeof latest - 1;
     const char *text = json_string_value(name);
     const bool tagged = text && n > k && strcmp(text + n - k, latest) == 0;
-    if (!tagged || roster_index(x->roster, text, n) < x->roster->n) return json_incref(name);
+    if (!tagged || model_list_index(x->models, text, n) < x->models->n) return json_incref(name);
     return json_stringn(text, n - k);
 }
 
 /* ---- options ---- */
 
 /* Sets max_tokens: without a number, or with a negative one, an answer ends with its end or the context's. */
-static ln_status add_length(exchange *x, const json_t *o, json_t *to) {
+static ln_status add_length(request_context *x, const json_t *o, json_t *to) {
     char found[80];
     int64_t n = -1;
     const json_t *v = json_object_get(o, "num_predict");
@@ -124,7 +124,7 @@ static ln_status add_length(exchange *x, const json_t *o, json_t *to) {
 
 /* The context is the server's, and a request cannot enlarge it. A prompt that is longer is an error of its
  * own, and an answer that the context ends says so. */
-static ln_status note_context(exchange *x, const json_t *o) {
+static ln_status note_context(request_context *x, const json_t *o) {
     char found[80];
     int64_t n;
     const json_t *v = json_object_get(o, "num_ctx");
@@ -138,7 +138,7 @@ static ln_status note_context(exchange *x, const json_t *o) {
     return LN_OK;
 }
 
-static ln_status add_options(exchange *x, const json_t *body, json_t *to) {
+static ln_status add_options(request_context *x, const json_t *body, json_t *to) {
     const json_t *o = json_object_get(body, "options");
     char found[80];
     const char *key;
@@ -163,7 +163,7 @@ static ln_status add_options(exchange *x, const json_t *body, json_t *to) {
 
 /* ---- what answers have ---- */
 
-static ln_status add_format(exchange *x, const json_t *body, json_t *to) {
+static ln_status add_format(request_context *x, const json_t *body, json_t *to) {
     json_t *v = json_object_get(body, "format");
     char found[80];
     if (!has_text(body, "format")) return LN_OK;
@@ -177,7 +177,7 @@ static ln_status add_format(exchange *x, const json_t *body, json_t *to) {
                                  "format", "schema", v));
 }
 
-static ln_status add_think(exchange *x, const json_t *body, json_t *to) {
+static ln_status add_think(request_context *x, const json_t *body, json_t *to) {
     json_t *v = json_object_get(body, "think");
     const bool reasons = x->s->info.has_reasoning || x->s->info.has_think_switch;
     char found[80];
@@ -192,7 +192,7 @@ static ln_status add_think(exchange *x, const json_t *body, json_t *to) {
 }
 
 /* Log-probabilities: for a completion, the field itself is the number of likeliest tokens. */
-static ln_status add_logprobs(exchange *x, const json_t *body, json_t *to) {
+static ln_status add_logprobs(request_context *x, const json_t *body, json_t *to) {
     json_t *on = json_object_get(body, "logprobs"), *top = json_object_get(body, "top_logprobs");
     if (!x->raw) {
         const char *const pairs[] = {"logprobs", "logprobs", "top_logprobs", "top_logprobs", NULL};
@@ -203,7 +203,7 @@ static ln_status add_logprobs(exchange *x, const json_t *body, json_t *to) {
 }
 
 /* What both paths have. An answer is a stream unless the body says no. */
-static ln_status add_common(exchange *x, const json_t *body, json_t *to) {
+static ln_status add_common(request_context *x, const json_t *body, json_t *to) {
     json_t *stream = json_object_get(body, "stream"), *model = ollama_model(x, body);
     const bool streams = !stream || json_is_null(stream);
     if (model) LN_TRY(dialect_set(x, to, "model", model));
@@ -218,16 +218,16 @@ static ln_status add_common(exchange *x, const json_t *body, json_t *to) {
 
 /* A request that names a model and has no text loads the model, which is loaded. `field` would have the
  * text. */
-static ln_status answer_load(exchange *x, json_t *to, const char *field) {
+static ln_status answer_load(request_context *x, json_t *to, const char *field) {
     const json_t *model = json_object_get(to, "model");
     size_t i;
     char found[80];
     if (!model) return wire_refuse(&x->why, field, "is required");
     if (!json_is_string(model))
         return wire_refuse(&x->why, "model", "expected a text, found %s", ln_json_text(model, found));
-    LN_TRY(wire_find_model(&i, &x->roster->target, json_string_value(model), json_string_length(model),
+    LN_TRY(wire_find_model(&i, &x->models->target, json_string_value(model), json_string_length(model),
                            &x->why));
-    ollama_put_loaded(&x->out, x, x->roster->names[i]);
+    ollama_put_loaded(&x->out, x, x->models->names[i]);
     return LN_OK;
 }
 
@@ -241,8 +241,8 @@ typedef struct pending {
 } pending;
 
 /* Returns the id of a call that has none, as the model's template takes it; NULL: out of memory. */
-static json_t *call_id(const exchange *x, const pending *p, const json_t *name) {
-    const char *form = x->roster->target.tool_format;
+static json_t *call_id(const request_context *x, const pending *p, const json_t *name) {
+    const char *form = x->models->target.tool_format;
     char id[120];
     if (form && strcmp(form, "kimi") == 0 && json_is_string(name))
         (void)snprintf(id, sizeof id, "functions.%.80s:%zu", json_string_value(name), p->n_calls);
@@ -250,7 +250,8 @@ static json_t *call_id(const exchange *x, const pending *p, const json_t *name) 
     return json_string(id);
 }
 
-static ln_status add_calls(exchange *x, pending *p, const char *field, const json_t *all, json_t *message) {
+static ln_status add_calls(request_context *x, pending *p, const char *field, const json_t *all,
+                           json_t *message) {
     char found[80];
     size_t k;
     json_t *call, *list = json_array();
@@ -282,7 +283,7 @@ static ln_status add_calls(exchange *x, pending *p, const char *field, const jso
 }
 
 /* Names the call that a result belongs to: by its id, the tool's name, or its place. */
-static ln_status add_call_of(exchange *x, pending *p, const json_t *m, json_t *message) {
+static ln_status add_call_of(request_context *x, pending *p, const json_t *m, json_t *message) {
     json_t *id = json_object_get(m, "tool_call_id"), *name = json_object_get(m, "tool_name");
     size_t first = SIZE_MAX, n = LN_MIN(json_array_size(p->calls), (size_t)64);
     if (json_is_string(name)) LN_TRY(dialect_set(x, message, "name", json_incref(name)));
@@ -299,7 +300,7 @@ static ln_status add_call_of(exchange *x, pending *p, const json_t *m, json_t *m
                        json_incref(json_object_get(json_array_get(p->calls, first), "id")));
 }
 
-static ln_status add_message(exchange *x, pending *p, size_t i, const json_t *m, json_t *list) {
+static ln_status add_message(request_context *x, pending *p, size_t i, const json_t *m, json_t *list) {
     static const char *const pairs[] = {"role", "role", "content", "content", "thinking", "reasoning_content",
                                         NULL};
     static const char *const names[] = {"tool_name", "tool_call_id"};
@@ -327,7 +328,7 @@ static ln_status add_message(exchange *x, pending *p, size_t i, const json_t *m,
     return has_text(m, "thinking") ? dialect_set(x, message, "content", json_string("")) : LN_OK;
 }
 
-ln_status ollama_chat_translate(exchange *x, const json_t *body, json_t *to) {
+ln_status ollama_chat_translate(request_context *x, const json_t *body, json_t *to) {
     const json_t *all = json_object_get(body, "messages");
     json_t *m, *list = json_array();
     pending p = {0};
@@ -348,7 +349,7 @@ ln_status ollama_chat_translate(exchange *x, const json_t *body, json_t *to) {
 
 /* ---- /api/generate ---- */
 
-static ln_status check_generate(exchange *x, const json_t *body) {
+static ln_status check_generate(request_context *x, const json_t *body) {
     static const char *const rows[][2] = {
         {"suffix", "text is only continued, not filled in; leave the field out"},
         {"template", "the template is chosen when the model is opened; leave the field out, or use \"raw\""},
@@ -365,7 +366,7 @@ static ln_status check_generate(exchange *x, const json_t *body) {
     return LN_OK;
 }
 
-static ln_status add_text(exchange *x, const json_t *body, const char *field, const char *role,
+static ln_status add_text(request_context *x, const json_t *body, const char *field, const char *role,
                           json_t *list) {
     const json_t *v = json_object_get(body, field);
     char found[80];
@@ -379,7 +380,7 @@ static ln_status add_text(exchange *x, const json_t *body, const char *field, co
     return st;
 }
 
-ln_status ollama_generate_translate(exchange *x, const json_t *body, json_t *to) {
+ln_status ollama_generate_translate(request_context *x, const json_t *body, json_t *to) {
     const json_t *raw = json_object_get(body, "raw");
     json_t *prompt = json_object_get(body, "prompt");
     char found[80];

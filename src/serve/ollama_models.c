@@ -48,18 +48,18 @@ static void put_details(ln_str *out, const server *s) {
 /* Begins entry i. No digest is computed of the files. */
 static void begin_model(ln_str *out, const server *s, size_t i) {
     ln_str_adds(out, i > 0 ? ",{" : "{");
-    put_text(out, "name", s->roster->names[i]);
-    put_text(out, "model", s->roster->names[i]);
+    put_text(out, "name", s->models->names[i]);
+    put_text(out, "model", s->models->names[i]);
     put_uint(out, "size", s->info.weights_bytes);
     put_text(out, "digest", "");
     put_details(out, s);
 }
 
-void handle_tags(exchange *x) {
+void handle_tags(request_context *x) {
     const server *s = x->s;
     ln_str out = {0};
     ln_str_adds(&out, "{\"models\":[");
-    for (size_t i = 0; i < s->roster->n; i++) {
+    for (size_t i = 0; i < s->models->n; i++) {
         begin_model(&out, s, i);
         put_text(&out, "modified_at", s->created_at);
         ln_str_adds(&out, "}");
@@ -69,7 +69,7 @@ void handle_tags(exchange *x) {
 }
 
 /* The model stays loaded until the server ends. */
-void handle_ps(exchange *x) {
+void handle_ps(request_context *x) {
     const server *s = x->s;
     ln_str out = {0};
     ln_str_adds(&out, "{\"models\":[");
@@ -81,7 +81,7 @@ void handle_ps(exchange *x) {
     reply_json(x, &out);
 }
 
-void handle_api_version(exchange *x) {
+void handle_api_version(request_context *x) {
     ln_str out = {0};
     ln_str_addf(&out, "{\"version\":\"%s\",\"linnet\":\"%s\"}", api_version, ln_version());
     reply_json(x, &out);
@@ -133,7 +133,7 @@ static void put_settings(ln_str *out, const server *s) {
     ln_str_free(&text);
 }
 
-static ln_status show(exchange *x, const json_t *body) {
+static ln_status show(request_context *x, const json_t *body) {
     static const char *const known[] = {"model", "name", "verbose", "system", "options", "template", NULL};
     static const char *const none[] = {NULL};
     const server *s = x->s;
@@ -147,7 +147,7 @@ static ln_status show(exchange *x, const json_t *body) {
         return st;
     }
     ln_status st =
-        wire_find_model(&i, &x->roster->target, json_string_value(model), json_string_length(model), &x->why);
+        wire_find_model(&i, &x->models->target, json_string_value(model), json_string_length(model), &x->why);
     json_decref(model);
     LN_TRY(st);
     dialect_others(body, none, known);
@@ -165,10 +165,10 @@ static ln_status show(exchange *x, const json_t *body) {
 }
 
 static void show_body(work *w) {
-    exchange *x = (exchange *)(void *)w;
+    request_context *x = (request_context *)(void *)w;
     json_t *body = NULL;
-    if (exchange_read_object(x, &body) == LN_OK) (void)show(x, body);
+    if (request_read_object(x, &body) == LN_OK) (void)show(x, body);
     json_decref(body);
 }
 
-void handle_show(exchange *x) { exchange_work(x, &x->s->preparing, show_body, exchange_answer); }
+void handle_show(request_context *x) { request_work(x, &x->s->preparing, show_body, request_answer); }

@@ -125,7 +125,7 @@ static void put_row(ln_str *out, const row *r, const server *s) {
     ln_str_adds(out, "}}}");
 }
 
-void handle_openapi(exchange *x) {
+void handle_openapi(request_context *x) {
     ln_str out = {0};
     ln_str_addf(&out,
                 "{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"linnet\",\"version\":\"%s\",\"description\":"
@@ -139,7 +139,7 @@ void handle_openapi(exchange *x) {
                       "\"bearer\"},\"key\":{\"type\":\"apiKey\",\"in\":\"header\",\"name\":\"x-api-key\"}},");
     put_schemas(&out, x->s);
     ln_str_adds(&out, "}}");
-    if (out.failed) exchange_refuse(x, 503, "out_of_memory", "out of memory for an answer");
-    else exchange_reply(x, 200, "application/json", out.data, out.len, NULL);
+    if (out.failed) request_reject(x, 503, "out_of_memory", "out of memory for an answer");
+    else request_reply(x, 200, "application/json", out.data, out.len, NULL);
     ln_str_free(&out);
 }

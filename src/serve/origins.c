@@ -33,7 +33,7 @@ static bool is_meant(const char *rule, http_span origin) {
     return any_port ? all_digits(origin.at + n, origin.n - n) : n == 0 || origin.n > n;
 }
 
-bool origin_allow(exchange *x, const http_head *h) {
+bool origin_allow(request_context *x, const http_head *h) {
     const ln_serve_options *o = x->s->o;
     const http_span origin = http_field(h, "origin");
     if (!origin.at || http_count(h, "origin") != 1) return false;

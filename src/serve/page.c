@@ -66,12 +66,12 @@ static void put_fields(ln_str *out) {
                      "Cache-Control: no-cache\r\n");
 }
 
-void handle_page(exchange *x) {
+void handle_page(request_context *x) {
     ln_str fields = {0};
     put_fields(&fields);
-    if (fields.failed) exchange_refuse(x, 503, "out_of_memory", "out of memory for an answer");
+    if (fields.failed) request_reject(x, 503, "out_of_memory", "out of memory for an answer");
     else
-        exchange_reply(x, 200, "text/html; charset=utf-8", ln_page_begin,
-                       (size_t)(ln_page_end - ln_page_begin), fields.data);
+        request_reply(x, 200, "text/html; charset=utf-8", ln_page_begin,
+                      (size_t)(ln_page_end - ln_page_begin), fields.data);
     ln_str_free(&fields);
 }

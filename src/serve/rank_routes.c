@@ -21,9 +21,9 @@ static const char retrieve[] = "Given a web search query, retrieve relevant pass
 
 /* One call: prompts and what comes of them. */
 typedef struct call {
-    exchange *x;
+    request_context *x;
     ln_arena arena;
-    size_t model;       /* index of `model` in x->roster */
+    size_t model;       /* index of `model` in x->models */
     ln_prompt *prompts; /* [n] */
     ln_message *turns;  /* [n, 2] */
     size_t n;
@@ -71,7 +71,7 @@ static ln_status text_field(call *c, const json_t *body, const char *name, const
 static ln_status check_model(call *c, const json_t *body) {
     const char *name = NULL;
     LN_TRY(text_field(c, body, "model", &name));
-    return name ? wire_find_model(&c->model, &c->x->roster->target, name, strlen(name), &c->x->why) : LN_OK;
+    return name ? wire_find_model(&c->model, &c->x->models->target, name, strlen(name), &c->x->why) : LN_OK;
 }
 
 /* ---- prompts ---- */
@@ -96,7 +96,7 @@ static ln_status set_prompt(call *c, size_t i, const char *system, const ln_str 
                          .text = copy,
                          .text_bytes = text->len,
                          .tmpl = LN_TEMPLATE_RAW,
-                         .adapter = c->x->roster->adapters[c->model]};
+                         .adapter = c->x->models->adapters[c->model]};
         return LN_OK;
     }
     size_t n = 0;
@@ -106,7 +106,7 @@ static ln_status set_prompt(call *c, size_t i, const char *system, const ln_str 
                      .messages = turns,
                      .n_messages = n,
                      .tmpl = LN_TEMPLATE_CHAT,
-                     .adapter = c->x->roster->adapters[c->model]};
+                     .adapter = c->x->models->adapters[c->model]};
     if (c->x->s->info.has_think_switch) {
         p->template_args = no_thinking;
         p->template_args_bytes = sizeof no_thinking - 1;
@@ -147,7 +147,7 @@ static void put_class(call *c, const ln_class *r) {
 
 static ln_status on_class(void *user, const ln_class *r, ln_error *err) {
     call *c = user;
-    exchange *x = c->x;
+    request_context *x = c->x;
     if (atomic_load(&x->left)) return ln_fail(err, LN_ECANCELLED, "the client has left");
     if (r->status != LN_OK) {
         (void)ln_fail(&x->why.error, r->status, "input %zu: %s", r->index, r->error ? r->error : "");
@@ -176,7 +176,7 @@ static ln_status run(call *c, ln_metrics *m) {
     if (st == LN_OK) return LN_OK;
     c->x->why.error = err;
     (void)wire_fail(&c->x->why, st);
-    return roster_check(c->x, c->model, st, &c->x->why);
+    return model_list_check(c->x, c->model, st, &c->x->why);
 }
 
 /* Runs pairs with the labels no and yes. */
@@ -190,14 +190,14 @@ static ln_status run_pairs(call *c, ln_metrics *m) {
 /* ---- answers ---- */
 
 static void put_head(const call *c, const char *prefix, bool list) {
-    exchange *x = c->x;
+    request_context *x = c->x;
     ln_str_addf(&x->out, "{\"id\":\"%s-%s\"", prefix, x->id + 4);
     if (list) put_text(&x->out, "object", "list");
     if (list) put_int(&x->out, "created", x->created);
-    put_text(&x->out, "model", x->roster->names[c->model]);
+    put_text(&x->out, "model", x->models->names[c->model]);
 }
 
-static void put_usage(exchange *x, const ln_metrics *m) {
+static void put_usage(request_context *x, const ln_metrics *m) {
     ln_str_addf(&x->out,
                 "],\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld,\"completion_tokens\":0,"
                 "\"prompt_tokens_details\":{\"cached_tokens\":%lld}}}",
@@ -220,7 +220,7 @@ static ln_status classify_all(call *c, const json_t *body) {
     static const char *const known[] = {"model",  "input",  "inputs", "labels", "normalize",
                                         "system", "prompt", "raw",    NULL};
     static const char *const none[] = {NULL};
-    exchange *x = c->x;
+    request_context *x = c->x;
     const char *name, *system = NULL, *form = NULL, *how = NULL, **texts;
     char found[80];
     size_t n;
@@ -359,11 +359,11 @@ static ln_status rerank_all(call *c, const json_t *body) {
 /* ---- the worker ---- */
 
 static void call_with(work *w, ln_status (*fn)(call *c, const json_t *body)) {
-    exchange *x = (exchange *)(void *)w;
+    request_context *x = (request_context *)(void *)w;
     call c = {.x = x};
     json_t *body = NULL;
     if (atomic_load(&x->left)) return;
-    if (exchange_read_object(x, &body) == LN_OK) (void)fn(&c, body);
+    if (request_read_object(x, &body) == LN_OK) (void)fn(&c, body);
     x->out.failed |= c.out.failed;
     ln_str_free(&c.out);
     ln_arena_free(&c.arena);
@@ -374,6 +374,6 @@ static void classify(work *w) { call_with(w, classify_all); }
 static void score(work *w) { call_with(w, score_all); }
 static void rerank(work *w) { call_with(w, rerank_all); }
 
-void handle_classify(exchange *x) { exchange_work(x, &x->s->calling, classify, exchange_answer); }
-void handle_score(exchange *x) { exchange_work(x, &x->s->calling, score, exchange_answer); }
-void handle_rerank(exchange *x) { exchange_work(x, &x->s->calling, rerank, exchange_answer); }
+void handle_classify(request_context *x) { request_work(x, &x->s->calling, classify, request_answer); }
+void handle_score(request_context *x) { request_work(x, &x->s->calling, score, request_answer); }
+void handle_rerank(request_context *x) { request_work(x, &x->s->calling, rerank, request_answer); }

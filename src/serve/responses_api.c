@@ -32,7 +32,7 @@ static void put_text_part(ln_str *out, const char *text, size_t n) {
     ln_str_adds(out, ",\"annotations\":[],\"logprobs\":[]}");
 }
 
-static void put_reasoning(ln_str *out, const exchange *x, const ln_result *r) {
+static void put_reasoning(ln_str *out, const request_context *x, const ln_result *r) {
     ln_str_addf(out,
                 "{\"type\":\"reasoning\",\"id\":\"rs_%s\",\"summary\":[],\"content\":[{\"type\":\"reasoning_"
                 "text\",\"text\":",
@@ -42,13 +42,13 @@ static void put_reasoning(ln_str *out, const exchange *x, const ln_result *r) {
 }
 
 /* The id of a message: there is one, unless a stream has text after a call. */
-static void put_message_id(ln_str *out, const exchange *x) {
+static void put_message_id(ln_str *out, const request_context *x) {
     ln_str_addf(out, "msg_%s", x->id + 4);
     if (x->n_calls > 0) ln_str_addf(out, "_%zu", x->n_calls);
 }
 
 /* A message; text NULL: it has just begun. */
-static void put_message(ln_str *out, const exchange *x, const char *text, size_t n, bool cut) {
+static void put_message(ln_str *out, const request_context *x, const char *text, size_t n, bool cut) {
     ln_str_adds(out, "{\"type\":\"message\",\"id\":\"");
     put_message_id(out, x);
     ln_str_addf(out, "\",\"status\":\"%s\",\"role\":\"assistant\",\"content\":[",
@@ -60,7 +60,7 @@ static void put_message(ln_str *out, const exchange *x, const char *text, size_t
 }
 
 /* Call k. */
-static void put_call(ln_str *out, const exchange *x, size_t k, const char *name, const char *arguments,
+static void put_call(ln_str *out, const request_context *x, size_t k, const char *name, const char *arguments,
                      size_t n, const char *status) {
     char id[WIRE_CALL_ID];
     wire_call_id(id, &x->q, &x->answer, 0, k, name);
@@ -74,7 +74,7 @@ static void put_call(ln_str *out, const exchange *x, size_t k, const char *name,
 }
 
 /* The items of an answer that was not streamed. */
-static void put_items(ln_str *out, const exchange *x, const ln_result *r) {
+static void put_items(ln_str *out, const request_context *x, const ln_result *r) {
     if (r->reasoning_bytes > 0) {
         put_reasoning(out, x, r);
         ln_str_adds(out, ",");
@@ -103,7 +103,7 @@ static void put_usage(ln_str *out, const ln_result *r) {
 }
 
 /* The response; r NULL: it has just begun. */
-static void put_response(ln_str *out, const exchange *x, const ln_result *r, bool failed) {
+static void put_response(ln_str *out, const request_context *x, const ln_result *r, bool failed) {
     const bool cut = r && r->finish == LN_FINISH_LENGTH;
     ln_str_addf(out,
                 "{\"id\":\"resp_%s\",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\","
@@ -143,20 +143,22 @@ static void put_response(ln_str *out, const exchange *x, const ln_result *r, boo
     ln_str_adds(out, "}");
 }
 
-static void put_answer(ln_str *out, const exchange *x) { put_response(out, x, &x->choices[0].result, false); }
+static void put_answer(ln_str *out, const request_context *x) {
+    put_response(out, x, &x->choices[0].result, false);
+}
 
-static void put_error(ln_str *out, const exchange *x) { wire_put_error(out, &x->why); }
+static void put_error(ln_str *out, const request_context *x) { wire_put_error(out, &x->why); }
 
 /* ---- streams ---- */
 
 /* Begins an event, with its type and its number in the stream. */
-static ln_str event_of(exchange *x, const char *type) {
+static ln_str event_of(request_context *x, const char *type) {
     ln_str s = {0};
     ln_str_addf(&s, "{\"type\":\"%s\",\"sequence_number\":%d,", type, x->sequence++);
     return s;
 }
 
-static void send_response(exchange *x, const char *type, const ln_result *r, bool failed) {
+static void send_response(request_context *x, const char *type, const ln_result *r, bool failed) {
     ln_str s = event_of(x, type);
     ln_str_adds(&s, "\"response\":");
     put_response(&s, x, r, failed);
@@ -164,12 +166,12 @@ static void send_response(exchange *x, const char *type, const ln_result *r, boo
     stream_named(x, type, &s);
 }
 
-static void begin(exchange *x) {
+static void begin(request_context *x) {
     send_response(x, "response.created", NULL, false);
     send_response(x, "response.in_progress", NULL, false);
 }
 
-static void put_place(ln_str *s, const exchange *x) {
+static void put_place(ln_str *s, const request_context *x) {
     ln_str_adds(s, "\"item_id\":\"");
     if (x->block_kind == 'r') ln_str_addf(s, "rs_%s", x->id + 4);
     else put_message_id(s, x);
@@ -177,7 +179,7 @@ static void put_place(ln_str *s, const exchange *x) {
 }
 
 /* Sends the item at items[from ..), which is complete, and goes on to the next one. */
-static void send_done(exchange *x, size_t from) {
+static void send_done(request_context *x, size_t from) {
     ln_str s = event_of(x, "response.output_item.done");
     ln_str_addf(&s, "\"output_index\":%d,\"item\":", x->block);
     ln_str_add(&s, x->items.data ? x->items.data + from : "", x->items.len - from);
@@ -189,12 +191,12 @@ static void send_done(exchange *x, size_t from) {
 }
 
 /* Appends a comma after the item before; returns where the next one begins. */
-static size_t next_item(exchange *x) {
+static size_t next_item(request_context *x) {
     if (x->items.len > 0) ln_str_adds(&x->items, ",");
     return x->items.len;
 }
 
-static void end_text(exchange *x) {
+static void end_text(request_context *x) {
     const char *text = x->said.data ? x->said.data : "";
     ln_str s = event_of(x, "response.output_text.done");
     put_place(&s, x);
@@ -212,7 +214,7 @@ static void end_text(exchange *x) {
 }
 
 /* Ends the item that is open; `cut`: the answer was cut within it. */
-static void end_item(exchange *x, bool cut) {
+static void end_item(request_context *x, bool cut) {
     if (!x->block_kind) return;
     if (x->block_kind == 't') end_text(x);
     char *text = x->said.data ? x->said.data : (char *)(uintptr_t) "";
@@ -227,13 +229,13 @@ static void end_item(exchange *x, bool cut) {
     x->said.len = 0;
 }
 
-static ln_str begin_added(exchange *x) {
+static ln_str begin_added(request_context *x) {
     ln_str s = event_of(x, "response.output_item.added");
     ln_str_addf(&s, "\"output_index\":%d,\"item\":", x->block);
     return s;
 }
 
-static void begin_item(exchange *x, char kind) {
+static void begin_item(request_context *x, char kind) {
     if (x->block_kind == kind) return;
     end_item(x, false);
     x->block_kind = kind;
@@ -254,7 +256,7 @@ static void begin_item(exchange *x, char kind) {
 }
 
 /* An event of the call that is open, with a text of its arguments. */
-static void send_arguments(exchange *x, const char *type, const char *name, const ln_event *ev) {
+static void send_arguments(request_context *x, const char *type, const char *name, const ln_event *ev) {
     ln_str s = event_of(x, type);
     ln_str_addf(&s, "\"item_id\":\"fc_%s_%zu\",\"output_index\":%d,\"%s\":", x->id + 4, x->n_calls, x->block,
                 name);
@@ -265,7 +267,7 @@ static void send_arguments(exchange *x, const char *type, const char *name, cons
 }
 
 /* A piece of a call: its item begins with the first one. */
-static void send_piece(exchange *x, const ln_event *ev) {
+static void send_piece(request_context *x, const ln_event *ev) {
     if (x->block_kind != 'c') {
         end_item(x, false);
         x->block_kind = 'c';
@@ -279,7 +281,7 @@ static void send_piece(exchange *x, const ln_event *ev) {
     send_arguments(x, "response.function_call_arguments.delta", "delta", ev);
 }
 
-static void end_call(exchange *x, const ln_event *ev) {
+static void end_call(request_context *x, const ln_event *ev) {
     const size_t from = next_item(x);
     send_arguments(x, "response.function_call_arguments.done", "arguments", ev);
     put_call(&x->items, x, x->n_calls++, ev->name, ev->text, ev->bytes, "completed");
@@ -288,7 +290,7 @@ static void end_call(exchange *x, const ln_event *ev) {
 }
 
 static void event(choice *c, const ln_event *ev) {
-    exchange *x = c->x;
+    request_context *x = c->x;
     if (ev->kind == LN_EVENT_TOKEN) return;
     if (ev->kind == LN_EVENT_TOOL_CALL) end_call(x, ev);
     else if (ev->kind == LN_EVENT_TOOL_ARGUMENTS) send_piece(x, ev);
@@ -306,7 +308,7 @@ static void event(choice *c, const ln_event *ev) {
 }
 
 static void finish(choice *c) {
-    exchange *x = c->x;
+    request_context *x = c->x;
     const ln_result *r = &c->result;
     const bool cut = r->finish == LN_FINISH_LENGTH;
     if (r->n_tool_calls == 0 && !wire_cut_call(r))
@@ -315,7 +317,7 @@ static void finish(choice *c) {
     send_response(x, cut ? "response.incomplete" : "response.completed", r, false);
 }
 
-static void end(exchange *x, bool failed) {
+static void end(request_context *x, bool failed) {
     if (failed) send_response(x, "response.failed", NULL, true);
 }
 

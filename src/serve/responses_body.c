@@ -73,14 +73,14 @@ static const char *const siblings[] = {"max_tokens",
                                        NULL};
 static const char *const text_types[] = {"input_text", "output_text", "text", NULL};
 
-static ln_status unsupported(exchange *x, const char *field, const char *advice) {
+static ln_status unsupported(request_context *x, const char *field, const char *advice) {
     const ln_status st = wire_refuse(&x->why, field, "is not supported; %s", advice);
     x->why.code = "unsupported_parameter";
     return st;
 }
 
 /* Calls belong to the message of the assistant before them, else to one without a text. */
-static ln_status add_call(exchange *x, const char *field, const json_t *item, json_t *list) {
+static ln_status add_call(request_context *x, const char *field, const json_t *item, json_t *list) {
     json_t *id = json_object_get(item, "call_id"), *name = json_object_get(item, "name");
     json_t *arguments = json_object_get(item, "arguments");
     char found[80];
@@ -99,7 +99,7 @@ static ln_status add_call(exchange *x, const char *field, const json_t *item, js
     return dialect_add_call(x, json_object_get(last, "tool_calls"), id, name, arguments);
 }
 
-static ln_status add_output(exchange *x, const char *field, const json_t *item, json_t *list) {
+static ln_status add_output(request_context *x, const char *field, const json_t *item, json_t *list) {
     json_t *id = json_object_get(item, "call_id");
     char inner[80], found[80];
     ln_str text = {0};
@@ -120,7 +120,7 @@ static bool is_role(const char *role) {
     return is;
 }
 
-static ln_status add_item(exchange *x, size_t i, const json_t *item, json_t *list) {
+static ln_status add_item(request_context *x, size_t i, const json_t *item, json_t *list) {
     const char *role = json_string_value(json_object_get(item, "role"));
     const json_t *type = json_object_get(item, "type");
     char field[64], found[80];
@@ -152,7 +152,7 @@ static ln_status add_item(exchange *x, size_t i, const json_t *item, json_t *lis
     return st;
 }
 
-static ln_status add_input(exchange *x, const json_t *body, json_t *list) {
+static ln_status add_input(request_context *x, const json_t *body, json_t *list) {
     const json_t *input = json_object_get(body, "input"), *first = json_object_get(body, "instructions");
     char found[80];
     size_t i;
@@ -185,7 +185,7 @@ static bool given(const json_t *body, const char *name) {
     return v && !json_is_null(v) && !json_is_false(v);
 }
 
-static ln_status check_others(exchange *x, const json_t *body) {
+static ln_status check_others(request_context *x, const json_t *body) {
     if (given(body, "previous_response_id"))
         return unsupported(x, "previous_response_id",
                            "no response is kept: send the whole conversation as input");
@@ -199,7 +199,7 @@ static ln_status check_others(exchange *x, const json_t *body) {
 
 /* ---- tools ---- */
 
-static ln_status add_tools(exchange *x, const json_t *body, json_t *to) {
+static ln_status add_tools(request_context *x, const json_t *body, json_t *to) {
     const json_t *tools = json_object_get(body, "tools");
     char field[64], found[80];
     size_t i;
@@ -231,7 +231,7 @@ static void put_or(ln_str *out, const json_t *body, const char *name, const char
 }
 
 /* A response repeats what was asked for about tools and the form of the text. */
-static ln_status keep_asked(exchange *x, const json_t *body) {
+static ln_status keep_asked(request_context *x, const json_t *body) {
     put_or(&x->asked, body, "parallel_tool_calls", "true");
     ln_str_adds(&x->asked, ",");
     put_or(&x->asked, body, "tool_choice", "\"auto\"");
@@ -243,7 +243,7 @@ static ln_status keep_asked(exchange *x, const json_t *body) {
     return x->asked.failed ? wire_fail(&x->why, LN_OOM(&x->why.error, "a request")) : LN_OK;
 }
 
-ln_status responses_translate(exchange *x, const json_t *body, json_t *to) {
+ln_status responses_translate(request_context *x, const json_t *body, json_t *to) {
     json_t *list = json_array();
     json_t *effort = json_object_get(json_object_get(body, "reasoning"), "effort");
     LN_TRY(dialect_set(x, to, "messages", list));

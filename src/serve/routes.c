@@ -50,20 +50,20 @@ static http_span given_key(const http_head *h) {
     return (http_span){auth.at + n, auth.n - n};
 }
 
-static void refuse_key(exchange *x) {
+static void refuse_key(request_context *x) {
     if (failures_count(x->s, conn_address(x->c), ln_now())) {
-        exchange_refuse(x, 401, "invalid_api_key",
-                        "an API key is required: Authorization: Bearer KEY, or x-api-key: KEY");
+        request_reject(x, 401, "invalid_api_key",
+                       "an API key is required: Authorization: Bearer KEY, or x-api-key: KEY");
         return;
     }
     x->keep_alive = false;
     x->retry_seconds = FAILURES_SECONDS;
-    exchange_refuse(x, 429, "too_many_failures", "more than %d requests of this address had no valid key",
-                    FAILURES_MOST);
+    request_reject(x, 429, "too_many_failures", "more than %d requests of this address had no valid key",
+                   FAILURES_MOST);
 }
 
-/* Finds out who asks. False: refused. */
-static bool authenticate(exchange *x, const http_head *h) {
+/* Sets x->client to the client that sent the request. False: the request was rejected. */
+static bool authenticate(request_context *x, const http_head *h) {
     server *s = x->s;
     const char *name = conn_address(x->c);
     if (s->n_keys > 0) {
@@ -74,9 +74,9 @@ static bool authenticate(exchange *x, const http_head *h) {
         }
         name = s->keys[k].name;
     }
-    x->who = tenant_of(s, name);
-    if (!x->who) exchange_refuse(x, 503, "out_of_memory", "out of memory for a request");
-    return x->who != NULL;
+    x->client = client_of(s, name);
+    if (!x->client) request_reject(x, 503, "out_of_memory", "out of memory for a request");
+    return x->client != NULL;
 }
 
 /* ---- hosts and origins ---- */
@@ -112,23 +112,23 @@ static bool is_own_origin(http_span origin, http_span host) {
 
 /* A page of another site may make a browser send requests to this machine: by a name of its own that resolves
  * to it (then Host is that name), or across origins (then Origin is not this host). */
-static bool check_browser(exchange *x, const http_head *h) {
+static bool check_browser(request_context *x, const http_head *h) {
     const http_span origin = http_field(h, "origin");
     if (x->s->loopback && h->host.n > 0 && !is_loopback_name(h->host)) {
-        exchange_refuse(x, 403, "forbidden_host", "the Host field names another host than this one");
+        request_reject(x, 403, "forbidden_host", "the Host field names another host than this one");
         return false;
     }
     const bool safe = h->method == HTTP_GET || h->method == HTTP_HEAD || h->method == HTTP_OPTIONS;
     if (origin_allow(x, h) || !origin.at || safe) return true;
     if (http_count(h, "origin") == 1 && is_own_origin(origin, h->host)) return true;
-    exchange_refuse(x, 403, "forbidden_origin",
-                    "pages of other origins are not served; ln_serve_options.origins allows them");
+    request_reject(x, 403, "forbidden_origin",
+                   "pages of other origins are not served; ln_serve_options.origins allows them");
     return false;
 }
 
 /* ---- content ---- */
 
-static bool check_content(exchange *x, const http_head *h) {
+static bool check_content(request_context *x, const http_head *h) {
     const http_span type = http_field(h, "content-type"), coding = http_field(h, "content-encoding");
     const char *end = type.at ? memchr(type.at, ';', type.n) : NULL;
     http_span bare = {type.at, end ? (size_t)(end - type.at) : type.n};
@@ -138,8 +138,8 @@ static bool check_content(exchange *x, const http_head *h) {
     const bool utf8 = !end || http_is_word(rest, "charset=utf-8") || http_is_word(rest, "charset=\"utf-8\"");
     const bool json = http_count(h, "content-type") == 1 && http_is_word(bare, "application/json") && utf8;
     if (coding.at && !http_is_word(coding, "identity")) {
-        exchange_refuse(x, 415, "unsupported_encoding",
-                        "bodies are not decompressed; leave Content-Encoding out");
+        request_reject(x, 415, "unsupported_encoding",
+                       "bodies are not decompressed; leave Content-Encoding out");
         return false;
     }
     /* ollama's clients send JSON with any type or none. Browsers do so without asking first, but they say
@@ -147,25 +147,25 @@ static bool check_content(exchange *x, const http_head *h) {
     const bool program =
         http_count(h, "origin") + http_count(h, "referer") + http_count(h, "sec-fetch-site") == 0;
     if (json || (x->route->flags & ROUTE_UNTYPED && program)) return true;
-    exchange_refuse(x, 415, "unsupported_media_type", "expected Content-Type: application/json, in UTF-8");
+    request_reject(x, 415, "unsupported_media_type", "expected Content-Type: application/json, in UTF-8");
     return false;
 }
 
 /* ---- together ---- */
 
-static bool check_phase(exchange *x) {
+static bool check_phase(request_context *x) {
     const server *s = x->s;
     if (x->route->flags & ROUTE_PUBLIC || s->phase == PHASE_READY) return true;
-    if (s->phase == PHASE_LOADING) exchange_refuse(x, 503, "loading", "the model is being loaded");
-    else exchange_refuse(x, 503, "shutting_down", "the server is about to stop");
+    if (s->phase == PHASE_LOADING) request_reject(x, 503, "loading", "the model is being loaded");
+    else request_reject(x, 503, "shutting_down", "the server is about to stop");
     return false;
 }
 
-static bool copy_rest(exchange *x, http_span path) {
+static bool copy_rest(request_context *x, http_span path) {
     const size_t n = strlen(x->route->path);
     char *text = ln_alloc(path.n + 1);
     if (!text) {
-        exchange_refuse(x, 503, "out_of_memory", "out of memory for a request");
+        request_reject(x, 503, "out_of_memory", "out of memory for a request");
         return false;
     }
     const http_span rest = {path.at + LN_MIN(n, path.n), path.n - LN_MIN(n, path.n)};
@@ -187,26 +187,26 @@ static const dialect *dialect_of(const http_head *h, const route *r) {
 }
 
 /* Answers a request for a path that nothing answers, with the path to use if one is known. */
-static void refuse_path(exchange *x, http_span path) {
+static void refuse_path(request_context *x, http_span path) {
     ln_str advice = {0};
     route_advise(path, &advice);
-    exchange_refuse(x, 404, "not_found", "there is nothing at this path%s%s", advice.len > 0 ? "; " : "",
-                    advice.len > 0 && !advice.failed ? advice.data : "");
+    request_reject(x, 404, "not_found", "there is nothing at this path%s%s", advice.len > 0 ? "; " : "",
+                   advice.len > 0 && !advice.failed ? advice.data : "");
     ln_str_free(&advice);
 }
 
 /* Answers OPTIONS. A browser asks so before it sends a request of a page of another origin. */
-static void reply_options(exchange *x, const http_head *h, const route *r) {
+static void reply_options(request_context *x, const http_head *h, const route *r) {
     ln_str more = {0};
     const char *methods = r ? route_methods(r) : "GET, HEAD, OPTIONS";
     ln_str_addf(&more, "Allow: %s\r\n", methods);
     if (x->fields.len > 0) origin_preflight(&more, h, methods);
-    if (more.failed) exchange_refuse(x, 503, "out_of_memory", "out of memory for an answer");
-    else exchange_reply(x, 204, NULL, "", 0, more.data);
+    if (more.failed) request_reject(x, 503, "out_of_memory", "out of memory for an answer");
+    else request_reply(x, 204, NULL, "", 0, more.data);
     ln_str_free(&more);
 }
 
-bool route_begin(exchange *x, const http_head *h) {
+bool route_begin(request_context *x, const http_head *h) {
     static const route unknown = {"", 0, 0, NULL};
     char meant[ROUTE_MEANT];
     http_span path;
@@ -214,7 +214,7 @@ bool route_begin(exchange *x, const http_head *h) {
     x->minor = h->minor;
     x->keep_alive = h->keep_alive;
     const route *r = route_of(h->path, h->method, &path, meant);
-    x->form = dialect_of(h, r); /* so that every rejection has its form */
+    x->dialect = dialect_of(h, r); /* so that every rejection has its form */
     if (!check_browser(x, h)) return false;
     if (h->method == HTTP_OPTIONS && (r || http_is(h->path, "*"))) {
         reply_options(x, h, r);
@@ -223,7 +223,7 @@ bool route_begin(exchange *x, const http_head *h) {
     if (!(r && r->flags & ROUTE_PUBLIC) && !authenticate(x, h)) return false;
     x->route = r ? r : &unknown;
     if (h->method == HTTP_TRACE || h->method == HTTP_CONNECT || (r && !(r->methods & 1u << h->method))) {
-        exchange_refuse(x, 405, "method_not_allowed", "%s is not answered here", http_method_name(h->method));
+        request_reject(x, 405, "method_not_allowed", "%s is not answered here", http_method_name(h->method));
         return false;
     }
     if (!r) {
@@ -231,6 +231,6 @@ bool route_begin(exchange *x, const http_head *h) {
         return false;
     }
     if (!check_phase(x) || !copy_rest(x, path)) return false;
-    x->roster = roster_hold(x->s->roster);
+    x->models = model_list_hold(x->s->models);
     return !(r->methods & 1u << HTTP_POST) || check_content(x, h);
 }

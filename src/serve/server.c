@@ -57,19 +57,19 @@ static ln_status load_lora(server *s, size_t i, ln_error *err) {
     const ln_serve_lora *l = &s->o->loras[i];
     const ln_adapter_part part = {.dir = l->part.dir, .scale = 1};
     ln_adapter *adapter = NULL;
-    if (roster_index(s->roster, l->name, strlen(l->name)) < s->roster->n_base)
+    if (model_list_index(s->models, l->name, strlen(l->name)) < s->models->n_base)
         return ln_fail(err, LN_EUSAGE,
                        "ln_serve_options.loras: the name %s is that of the model; choose another one",
                        l->name);
     LN_TRY(ln_adapter_open(&adapter, s->engine, &part, 1, err));
     ln_status st = l->part.scale == 1 ? LN_OK : ln_adapter_set_scale(adapter, l->part.scale, err);
-    if (st == LN_OK) st = roster_put(s, l->name, adapter, l->part.scale, err);
+    if (st == LN_OK) st = model_list_put(s, l->name, adapter, l->part.scale, err);
     if (st != LN_OK) ln_adapter_close(&adapter);
     return st;
 }
 
 static ln_status load_loras(server *s, ln_error *err) {
-    LN_TRY(roster_open(s, err));
+    LN_TRY(model_list_open(s, err));
     for (size_t i = 0; i < s->o->n_loras; i++) LN_TRY(load_lora(s, i, err));
     return LN_OK;
 }
@@ -176,7 +176,8 @@ static void loaded(work *w) {
     s->loaded = ln_now();
     texts_open(s);
     if (!sandbox_files(NULL, 0)) s->o->say("this kernel has no rules for files (Landlock); none are set");
-    if (crew_open(&s->preparing, CREW_PREPARING, CREW_WORKERS, &s->box, MOST_WORK, &s->error) != LN_OK) {
+    if (workers_open(&s->preparing, WORKERS_PREPARING, WORKERS_MOST, &s->completions, MOST_WORK, &s->error) !=
+        LN_OK) {
         (void)event_base_loopbreak(s->base);
         return;
     }
@@ -190,7 +191,7 @@ static void loaded(work *w) {
 /* ---- events of the loop ---- */
 
 static void read_ready(server *s) {
-    choice *top = atomic_exchange_explicit(&s->box.ready, NULL, memory_order_acquire), *c = NULL;
+    choice *top = atomic_exchange_explicit(&s->completions.ready, NULL, memory_order_acquire), *c = NULL;
     for (choice *next; top; top = next) { /* the stack has the newest first */
         next = top->next_ready;
         top->next_ready = c;
@@ -201,16 +202,16 @@ static void read_ready(server *s) {
         atomic_store(&c->is_ready, false); /* before its events are read: a later one puts it back */
         choice_ready(c);
     }
-    exchange_sweep(s);
+    request_sweep(s);
 }
 
-static void on_mail(evutil_socket_t fd, short what, void *user) {
+static void on_finished(evutil_socket_t fd, short what, void *user) {
     server *s = user;
     uint64_t count;
     (void)what;
     const ssize_t n = read(fd, &count, sizeof count);
     (void)n;
-    for (work *w = mailbox_take(&s->box), *next; w; w = next) {
+    for (work *w = completion_queue_take(&s->completions), *next; w; w = next) {
         next = w->next;
         w->done(w);
     }
@@ -228,7 +229,7 @@ static void cut_all(server *s) {
     if (ln_engine_get_stats(s->engine, &e, &err) != LN_OK) e.step_seconds = 0;
     s->phase = PHASE_ENDING;
     s->drain_until = ln_now() + LN_MAX(CUT_SECONDS, 10 * e.step_seconds);
-    for (exchange *x = s->exchanges, *next; x; x = next) {
+    for (request_context *x = s->requests, *next; x; x = next) {
         next = x->next;
         generation_cut(x);
     }
@@ -262,11 +263,11 @@ static void watch_engine(server *s, double now) {
     s->stuck = now - s->still_since > LN_MAX(STILL_SECONDS, 20 * e.step_seconds);
 }
 
-/* Whether a worker still holds an exchange that was cut. Its call ends with the step that runs, which the end
+/* Whether a worker still holds a request that was cut. Its call ends with the step that runs, which the end
  * of the server waits for anyway; then the client gets its error. */
 static bool waits_for_calls(const server *s, double now) {
     bool any = false;
-    for (const exchange *x = s->exchanges; x && !any; x = x->next) any = x->n_pins > 0;
+    for (const request_context *x = s->requests; x && !any; x = x->next) any = x->n_pins > 0;
     return any && s->phase == PHASE_ENDING && now < s->drain_until + STILL_SECONDS;
 }
 
@@ -280,7 +281,7 @@ static void on_tick(evutil_socket_t fd, short what, void *user) {
     if (s->n_queued + s->n_running == 0) texts_trim(s);
     watch_engine(s, now);
     if (s->phase < PHASE_DRAINING) return;
-    const bool busy = s->n_exchanges > 0 || conn_any_busy(s);
+    const bool busy = s->n_requests > 0 || conn_any_busy(s);
     if (busy && now > s->drain_until && s->phase == PHASE_DRAINING) cut_all(s);
     else if (!busy || (now > s->drain_until && !waits_for_calls(s, now))) (void)event_base_loopbreak(s->base);
 }
@@ -289,12 +290,12 @@ static void on_tick(evutil_socket_t fd, short what, void *user) {
 
 static ln_status open_events(server *s, ln_error *err) {
     const struct timeval often = {0, (suseconds_t)TICK_MICROSECONDS};
-    s->mail_event = event_new(s->base, s->box.fd, EV_READ | EV_PERSIST, on_mail, s);
+    s->finished_event = event_new(s->base, s->completions.fd, EV_READ | EV_PERSIST, on_finished, s);
     s->stop_event = event_new(s->base, s->o->stop_fd, EV_READ | EV_PERSIST, on_stop, s);
     s->tick_event = event_new(s->base, -1, EV_PERSIST, on_tick, s);
     s->watch_event = event_new(s->base, -1, 0, on_watch, s);
-    const bool good = s->mail_event && s->stop_event && s->tick_event && s->watch_event &&
-                      event_add(s->mail_event, NULL) == 0 && event_add(s->stop_event, NULL) == 0 &&
+    const bool good = s->finished_event && s->stop_event && s->tick_event && s->watch_event &&
+                      event_add(s->finished_event, NULL) == 0 && event_add(s->stop_event, NULL) == 0 &&
                       event_add(s->tick_event, &often) == 0;
     return good ? LN_OK : LN_OOM(err, "the event loop");
 }
@@ -314,32 +315,32 @@ static ln_status open_all(server *s, ln_error *err) {
     texts_count_buffers();
     s->base = event_base_new();
     if (!s->base) return LN_OOM(err, "the event loop");
-    LN_TRY(mailbox_open(&s->box, err));
+    LN_TRY(completion_queue_open(&s->completions, err));
     LN_TRY(listener_open(s, err));
     LN_TRY(open_events(s, err));
-    LN_TRY(crew_open(&s->calling, CREW_CALLING, 1, &s->box, MOST_WORK, err));
+    LN_TRY(workers_open(&s->calling, WORKERS_CALLING, 1, &s->completions, MOST_WORK, err));
     s->load = (work){.run = load, .done = loaded};
-    return crew_submit(&s->calling, &s->load) ? LN_OK : LN_OOM(err, "the server");
+    return workers_submit(&s->calling, &s->load) ? LN_OK : LN_OOM(err, "the server");
 }
 
 /* What is left at the end has no client any more: requests that run are closed as they are. */
-static void drop_exchanges(server *s) {
-    for (exchange *x = s->exchanges, *next; x; x = next) {
+static void drop_requests(server *s) {
+    for (request_context *x = s->requests, *next; x; x = next) {
         next = x->next;
         x->ended = true;
         for (size_t i = 0; i < x->n_choices; i++) ln_request_close(&x->choices[i].request);
         x->n_pins = 0;
         x->n_open = 0;
         for (size_t i = 0; i < x->n_choices; i++) atomic_store(&x->choices[i].is_ready, false);
-        exchange_release(x);
+        request_release(x);
     }
-    for (exchange *x = s->garbage; x; x = x->next)
+    for (request_context *x = s->garbage; x; x = x->next)
         for (size_t i = 0; i < x->n_choices; i++) atomic_store(&x->choices[i].is_ready, false);
-    exchange_sweep(s);
+    request_sweep(s);
 }
 
 static void close_events(server *s) {
-    struct event *all[] = {s->mail_event, s->stop_event, s->tick_event, s->watch_event};
+    struct event *all[] = {s->finished_event, s->stop_event, s->tick_event, s->watch_event};
     for (size_t i = 0; i < LN_COUNT(all); i++)
         if (all[i]) event_free(all[i]);
     if (s->base) event_base_free(s->base);
@@ -348,16 +349,16 @@ static void close_events(server *s) {
 static void close_all(server *s) {
     listener_close(s);
     if (s->engine) ln_cancel(s->engine, true);
-    crew_close(&s->calling);
-    crew_close(&s->preparing);
+    workers_close(&s->calling);
+    workers_close(&s->preparing);
     conn_close_all(s);
-    drop_exchanges(s);
+    drop_requests(s);
     close_events(s);
     texts_close(s);
-    mailbox_close(&s->box);
+    completion_queue_close(&s->completions);
     if (s->reserve_fd >= 0) (void)close(s->reserve_fd);
     if (s->notify_fd >= 0) (void)close(s->notify_fd);
-    roster_close(s);
+    model_list_close(s);
     ln_engine_close(&s->engine);
     ln_model_close(&s->model);
     ln_str_free(&s->chat_template);
@@ -373,7 +374,7 @@ ln_status serve_run(const ln_serve_options *options, ln_error *err) {
     server *s = ln_zalloc(1, sizeof *s);
     if (!s) return LN_OOM(err, "the server");
     s->o = &o;
-    s->listen_fd = s->reserve_fd = s->box.fd = -1;
+    s->listen_fd = s->reserve_fd = s->completions.fd = -1;
     s->notify_fd = notify_open();
     ln_status st = open_all(s, err);
     if (st == LN_OK) (void)event_base_dispatch(s->base);

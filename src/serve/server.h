@@ -1,5 +1,5 @@
-/* The parts of the server: what its files share. Everything here belongs to the I/O thread but the two marked
- * structs, crew and mailbox, and the fields of an exchange while a worker holds it. */
+/* The parts of the server: what its files share. Everything here belongs to the I/O thread, except workers,
+ * completion_queue and the fields of a request while a worker holds it. */
 #ifndef LN_SERVER_H
 #define LN_SERVER_H
 
@@ -16,85 +16,86 @@ struct event;
 struct bufferevent;
 typedef struct server server;
 typedef struct conn conn;
-typedef struct exchange exchange;
+typedef struct request_context request_context;
 typedef struct choice choice;
-typedef struct tenant tenant;
+typedef struct client client;
 
-/* ---- workers (crew.c) ---- */
+/* ---- workers (workers.c) ---- */
 
 /* A piece of work: `run` is called on a worker, then `done` on the I/O thread. */
 typedef struct work {
     struct work *next;
     void (*run)(struct work *w);
     void (*done)(struct work *w);
-    tenant *who;   /* NULL: the server itself */
-    uint64_t cost; /* bytes of the body */
+    client *client; /* NULL: the server itself */
+    uint64_t cost;  /* bytes of the body */
 } work;
 
 /* What other threads hand to the I/O thread: finished work, under a lock, and choices that have events, on a
  * stack without one, because the engine's thread pushes to it. `fd` is an eventfd. */
-typedef struct mailbox {
+typedef struct completion_queue {
     int fd;
     pthread_mutex_t lock;
     work *first, **last;
     _Atomic(choice *) ready;
-} mailbox;
-ln_status mailbox_open(mailbox *m, ln_error *err);
-void mailbox_close(mailbox *m);
-void mailbox_wake(mailbox *m);
-work *mailbox_take(mailbox *m); /* all finished work, oldest first */
+} completion_queue;
+ln_status completion_queue_open(completion_queue *q, ln_error *err);
+void completion_queue_close(completion_queue *q);
+void completion_queue_wake(completion_queue *q);
+work *completion_queue_take(completion_queue *q); /* all finished work, oldest first */
 
 /* Workers with one queue. The next work is that of the client whose work has had the fewest bytes; large work
  * of a client is done one after the other, and the first of several workers does small work only. */
-enum { CREW_WORKERS = 3, CREW_SMALL = 256 << 10 }; /* the most workers; bytes of the largest small work */
-typedef enum crew_id { CREW_PREPARING = 0, CREW_CALLING, N_CREWS } crew_id;
-typedef struct crew {
-    crew_id id;
-    mailbox *box;
-    pthread_t workers[CREW_WORKERS];
+enum { WORKERS_MOST = 3, WORK_SMALL = 256 << 10 }; /* the most workers; bytes of the largest small work */
+typedef enum workers_id { WORKERS_PREPARING = 0, WORKERS_CALLING, N_WORKERS_IDS } workers_id;
+typedef struct workers {
+    workers_id id;
+    completion_queue *finished;
+    pthread_t threads[WORKERS_MOST];
     int n_workers, n_named; /* that were started; that know which one they are */
     bool several, stop;
     pthread_mutex_t lock;
     pthread_cond_t cond;
     work *first, **last;
     size_t n, most;
-    uint64_t clock; /* crew_share.read of the client that was served last */
-} crew;
-/* What a crew knows of a client. Under the crew's lock. */
-typedef struct crew_share {
+    uint64_t clock; /* client_share.read of the client that was served last */
+} workers;
+/* A client's share of the workers. Guarded by workers.lock. */
+typedef struct client_share {
     uint64_t read;      /* bytes, as virtual time */
     int n_all, n_large; /* work that waits or runs; large work that runs */
-} crew_share;
-ln_status crew_open(crew *c, crew_id id, int n_workers, mailbox *box, size_t most, ln_error *err);
+} client_share;
+ln_status workers_open(workers *c, workers_id id, int n_workers, completion_queue *finished, size_t most,
+                       ln_error *err);
 /* Ends the workers after the work that they are doing; what is queued is dropped. */
-void crew_close(crew *c);
+void workers_close(workers *c);
 /* Queues work. False: the queue is full. */
-bool crew_submit(crew *c, work *w);
+bool workers_submit(workers *c, work *w);
 
-/* ---- who asks (tenants.c) ---- */
+/* ---- clients (clients.c) ---- */
 
 /* A client as far as fairness goes: an API key, or without keys an address. It is owed service in turn: the
- * next choice that starts is of the tenant whose `served` is least. */
-struct tenant {
-    struct tenant *next; /* in the list of all */
+ * next choice that starts is of the client whose `served` is least. */
+struct client {
+    struct client *next; /* in the list of all */
     char name[64];
     double served;           /* tokens, as virtual time */
     int n_queued, n_running; /* choices */
-    int n_refs;              /* exchanges that hold it */
+    int n_refs;              /* requests that refer to it */
     ln_budget texts;         /* of their bodies and answers */
     uint64_t large_bytes;    /* of their large bodies that are read or worked on */
-    crew_share shares[N_CREWS];
-    exchange *first, **last; /* exchanges with choices that wait */
+    client_share shares[N_WORKERS_IDS];
+    request_context *first, **last; /* requests with choices that wait */
 };
 
-/* ---- requests and answers (exchange.c) ---- */
+/* ---- a request and its answer (request_context.c) ---- */
 
 typedef struct route route;
 
-/* ---- models by name (roster.c) ---- */
+/* ---- models by name (model_list.c) ---- */
 
-/* The base model and the adapters, by the names that requests choose: see roster.c. */
-typedef struct roster {
+/* The base model and the adapters, by the names that requests choose: see model_list.c. */
+typedef struct model_list {
     int n_refs;
     size_t n, n_base;      /* names; the first n_base of them are the base model's: its name and aliases */
     const char **names;    /* [n] then those of adapters */
@@ -102,23 +103,23 @@ typedef struct roster {
                             */
     double *scales;        /* [n] factors, for /lora-adapters */
     wire_target target;    /* for bodies: it has these names and adapters */
-} roster;
-/* Makes the first roster, with the base model alone, whose target is server.target with its names:
+} model_list;
+/* Makes the first list, with the base model alone, whose target is server.target with its names:
  * server.name and ln_serve_options.aliases. */
-ln_status roster_open(server *s, ln_error *err);
-/* Closes the adapters of the current roster and releases it. */
-void roster_close(server *s);
-roster *roster_hold(roster *r);
-void roster_release(roster *r);
+ln_status model_list_open(server *s, ln_error *err);
+/* Closes the adapters of the current list and releases it. */
+void model_list_close(server *s);
+model_list *model_list_hold(model_list *r);
+void model_list_release(model_list *r);
 /* The index of a name; r->n: there is none. */
-size_t roster_index(const roster *r, const char *name, size_t n);
+size_t model_list_index(const model_list *r, const char *name, size_t n);
 /* Adds an adapter, or replaces that of this name, and takes its handle. LN_EMEMORY: nothing has changed. */
-ln_status roster_put(server *s, const char *name, ln_adapter *adapter, double scale, ln_error *err);
+ln_status model_list_put(server *s, const char *name, ln_adapter *adapter, double scale, ln_error *err);
 /* Takes entry i >= n_base out and closes its adapter. LN_EMEMORY: nothing has changed. */
-ln_status roster_remove(server *s, size_t i, ln_error *err);
-/* The status of a call with adapter `model` of x->roster. Where it failed because the adapter was unloaded
- * since the request began, *why becomes a 404 that says so. Any thread. */
-ln_status roster_check(const exchange *x, size_t model, ln_status st, wire_error *why);
+ln_status model_list_remove(server *s, size_t i, ln_error *err);
+/* Returns the status of a call with adapter `model` of x->models. If it failed because the adapter was
+ * unloaded since the request began, *why is set to a 404 that says so. Any thread. */
+ln_status model_list_check(const request_context *x, size_t model, ln_status st, wire_error *why);
 
 /* A change of adapters that a request asks for (lora_routes.c). */
 typedef struct lora_change lora_change;
@@ -126,13 +127,13 @@ void lora_change_free(lora_change *c);
 
 /* The first events of a choice make its stream's first chunk; the finish makes the last one. */
 struct choice {
-    choice *next_ready; /* on the mailbox's stack */
+    choice *next_ready; /* on the completion queue's stack */
     atomic_bool is_ready;
-    exchange *x;
+    request_context *x;
     size_t index;
     ln_request *request;
     bool started, done, begun; /* begun: its first chunk was sent */
-    bool failed;               /* it could not be started: exchange.why */
+    bool failed;               /* it could not be started: request_context.why */
     ln_result result;          /* once it is done */
     ln_result tokens;          /* of a stream with log-probabilities: ids, logprobs, top so far */
     size_t cap_ids, cap_logprobs, cap_top;
@@ -143,19 +144,19 @@ struct choice {
     double last_token; /* ln_now of the token that was read last */
 };
 
-/* One request and its answer. Freed when neither a connection, a worker nor a choice needs it. */
-struct exchange {
+/* One request and its answer. It is freed once no connection, worker or choice refers to it. */
+struct request_context {
     work job;
-    void (*run)(work *w);  /* what job.run calls inside the account */
-    ln_account texts;      /* the body, what is made of it, the answer until it is sent */
-    exchange *next, *prev; /* in server.exchanges */
-    exchange *next_queued; /* in tenant.first */
+    void (*run)(work *w);         /* what job.run calls inside the account */
+    ln_account texts;             /* the body, what is made of it, the answer until it is sent */
+    request_context *next, *prev; /* in server.requests */
+    request_context *next_queued; /* in client.first */
     server *s;
     conn *c; /* NULL: the client has left, or has its answer */
     const route *route;
-    tenant *who;
-    roster *roster; /* that was current when the head was read; NULL before */
-    char id[28];    /* request id */
+    client *client;
+    model_list *models; /* that was current when the head was read; NULL before */
+    char id[28];        /* request id */
     char model[64];
     http_method method;
     int minor;
@@ -165,14 +166,14 @@ struct exchange {
     ln_str body, path;              /* path: what follows a route's prefix, decoded */
     ln_str fields;                  /* header fields of its answer: those of origin_allow */
     uint64_t held;                  /* bytes of server.held */
-    uint64_t large_bytes;           /* of tenant.large_bytes */
+    uint64_t large_bytes;           /* of client.large_bytes */
     int retry_seconds;              /* Retry-After of a refusal; 0: 1 */
     int n_pins;                     /* workers that hold it */
     bool ended;                     /* its answer is complete, or there will be none */
     bool answered;                  /* its answer is complete */
     bool streaming;
     bool cut;         /* by the end of a drain */
-    atomic_bool left; /* nobody waits for the answer; for workers */
+    atomic_bool left; /* the client waits for the answer no longer; for workers */
     int64_t created;  /* Unix time */
 
     /* generation */
@@ -186,8 +187,8 @@ struct exchange {
     double weight; /* of a choice in virtual time, from the length of its body, until its tokens are known */
     const char *finish;
 
-    /* other forms of the API (dialect.h); NULL: chat completions */
-    const struct dialect *form;
+    /* the dialect of the API (dialect.h); NULL: chat completions */
+    const struct dialect *dialect;
     bool raw;            /* the body is translated to one of /v1/completions */
     char note[120];      /* what was asked for and cannot be had: a warning of the answer */
     int block, sequence; /* of a stream: the part of the answer that is sent, the next event's number */
@@ -203,39 +204,39 @@ struct exchange {
     lora_change *change; /* NULL: nothing */
 };
 
-exchange *exchange_new(server *s, conn *c);
+request_context *request_new(server *s, conn *c);
 /* The client has left: cancels, and frees as soon as nothing needs it. */
-void exchange_abandon(exchange *x);
+void request_abandon(request_context *x);
 /* Frees it if nothing needs it any more. */
-void exchange_release(exchange *x);
-/* Frees those that waited for the mailbox; called after all of its choices were read. */
-void exchange_sweep(server *s);
+void request_release(request_context *x);
+/* Frees those that waited for the completion queue; called after all of its choices were read. */
+void request_sweep(server *s);
 /* The last byte of the answer was sent: counts it, and lets the connection go on. */
-void exchange_complete(exchange *x);
+void request_complete(request_context *x);
 /* Appends the header fields that every answer has. */
-void exchange_put_fields(const exchange *x, ln_str *out);
+void request_put_fields(const request_context *x, ln_str *out);
 /* Sends a whole answer, and takes the text of `body`. */
-void exchange_give(exchange *x, ln_str *body);
+void request_give(request_context *x, ln_str *body);
 /* Sends a whole answer. */
-void exchange_reply(exchange *x, int status, const char *type, const char *body, size_t bytes,
-                    const char *more);
+void request_reply(request_context *x, int status, const char *type, const char *body, size_t bytes,
+                   const char *more);
 /* Replaces names of the library's fields in the message of x->why. */
-void exchange_reword(exchange *x);
+void request_reword(request_context *x);
 /* Sends the error in x->why. */
-void exchange_reply_error(exchange *x);
+void request_reply_error(request_context *x);
 /* Fills x->why and sends it: an error that concerns no field. */
-void exchange_refuse(exchange *x, int status, const char *code, const char *fmt, ...) LN_PRINTF(4, 5);
+void request_reject(request_context *x, int status, const char *code, const char *fmt, ...) LN_PRINTF(4, 5);
 /* On a worker: reads the body as an object, which the caller releases, after an error too; x->why. */
-ln_status exchange_read_object(exchange *x, struct json_t **root);
+ln_status request_read_object(request_context *x, struct json_t **root);
 /* The end of a work that has put its answer into x->out, or an error into x->why. */
-void exchange_answer(work *w);
+void request_answer(work *w);
 /* Sends the answer in x->out, or the error in x->why. */
-void exchange_answer_now(exchange *x);
-/* Runs `run` on a worker and `done` afterwards; an exchange whose client has left meanwhile is released
- * instead of `done`. Refuses the request when the queue is full. */
-void exchange_work(exchange *x, crew *c, void (*run)(work *w), void (*done)(work *w));
-/* The exchange of a finished work, unpinned; NULL: its client has left, and it was released. */
-exchange *exchange_of(work *w);
+void request_answer_now(request_context *x);
+/* Runs `run` on a worker and `done` afterwards; if the client has left by then, the request is
+ * released instead. Rejects the request if the queue is full. */
+void request_work(request_context *x, workers *c, void (*run)(work *w), void (*done)(work *w));
+/* Returns the request of a finished work, unpinned. NULL: its client has left, and it was released. */
+request_context *request_of(work *w);
 
 /* ---- memory of texts (texts.c) ---- */
 
@@ -244,20 +245,20 @@ void texts_count_buffers(void);
 /* Sets the budgets from the plan. */
 void texts_open(server *s);
 void texts_close(server *s);
-void texts_of_client(server *s, tenant *t);
-/* On a worker: runs exchange.run inside the account. */
+void texts_of_client(server *s, client *t);
+/* On a worker: runs request_context.run inside the account. */
 void texts_run(work *w);
 /* Where x->why is a lack of memory that the account has caused: what it says to the client. */
-void texts_explain(exchange *x);
+void texts_explain(request_context *x);
 /* Returns what the answers so far have freed to the system; called a few times a second while no choice runs
  * or waits. */
 void texts_trim(server *s);
 /* Answers that the account has refused memory. */
-void texts_refuse(exchange *x);
+void texts_refuse(request_context *x);
 /* Appends to the body. False: the account refuses it. */
-bool texts_add_body(exchange *x, const http_head *h, const char *data, size_t n);
+bool texts_add_body(request_context *x, const http_head *h, const char *data, size_t n);
 /* The text is counted as a connection's from now on; texts_free_sent frees it. */
-void texts_to_buffer(exchange *x, ln_str *text);
+void texts_to_buffer(request_context *x, ln_str *text);
 void texts_free_sent(const void *data, size_t bytes, void *user);
 
 /* ---- connections (conn.c) ---- */
@@ -268,13 +269,13 @@ const char *conn_address(const conn *c);
 /* Sends bytes of an answer. conn_end: the answer is complete; the next request may be read. */
 void conn_send(conn *c, const char *data, size_t n);
 /* The same without a copy, for a text that `x` has counted; takes it. */
-void conn_give(conn *c, exchange *x, ln_str *text);
+void conn_give(conn *c, request_context *x, ln_str *text);
 void conn_end(conn *c, bool keep_alive);
 size_t conn_unsent(const conn *c);
 /* Whether the request was read to its end, so that the next one can follow on the same connection. */
 bool conn_is_read(const conn *c);
 /* The body was worked on: others of the client that wait are read. */
-void conn_large_done(exchange *x);
+void conn_large_done(request_context *x);
 /* Whether an answer is made or on its way on some connection. */
 bool conn_any_busy(const server *s);
 void conn_close_all(server *s);
@@ -297,11 +298,11 @@ struct route {
     const char *path; /* one that ends in / is a prefix, except / itself */
     unsigned methods; /* bits of http_method */
     unsigned flags;
-    void (*handle)(exchange *x);
+    void (*handle)(request_context *x);
 };
-/* Judges a head. True: the body is to be read, then route->handle is called; else the exchange was answered.
+/* Judges a head. True: the body is to be read, then route->handle is called; else the request was answered.
  */
-bool route_begin(exchange *x, const http_head *h);
+bool route_begin(request_context *x, const http_head *h);
 /* The methods that are answered at the path of a route, as the field Allow has them. */
 const char *route_methods(const route *r);
 /* Returns the route that a path means, or NULL (paths.c). *meant: that route's spelling of the path, in `buf`
@@ -314,7 +315,7 @@ void route_advise(http_span path, ln_str *out);
 
 /* Returns whether ln_serve_options.origins has the origin of the page that asks; then x->fields lets that
  * page read the answer. */
-bool origin_allow(exchange *x, const http_head *h);
+bool origin_allow(request_context *x, const http_head *h);
 /* Appends what a browser asks before it sends a request of such a page. */
 void origin_preflight(ln_str *out, const http_head *h, const char *methods);
 
@@ -336,83 +337,83 @@ bool failures_count(server *s, const char *address, double now);
 
 /* ---- handlers ---- */
 
-void handle_page(exchange *x); /* page.c */
-void handle_health(exchange *x);
-void handle_version(exchange *x);
-void handle_props(exchange *x);
-void handle_slots(exchange *x);
-void handle_openapi(exchange *x);
-void handle_models(exchange *x);
-void handle_model(exchange *x);
-void handle_status(exchange *x);
-void handle_metrics(exchange *x);
-void handle_tokenize(exchange *x);
-void handle_detokenize(exchange *x);
-void handle_apply_template(exchange *x);
-void handle_chat(exchange *x);
-void handle_completion(exchange *x);
-void handle_messages(exchange *x);
-void handle_count_tokens(exchange *x);
-void handle_responses(exchange *x);
-void handle_classify(exchange *x);
-void handle_score(exchange *x);
-void handle_rerank(exchange *x);
-void handle_embeddings(exchange *x); /* embed_routes.c */
-void handle_load_lora(exchange *x);  /* lora_routes.c */
-void handle_unload_lora(exchange *x);
-void handle_loras(exchange *x);
-void handle_ollama_chat(exchange *x);
-void handle_ollama_generate(exchange *x);
-void handle_ollama_embed(exchange *x);
-void handle_ollama_embeddings(exchange *x);
-void handle_tags(exchange *x); /* ollama_models.c */
-void handle_show(exchange *x);
-void handle_ps(exchange *x);
-void handle_api_version(exchange *x);
-void handle_scale_loras(exchange *x);
+void handle_page(request_context *x); /* page.c */
+void handle_health(request_context *x);
+void handle_version(request_context *x);
+void handle_props(request_context *x);
+void handle_slots(request_context *x);
+void handle_openapi(request_context *x);
+void handle_models(request_context *x);
+void handle_model(request_context *x);
+void handle_status(request_context *x);
+void handle_metrics(request_context *x);
+void handle_tokenize(request_context *x);
+void handle_detokenize(request_context *x);
+void handle_apply_template(request_context *x);
+void handle_chat(request_context *x);
+void handle_completion(request_context *x);
+void handle_messages(request_context *x);
+void handle_count_tokens(request_context *x);
+void handle_responses(request_context *x);
+void handle_classify(request_context *x);
+void handle_score(request_context *x);
+void handle_rerank(request_context *x);
+void handle_embeddings(request_context *x); /* embed_routes.c */
+void handle_load_lora(request_context *x);  /* lora_routes.c */
+void handle_unload_lora(request_context *x);
+void handle_loras(request_context *x);
+void handle_ollama_chat(request_context *x);
+void handle_ollama_generate(request_context *x);
+void handle_ollama_embed(request_context *x);
+void handle_ollama_embeddings(request_context *x);
+void handle_tags(request_context *x); /* ollama_models.c */
+void handle_show(request_context *x);
+void handle_ps(request_context *x);
+void handle_api_version(request_context *x);
+void handle_scale_loras(request_context *x);
 /* Appends entry i of /v1/models. */
 void put_model(ln_str *out, const server *s, size_t i);
 /* Sends a JSON text and frees it. */
-void reply_json(exchange *x, ln_str *out);
+void reply_json(request_context *x, ln_str *out);
 
 /* ---- generating (generation.c, stream.c) ---- */
 
-/* Puts a choice on the mailbox's stack; any thread. */
+/* Puts a choice on the completion queue's stack; any thread. */
 void choice_wake(choice *c);
 /* A choice was taken from the stack: reads its events. */
 void choice_ready(choice *c);
 /* The reader of a stream has taken some: reads on. */
-void generation_resume(exchange *x);
-/* On a worker: reads the body of a conversation, in the exchange's form, to x->q; false: x->why. */
-bool generation_read(exchange *x, wire_kind kind);
+void generation_resume(request_context *x);
+/* On a worker: reads the body of a conversation, in the request's dialect, to x->q; false: x->why. */
+bool generation_read(request_context *x, wire_kind kind);
 /* Cancels all choices. */
-void generation_cancel(exchange *x);
+void generation_cancel(request_context *x);
 /* The same at the end of a drain: the client gets an error. */
-void generation_cut(exchange *x);
+void generation_cut(request_context *x);
 /* An array of the results of all choices, to be freed; NULL: out of memory. */
-ln_result *exchange_results(const exchange *x);
-void generation_free(exchange *x);
+ln_result *request_results(const request_context *x);
+void generation_free(request_context *x);
 /* Sends the head of a stream. False: out of memory, nothing was sent. */
-bool stream_begin(exchange *x);
-/* Sends what the event says. False: the exchange has ended. */
+bool stream_begin(request_context *x);
+/* Sends what the event says. False: the request has ended. */
 void stream_event(choice *c, const ln_event *ev);
 /* Counts the calls of a stream by its events; true: the event begins a call. */
 bool choice_follow_call(choice *c, ln_event_kind kind);
 void stream_finish(choice *c);
-void stream_end(exchange *x);
-void stream_keepalive(exchange *x);
-void stream_error(exchange *x);
+void stream_end(request_context *x);
+void stream_keepalive(request_context *x);
+void stream_error(request_context *x);
 
-/* ---- the queue (tenants.c) ---- */
+/* ---- the queue (clients.c) ---- */
 
-tenant *tenant_of(server *s, const char *name); /* one more reference; NULL: out of memory */
-void tenant_leave(server *s, tenant *t);
+client *client_of(server *s, const char *name); /* one more reference; NULL: out of memory */
+void client_leave(server *s, client *t);
 /* Whether `n` more choices may wait: 0, or 429 or 503. */
-int fair_check(const server *s, const tenant *t, size_t n);
-void fair_add(exchange *x);
-void fair_remove(exchange *x); /* what of it still waits */
-void fair_pump(server *s);     /* starts choices while the engine has room */
-void fair_charge(tenant *t, double tokens);
+int fair_check(const server *s, const client *t, size_t n);
+void fair_add(request_context *x);
+void fair_remove(request_context *x); /* what of it still waits */
+void fair_pump(server *s);            /* starts choices while the engine has room */
+void fair_charge(client *t, double tokens);
 
 /* ---- measuring (metrics.c, log_lines.c) ---- */
 
@@ -430,8 +431,8 @@ typedef struct metrics {
     histogram first_token, between_tokens, total, queue;
 } metrics;
 void metric_observe(histogram *h, double seconds);
-/* Counts and logs an exchange that has its answer, or whose client left. */
-void log_exchange(const exchange *x);
+/* Counts and logs a request that was answered or whose client left. */
+void log_request(const request_context *x);
 void log_line(server *s, const char *text, size_t n);
 
 /* ---- sandbox.c ---- */
@@ -463,22 +464,22 @@ typedef enum phase { PHASE_LOADING = 0, PHASE_READY, PHASE_DRAINING, PHASE_ENDIN
 
 typedef struct api_key {
     uint8_t digest[32];
-    char name[32]; /* of its tenant: key-1 */
+    char name[32]; /* of its client: key-1 */
 } api_key;
 
 struct server {
     const ln_serve_options *o;
     phase phase;
     struct event_base *base;
-    struct event *accept_event, *stop_event, *mail_event, *tick_event, *watch_event;
+    struct event *accept_event, *stop_event, *finished_event, *tick_event, *watch_event;
     int notify_fd;             /* to systemd, or -1 */
     int listen_fd, reserve_fd; /* reserve_fd: given up for a moment where no descriptor is left */
     int port;
     bool is_paused;   /* nothing is accepted until the next tick */
     bool loopback;    /* bound to it alone */
     char address[80]; /* HOST:PORT that it is bound to */
-    mailbox box;
-    crew preparing, calling; /* bodies; calls that wait for the engine */
+    completion_queue completions;
+    workers preparing, calling; /* bodies; calls that wait for the engine */
     work load;
     ln_error error; /* of loading, or of what ended the server */
     ln_model *model;
@@ -489,19 +490,19 @@ struct server {
     char name[256];
     ln_str chat_template; /* its text, for /props and /api/show */
     char fingerprint[WIRE_FINGERPRINT];
-    wire_target target; /* but its names and adapters, which roster.target has */
-    roster *roster;     /* the current one; NULL: the model is being loaded */
+    wire_target target; /* except names and adapters, which models->target has */
+    model_list *models; /* the current one; NULL: the model is being loaded */
     double started, loaded, drain_until;
     int64_t created;     /* Unix time */
     char created_at[72]; /* the same as 2026-01-31T12:00:00Z */
     conn *conns;         /* all */
     int n_conns, n_watched, n_paused;
-    exchange *exchanges;
-    exchange *garbage; /* ended, with choices that are still on the mailbox's stack */
-    int n_exchanges;
+    request_context *requests;
+    request_context *garbage; /* ended, with choices that are still on the completion queue's stack */
+    int n_requests;
     ln_budget texts; /* ln_plan.text_bytes */
     uint64_t held;   /* bytes of bodies */
-    tenant *tenants;
+    client *clients;
     int n_queued, n_running; /* choices that wait here; that are with the engine */
     double clock;            /* virtual time of the queue */
     api_key *keys;

@@ -17,43 +17,43 @@ static uint64_t heap_bytes(void) {
 #endif
 }
 
-void handle_health(exchange *x) {
+void handle_health(request_context *x) {
     const server *s = x->s;
     static const char ok[] = "{\"status\":\"ok\"}";
-    if (s->phase == PHASE_LOADING) exchange_refuse(x, 503, "loading", "the model is being loaded");
-    else if (s->phase > PHASE_READY) exchange_refuse(x, 503, "shutting_down", "the server is about to stop");
-    else if (s->lost) exchange_refuse(x, 503, "engine_lost", "the engine cannot go on; restart the server");
+    if (s->phase == PHASE_LOADING) request_reject(x, 503, "loading", "the model is being loaded");
+    else if (s->phase > PHASE_READY) request_reject(x, 503, "shutting_down", "the server is about to stop");
+    else if (s->lost) request_reject(x, 503, "engine_lost", "the engine cannot go on; restart the server");
     else if (s->stuck)
-        exchange_refuse(x, 503, "engine_stuck", "the engine has made no step while requests wait");
-    else exchange_reply(x, 200, "application/json", ok, sizeof ok - 1, NULL);
+        request_reject(x, 503, "engine_stuck", "the engine has made no step while requests wait");
+    else request_reply(x, 200, "application/json", ok, sizeof ok - 1, NULL);
 }
 
 /* Model i of the list; an adapter names the base model as its parent. */
 void put_model(ln_str *out, const server *s, size_t i) {
     ln_str_adds(out, "{");
-    put_text(out, "id", s->roster->names[i]);
+    put_text(out, "id", s->models->names[i]);
     put_text(out, "object", "model");
     put_int(out, "created", s->created);
     put_text(out, "owned_by", "linnet");
     put_int(out, "max_model_len", s->plan.n_ctx);
     put_text(out, "type", "model"); /* this and the next two: Anthropic's names */
-    put_text(out, "display_name", s->roster->names[i]);
+    put_text(out, "display_name", s->models->names[i]);
     put_text(out, "created_at", s->created_at);
-    if (i >= s->roster->n_base) put_text(out, "parent", s->name);
+    if (i >= s->models->n_base) put_text(out, "parent", s->name);
     else if (i > 0) put_text(out, "root", s->name); /* an alias */
     ln_str_adds(out, "}");
 }
 
-void reply_json(exchange *x, ln_str *out) {
-    if (out->failed) exchange_refuse(x, 503, "out_of_memory", "out of memory for an answer");
-    else exchange_reply(x, 200, "application/json", out->data, out->len, NULL);
+void reply_json(request_context *x, ln_str *out) {
+    if (out->failed) request_reject(x, 503, "out_of_memory", "out of memory for an answer");
+    else request_reply(x, 200, "application/json", out->data, out->len, NULL);
     ln_str_free(out);
 }
 
-void handle_models(exchange *x) {
+void handle_models(request_context *x) {
     ln_str out = {0};
     ln_str_adds(&out, "{\"object\":\"list\",\"data\":[");
-    for (size_t i = 0; i < x->s->roster->n; i++) {
+    for (size_t i = 0; i < x->s->models->n; i++) {
         ln_str_adds(&out, i ? "," : "");
         put_model(&out, x->s, i);
     }
@@ -61,18 +61,18 @@ void handle_models(exchange *x) {
     reply_json(x, &out);
 }
 
-void handle_model(exchange *x) {
+void handle_model(request_context *x) {
     ln_str out = {0};
     size_t i;
-    if (wire_find_model(&i, &x->s->roster->target, x->path.data, x->path.len, &x->why) != LN_OK) {
-        exchange_reply_error(x);
+    if (wire_find_model(&i, &x->s->models->target, x->path.data, x->path.len, &x->why) != LN_OK) {
+        request_reply_error(x);
         return;
     }
     put_model(&out, x->s, i);
     reply_json(x, &out);
 }
 
-void handle_status(exchange *x) {
+void handle_status(request_context *x) {
     const server *s = x->s;
     static const char *const phases[] = {"loading", "ready", "draining", "ending"};
     ln_engine_stats e = {.size = sizeof e};
@@ -115,7 +115,7 @@ void handle_status(exchange *x) {
     reply_json(x, &out);
 }
 
-void handle_version(exchange *x) {
+void handle_version(request_context *x) {
     ln_str out = {0};
     ln_str_addf(&out, "{\"version\":\"%s\"}", ln_version());
     reply_json(x, &out);
@@ -139,7 +139,7 @@ static void put_defaults(ln_str *out, const server *s) {
     ln_str_adds(out, "}}");
 }
 
-void handle_props(exchange *x) {
+void handle_props(request_context *x) {
     const server *s = x->s;
     ln_str out = {0};
     ln_str_adds(&out, "{");
@@ -157,7 +157,7 @@ void handle_props(exchange *x) {
 }
 
 /* A request has no place of its own: the entries of those that run come first. */
-void handle_slots(exchange *x) {
+void handle_slots(request_context *x) {
     const server *s = x->s;
     ln_engine_stats e = {.size = sizeof e};
     ln_str out = {0};

@@ -9,12 +9,12 @@
 static const char event_stream[] = "text/event-stream; charset=utf-8";
 
 /* Something could not be sent: the stream ends with an error, as one that has a gap must. */
-static void lack_memory(exchange *x) {
+static void lack_memory(request_context *x) {
     if (x->why.http) return;
     (void)wire_fail(&x->why, LN_OOM(&x->why.error, "a stream"));
 }
 
-static void send(exchange *x, const char *data, size_t n) {
+static void send(request_context *x, const char *data, size_t n) {
     ln_str s = {0};
     x->last_sent = ln_now();
     if (!x->c) return;
@@ -26,7 +26,7 @@ static void send(exchange *x, const char *data, size_t n) {
 }
 
 /* Frames a JSON text that was built behind "data: ". */
-static void send_event(exchange *x, ln_str *s) {
+static void send_event(request_context *x, ln_str *s) {
     ln_str_adds(s, "\n\n");
     if (!s->failed) send(x, s->data, s->len);
     else lack_memory(x);
@@ -39,7 +39,7 @@ static ln_str event(void) {
     return s;
 }
 
-void stream_named(exchange *x, const char *name, ln_str *json) {
+void stream_named(request_context *x, const char *name, ln_str *json) {
     ln_str s = {0};
     ln_str_addf(&s, "event: %s\ndata: ", name);
     ln_str_add(&s, json->data ? json->data : "", json->len);
@@ -48,25 +48,25 @@ void stream_named(exchange *x, const char *name, ln_str *json) {
     send_event(x, &s);
 }
 
-void stream_line(exchange *x, ln_str *json) {
+void stream_line(request_context *x, ln_str *json) {
     ln_str_adds(json, "\n");
     if (!json->failed) send(x, json->data, json->len);
     else lack_memory(x);
     ln_str_free(json);
 }
 
-bool stream_begin(exchange *x) {
+bool stream_begin(request_context *x) {
     ln_str s = {0}, fields = {0};
     const bool keep = x->keep_alive && x->minor == 1;
-    exchange_put_fields(x, &fields);
+    request_put_fields(x, &fields);
     ln_str_adds(&fields, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
-    http_put_head(&s,
-                  &(http_reply){.status = 200,
-                                .type = x->form && x->form->stream_type ? x->form->stream_type : event_stream,
-                                .length = -1,
-                                .keep_alive = keep,
-                                .minor = x->minor,
-                                .more = fields.failed ? "" : fields.data});
+    http_put_head(&s, &(http_reply){.status = 200,
+                                    .type = x->dialect && x->dialect->stream_type ? x->dialect->stream_type
+                                                                                  : event_stream,
+                                    .length = -1,
+                                    .keep_alive = keep,
+                                    .minor = x->minor,
+                                    .more = fields.failed ? "" : fields.data});
     const bool good = !s.failed && !fields.failed;
     if (good) {
         x->streaming = true;
@@ -77,26 +77,26 @@ bool stream_begin(exchange *x) {
     }
     ln_str_free(&s);
     ln_str_free(&fields);
-    if (good && x->form) x->form->begin(x);
+    if (good && x->dialect) x->dialect->begin(x);
     return good;
 }
 
-void stream_keepalive(exchange *x) {
+void stream_keepalive(request_context *x) {
     ln_str s = {0};
-    if (x->form && x->form->put_silence) x->form->put_silence(&s, x);
+    if (x->dialect && x->dialect->put_silence) x->dialect->put_silence(&s, x);
     else ln_str_adds(&s, ": keep-alive\n\n");
     if (!s.failed) send(x, s.data, s.len);
     ln_str_free(&s);
 }
 
-static void send_delta(exchange *x, const wire_delta *d) {
+static void send_delta(request_context *x, const wire_delta *d) {
     ln_str s = event();
     wire_put_delta(&s, &x->q, &x->answer, d);
     send_event(x, &s);
 }
 
 /* A completion that repeats its prompt with log-probabilities is sent whole, once all is known. */
-static bool is_whole(const exchange *x) { return x->q.echo && x->q.n_logprobs >= 0; }
+static bool is_whole(const request_context *x) { return x->q.echo && x->q.n_logprobs >= 0; }
 
 /* ---- tokens with log-probabilities ---- */
 
@@ -128,7 +128,7 @@ static size_t longest_stop(const ln_sampling *s) {
 
 /* How many of the tokens cannot be a part of a stop text that is still to come. */
 static size_t certain_tokens(const choice *c) {
-    const exchange *x = c->x;
+    const request_context *x = c->x;
     const size_t stop = longest_stop(&x->q.sampling);
     size_t n = c->tokens.n_ids, after = 0;
     ln_str s = {0};
@@ -162,7 +162,7 @@ static void put_tokens(choice *c, wire_delta *d, const ln_result *r, size_t to) 
 /* ---- chunks ---- */
 
 static void echo_prompt(choice *c) {
-    const exchange *x = c->x;
+    const request_context *x = c->x;
     const ln_prompt *p = &x->q.prompts[c->index / (size_t)x->q.n];
     ln_str text = {0};
     if (p->text) ln_str_add(&text, p->text, p->text_bytes);
@@ -194,8 +194,8 @@ void stream_event(choice *c, const ln_event *ev) {
     const bool begins = choice_follow_call(c, ev->kind), token = ev->kind == LN_EVENT_TOKEN;
     if (is_whole(c->x)) return;
     if (token && c->x->q.n_logprobs >= 0 && add_token(c, ev) != LN_OK) ln_request_cancel(c->request);
-    if (c->x->form) {
-        c->x->form->event(c, ev);
+    if (c->x->dialect) {
+        c->x->dialect->event(c, ev);
         return;
     }
     begin_choice(c);
@@ -213,7 +213,7 @@ void stream_event(choice *c, const ln_event *ev) {
 }
 
 static void send_whole(choice *c, wire_delta *d) {
-    const exchange *x = c->x;
+    const request_context *x = c->x;
     const ln_prompt *p = &x->q.prompts[c->index / (size_t)x->q.n];
     const ln_result *r = &c->result;
     ln_str text = {0};
@@ -230,21 +230,21 @@ static void send_whole(choice *c, wire_delta *d) {
 }
 
 /* The results of all choices; NULL: out of memory. The texts stay the choices'. */
-ln_result *exchange_results(const exchange *x) {
+ln_result *request_results(const request_context *x) {
     ln_result *results = ln_zalloc(x->n_choices, sizeof *results);
     for (size_t i = 0; results && i < x->n_choices; i++) results[i] = x->choices[i].result;
     return results;
 }
 
 void stream_finish(choice *c) {
-    exchange *x = c->x;
-    if (x->form) {
-        x->form->finish(c);
+    request_context *x = c->x;
+    if (x->dialect) {
+        x->dialect->finish(c);
         return;
     }
     wire_delta d = {.index = c->index, .finish = wire_finish_of(&c->result), .ended = &c->result};
     const bool last = x->n_done + 1 == x->n_choices && !x->q.include_usage;
-    ln_result *results = last ? exchange_results(x) : NULL;
+    ln_result *results = last ? request_results(x) : NULL;
     d.timings = results;
     begin_choice(c);
     if (is_whole(x)) {
@@ -258,26 +258,26 @@ void stream_finish(choice *c) {
 
 /* ---- ends ---- */
 
-static void finish_stream(exchange *x) {
+static void finish_stream(request_context *x) {
     static const char done[] = "data: [DONE]\n\n";
     ln_str s = {0};
-    if (!x->form) send(x, done, sizeof done - 1);
+    if (!x->dialect) send(x, done, sizeof done - 1);
     if (x->minor == 1) http_put_last_chunk(&s);
     if (s.failed) lack_memory(x);
     if (s.failed) x->keep_alive = false; /* the missing last chunk tells of the gap */
     else if (s.len > 0) conn_send(x->c, s.data, s.len);
     ln_str_free(&s);
-    exchange_complete(x);
+    request_complete(x);
 }
 
-void stream_end(exchange *x) {
+void stream_end(request_context *x) {
     ln_str s = {0};
-    if (x->form) {
-        x->form->end(x, false);
+    if (x->dialect) {
+        x->dialect->end(x, false);
         finish_stream(x);
         return;
     }
-    ln_result *results = x->q.include_usage ? exchange_results(x) : NULL;
+    ln_result *results = x->q.include_usage ? request_results(x) : NULL;
     if (x->q.include_usage && !results) {
         lack_memory(x);
         stream_error(x);
@@ -293,12 +293,12 @@ void stream_end(exchange *x) {
     finish_stream(x);
 }
 
-void stream_error(exchange *x) {
+void stream_error(request_context *x) {
     ln_str s = {0};
-    exchange_reword(x);
+    request_reword(x);
     x->keep_alive = false;
-    if (x->form) {
-        x->form->end(x, true);
+    if (x->dialect) {
+        x->dialect->end(x, true);
         finish_stream(x);
         return;
     }

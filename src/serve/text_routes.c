@@ -6,11 +6,12 @@
 
 enum { MOST_IDS = 1 << 20 };
 
-static exchange *of(work *w) { return (exchange *)(void *)w; }
+static request_context *of(work *w) { return (request_context *)(void *)w; }
 
-static void fail(exchange *x, ln_status st) { (void)wire_fail(&x->why, st); }
+static void fail(request_context *x, ln_status st) { (void)wire_fail(&x->why, st); }
 
-static ln_status read_switch(exchange *x, const json_t *root, const char *a, const char *b, bool *out) {
+static ln_status read_switch(request_context *x, const json_t *root, const char *a, const char *b,
+                             bool *out) {
     const char *name;
     char found[80];
     const json_t *v = body_member(root, a, b, &name);
@@ -35,7 +36,7 @@ static void note_others(const json_t *root, const char *const *known, size_t n) 
 
 /* Tokenises into a buffer for the usual number of ids, and again if there are more. The caller frees *ids,
  * after an error too. */
-static ln_status read_text(exchange *x, const char *text, size_t bytes, bool special, int32_t **ids,
+static ln_status read_text(request_context *x, const char *text, size_t bytes, bool special, int32_t **ids,
                            size_t *n) {
     size_t cap = bytes / 4 + 64; /* a token has about four bytes */
     for (int tries = 0; tries < 2; tries++, cap = *n) {
@@ -57,7 +58,7 @@ static void put_number(ln_str *out, int32_t v) {
     ln_str_add(out, digits + at, sizeof digits - at);
 }
 
-static ln_status put_ids(exchange *x, const char *text, size_t bytes, bool special) {
+static ln_status put_ids(request_context *x, const char *text, size_t bytes, bool special) {
     size_t n = 0;
     int32_t *ids = NULL;
     const ln_status st = read_text(x, text, bytes, special, &ids, &n);
@@ -74,13 +75,13 @@ static ln_status put_ids(exchange *x, const char *text, size_t bytes, bool speci
 static void tokenize(work *w) {
     static const char *const known[] = {"content", "prompt",       "add_special", "add_special_tokens",
                                         "model",   "parse_special"};
-    exchange *x = of(w);
+    request_context *x = of(w);
     json_t *root = NULL;
     const char *name;
     char found[80];
     bool special = false, parse = true;
     ln_status st;
-    LN_GO(exchange_read_object(x, &root));
+    LN_GO(request_read_object(x, &root));
     note_others(root, known, LN_COUNT(known));
     const json_t *text = body_member(root, "content", "prompt", &name);
     if (!json_is_string(text))
@@ -97,7 +98,7 @@ out:
 
 /* ---- /detokenize ---- */
 
-static ln_status read_ids(exchange *x, const json_t *list, const char *name, int32_t *ids) {
+static ln_status read_ids(request_context *x, const json_t *list, const char *name, int32_t *ids) {
     char item[64], found[80];
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *v = json_array_get(list, i);
@@ -117,7 +118,7 @@ static ln_status read_ids(exchange *x, const json_t *list, const char *name, int
     return LN_OK;
 }
 
-static void put_text(exchange *x, const int32_t *ids, size_t n, bool skip, const char *key) {
+static void put_text(request_context *x, const int32_t *ids, size_t n, bool skip, const char *key) {
     size_t bytes = 0;
     char *text = NULL;
     ln_status st = ln_detokenize(x->s->tok, ids, n, skip, NULL, 0, &bytes, &x->why.error);
@@ -136,13 +137,13 @@ static void put_text(exchange *x, const int32_t *ids, size_t n, bool skip, const
 
 static void detokenize(work *w) {
     static const char *const known[] = {"tokens", "model"};
-    exchange *x = of(w);
+    request_context *x = of(w);
     json_t *root = NULL;
     const char *name;
     char found[80];
     int32_t *ids = NULL;
     ln_status st;
-    LN_GO(exchange_read_object(x, &root));
+    LN_GO(request_read_object(x, &root));
     note_others(root, known, LN_COUNT(known));
     const json_t *list = body_member(root, "tokens", NULL, &name);
     if (!json_is_array(list) || json_array_size(list) > MOST_IDS)
@@ -171,7 +172,7 @@ out:
 /* The text of the tokens that the model would get: exactly what the template and the tokenizer make of the
  * conversation. */
 static void apply_template(work *w) {
-    exchange *x = of(w);
+    request_context *x = of(w);
     ln_prompt prompt;
     ln_sampling how;
     ln_request_options o = ln_request_options_default();
@@ -194,7 +195,7 @@ static void apply_template(work *w) {
 /* ---- /v1/messages/count_tokens ---- */
 
 static void count_tokens(work *w) {
-    exchange *x = of(w);
+    request_context *x = of(w);
     ln_prompt prompt;
     ln_sampling how;
     ln_request_options o = ln_request_options_default();
@@ -206,13 +207,13 @@ static void count_tokens(work *w) {
     ln_str_addf(&x->out, "{\"input_tokens\":%zu}", n);
 }
 
-void handle_count_tokens(exchange *x) {
-    x->form = &dialect_messages;
-    exchange_work(x, &x->s->preparing, count_tokens, exchange_answer);
+void handle_count_tokens(request_context *x) {
+    x->dialect = &dialect_messages;
+    request_work(x, &x->s->preparing, count_tokens, request_answer);
 }
 
-void handle_tokenize(exchange *x) { exchange_work(x, &x->s->preparing, tokenize, exchange_answer); }
-void handle_detokenize(exchange *x) { exchange_work(x, &x->s->preparing, detokenize, exchange_answer); }
-void handle_apply_template(exchange *x) {
-    exchange_work(x, &x->s->preparing, apply_template, exchange_answer);
+void handle_tokenize(request_context *x) { request_work(x, &x->s->preparing, tokenize, request_answer); }
+void handle_detokenize(request_context *x) { request_work(x, &x->s->preparing, detokenize, request_answer); }
+void handle_apply_template(request_context *x) {
+    request_work(x, &x->s->preparing, apply_template, request_answer);
 }

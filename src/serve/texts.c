@@ -1,6 +1,6 @@
 /* The server's memory for texts: its share of the plan, the share of each client, and that of connections.
  *
- * Each exchange has an account of its client's budget, which is half of the server's where there may be
+ * Each request has an account of its client's budget, which is half of the server's where there may be
  * several clients. The account holds the body, what a worker makes of it, and the answer until it is sent.
  * The buffers of libevent are one account: all of them are allocated on the I/O thread. */
 #include "../wire/body.h"
@@ -39,7 +39,7 @@ static void buffer_free(void *p) {
 
 void texts_count_buffers(void) { event_set_mem_functions(buffer_alloc, buffer_realloc, buffer_free); }
 
-void texts_to_buffer(exchange *x, ln_str *text) {
+void texts_to_buffer(request_context *x, ln_str *text) {
     ln_account_move(&x->texts, &connections, malloc_usable_size(text->data));
 }
 
@@ -64,7 +64,7 @@ void texts_close(server *s) {
     connections.budget = NULL;
 }
 
-void texts_of_client(server *s, tenant *t) {
+void texts_of_client(server *s, client *t) {
     const uint64_t all = s->texts.limit; /* 0 while the model loads: no body is taken then */
     t->texts.parent = &s->texts;
     t->texts.limit = s->n_keys == 1 ? all : all / 2;
@@ -74,7 +74,7 @@ void texts_of_client(server *s, tenant *t) {
 /* ---- work ---- */
 
 void texts_run(work *w) {
-    exchange *x = (exchange *)(void *)w;
+    request_context *x = (request_context *)(void *)w;
     ln_account *outer = ln_account_enter(&x->texts);
     x->run(w);
     ln_account_leave(outer);
@@ -93,7 +93,7 @@ void texts_trim(server *s) {
 
 /* Makes of a lack of memory that the account has caused an answer with both numbers: 413 where a smaller text
  * helps, 429 where this client's other texts are in the way, 503 where those of others are. */
-void texts_explain(exchange *x) {
+void texts_explain(request_context *x) {
     ln_account *a = &x->texts;
     const bool lacks = x->why.error.code == LN_EMEMORY && x->why.http >= 500;
     if (!lacks || a->asked == 0) return;
@@ -105,14 +105,14 @@ void texts_explain(exchange *x) {
     (void)ln_account_error(a, LN_EMEMORY, &x->why.error);
 }
 
-void texts_refuse(exchange *x) {
+void texts_refuse(request_context *x) {
     (void)wire_fail(&x->why, LN_EMEMORY);
     texts_explain(x);
-    exchange_reply_error(x);
+    request_reply_error(x);
 }
 
 /* Grows by halves of itself, at most to the length that the head states. */
-bool texts_add_body(exchange *x, const http_head *h, const char *data, size_t n) {
+bool texts_add_body(request_context *x, const http_head *h, const char *data, size_t n) {
     ln_str *b = &x->body;
     ln_account *outer = ln_account_enter(&x->texts);
     if (b->len + n >= b->cap) {

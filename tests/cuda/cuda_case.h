@@ -177,7 +177,8 @@ static inline void open_side(side *s, const ln_device_ops *ops, const side *as, 
     upload_weights(s, c, placed);
     for (int i = 0; i < s->p.n_values; i++) {
         ln_pvalue *v = &s->p.values[i];
-        if (v->kind == LN_KIND_WEIGHT) v->data = placed[v->slot].data, v->form = placed[v->slot].form;
+        if (v->kind == LN_KIND_WEIGHT)
+            v->data = placed[v->slot].data, v->layout_id = placed[v->slot].layout_id;
         if (v->kind == LN_KIND_STATE) v->data = s->pool;
     }
     OK(ops->prepare(s->queue, &s->p, s->temp, &s->exec, err));

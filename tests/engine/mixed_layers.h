@@ -199,7 +199,7 @@ static inline void mixed_attention(const mixed *x, mixed_state *s, int l, int64_
     double q[MIXED_HEADS], y[MIXED_HEADS] = {0}, p[MIXED_ROWS];
     mixed_heads(x, a, LN_W_Q, LN_W_Q_BIAS, LN_W_Q_NORM, l, in, pos, a->H, q);
     for (int i = 0; a->q_scale.positions && i < a->H * a->E; i++)
-        q[i] *= 1 + (double)a->q_scale.by * log(1 + (double)(pos / a->q_scale.positions));
+        q[i] *= 1 + (double)a->q_scale.factor * log(1 + (double)(pos / a->q_scale.positions));
     if (from == l) {
         mixed_heads(x, a, LN_W_K, LN_W_K_BIAS, LN_W_K_NORM, l, in, pos, a->K, s->k[l][pos]);
         const ln_slot slot = a->k_is_v ? LN_W_K : LN_W_V, bias = a->k_is_v ? LN_W_K_BIAS : LN_W_V_BIAS;

@@ -58,20 +58,21 @@ static void rows_are_shared(void **state) {
     assert_int_equal(s->n_items, 2);
     assert_true(s->items[0].n == 3 && s->items[1].n == 4);
     for (int i = 2; i < 5; i++) r[i] = ask(m, e, 50, 2);
-    e->sched->pace = (ln_pace){.row_seconds = 1e-9}; /* rows cost nothing */
+    e->sched->prefill_budget = (ln_prefill_budget){.row_seconds = 1e-9}; /* rows cost nothing */
     OK(ln_driver_step(e->sched, NULL, err));
     assert_int_equal(s->n_items, 5);
     assert_true(s->items[0].n == 1 && s->items[1].n == 1); /* 18 rows for three prompts */
     assert_true(s->items[2].n == 6 && s->items[3].n == 6 && s->items[4].n == 6);
     ln_req_free(&r[1]);
-    e->sched->pace = (ln_pace){.row_seconds = 1e-9};
+    e->sched->prefill_budget = (ln_prefill_budget){.row_seconds = 1e-9};
     OK(ln_driver_step(e->sched, NULL, err)); /* 19 rows for three */
     assert_true(s->parts[1] == r[2] && s->items[1].n == 7 && s->items[2].n == 6 && s->items[3].n == 6);
-    e->sched->pace = (ln_pace){.row_seconds = 1e9}; /* rows are dear: the least number */
+    e->sched->prefill_budget =
+        (ln_prefill_budget){.row_seconds = 1e9}; /* rows look expensive: the least number */
     OK(ln_driver_step(e->sched, NULL, err));
     assert_true(s->n_items == 2 && s->parts[1] == r[2] && s->items[1].n == 1);
     ln_req_free(&r[0]);
-    e->sched->pace = (ln_pace){.row_seconds = 1e9};
+    e->sched->prefill_budget = (ln_prefill_budget){.row_seconds = 1e9};
     OK(ln_driver_step(e->sched, NULL, err)); /* no sequence decodes: all rows */
     assert_int_equal(s->items[0].n + s->items[1].n + s->items[2].n, 20);
     step_until_done(e, 100);

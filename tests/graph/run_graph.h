@@ -20,7 +20,7 @@ typedef struct run_graph {
     ln_lowering lowering;
     ln_program program;
     void *temp, *bound[512];
-    uint32_t form[512]; /* of weights: ln_device_weight.form */
+    uint32_t layout_id[512]; /* of weights: ln_device_weight.layout_id */
     ln_step_block *step;
     ln_bounds bounds;
 } run_graph;
@@ -48,7 +48,7 @@ static inline void rg_prepare(run_graph *r, ln_policy policy) {
     OK(ln_graph_plan(g, &r->lowering, &r->bounds, r->info.real_bytes, &plan, err));
     OK(ln_program_make(g, &r->lowering, &plan, &g->arena, &r->program, err));
     for (size_t v = 0; v < g->n_values; v++)
-        r->program.values[v].data = r->bound[v], r->program.values[v].form = r->form[v];
+        r->program.values[v].data = r->bound[v], r->program.values[v].layout_id = r->layout_id[v];
     OK(r->ops->alloc(r->dev, (size_t)r->program.temp_bytes + 64, 0, &r->temp, err));
     const ln_queue_options q = {.size = sizeof q, .n_slots = 1, .n_blocks = 1};
     OK(r->ops->queue_open(r->dev, &q, &r->queue, err));

@@ -84,7 +84,7 @@ static void check_program(const ln_graph *g, const ln_temp_plan *t, const ln_pro
         assert_true(v->offset == at->offset && v->tail_offset == at->tail_offset && v->bytes == at->bytes &&
                     v->first == at->first && v->last == at->last);
         assert_true(v->row_bytes == lowering.row_bytes[i] && v->tail_rows == lowering.tail_rows[i]);
-        assert_true(!v->data && !v->form && !v->read_bytes);
+        assert_true(!v->data && !v->layout_id && !v->read_bytes);
     }
     for (size_t i = 0; i < g->n_nodes; i++) {
         const ln_node *x = &g->nodes[i];

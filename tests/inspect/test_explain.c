@@ -85,7 +85,7 @@ static seen compare(const ln_package *m, int bad, int threads, ln_error *err) {
     for (int i = 1; i >= 0; i--) {
         ln_run_options r = test_options(m, i ? LN_DEVICE_CPU : LN_DEVICE_REF, threads, 17, 1);
         r.n_logits = 17;
-        if (i == 0) r.as = e[1]->run;
+        if (i == 0) r.program_of = e[1]->run;
         OK(ln_eng_open_with(&e[i], m, &r, err));
     }
     wrong_ops = ln_device_cpu;

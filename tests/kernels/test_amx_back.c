@@ -172,7 +172,7 @@ static void loss_compare(const back_case *t, const ln_call *c, const char *what)
                      got = (double)((const float *)loss->data)[r * loss->pitch];
         if (!(fabs(got - want) <= 2 * logit + weight + 4 * U * fabs(want)))
             fail_msg("%s: loss of row %lld: expected %.9g, found %.9g", what, (long long)r, want, got);
-        for (int64_t i = 0; c->node->p.scale.by != 0 && i < t->C; i++) {
+        for (int64_t i = 0; c->node->p.scale.factor != 0 && i < t->C; i++) {
             double sum = 0, sizes = 0;
             for (int64_t v = 0; v < t->D && target >= 0; v++) {
                 sum += p[v] * (double)of_weight(t, v, i);
@@ -204,7 +204,7 @@ static void loss_check(back_case t, bool slope) {
                            .n_in = 3,
                            .n_out = slope ? 2 : 1,
                            .in = {0, 1, 2},
-                           .p.scale.by = slope};
+                           .p.scale.factor = slope};
     ln_call c = {.node = &node, .in = {t.operand, t.weight}};
     c.in[2] = (ln_arg){targets.data, t.rows, 1, 1, LN_I32};
     c.out[0] = (ln_arg){want[0].data, t.rows, 1, 1, LN_F32};

@@ -299,7 +299,7 @@ static void test_upload(void **state) {
             ln_device_weight out;
             assert_int_equal(ln_device_cpu.upload(dev, &v, &h, buffer.data, &out, &err), LN_OK);
             assert_ptr_equal(out.data, buffer.data);
-            assert_int_equal(out.form, bf12 ? LN_CPU_FORM_BF12 : 0);
+            assert_int_equal(out.layout_id, bf12 ? LN_CPU_LAYOUT_BF12 : 0);
             if (bf12) {
                 assert_int_equal(out.bytes, ln_bf12_bytes(ln_pack_blocks(D), C, m.n_full));
                 assert_true((int64_t)out.bytes < plain &&

@@ -239,7 +239,7 @@ static void test_functions(void **state) {
             x[SWEEP + e * NEAR + i] = ln_bits_f32(ln_f32_bits(edges[e]) + i - NEAR / 2);
     for (size_t o = 0; o < LN_COUNT(ops); o++) {
         ln_pnode node = {.op = ops[o], .n_in = 1, .n_out = 1};
-        if (node.op == LN_OP_SOFTCAP) node.p.scale.by = 16;
+        if (node.op == LN_OP_SOFTCAP) node.p.scale.factor = 16;
         ln_call c = {.node = &node};
         c.in[0] = (ln_arg){a.data, ROWS, COLS, COLS, LN_F32};
         row_check(&c, ROWS, COLS, true, ln_op_name(node.op));

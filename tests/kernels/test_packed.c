@@ -168,7 +168,7 @@ static void test_ranges(void **state) {
             const ln_host_weight h = {
                 .data = numbers + 2 * i, .row0 = i, .n_rows = LN_MIN(16, 40 - i), .n_cols = 1, .pitch = 8};
             assert_int_equal(both[k]->upload(dev, &v, &h, buffer, &out, &err), LN_OK);
-            assert_true(out.data == (void *)buffer && out.bytes == 160 && out.form == 0);
+            assert_true(out.data == (void *)buffer && out.bytes == 160 && out.layout_id == 0);
         }
         for (int i = 0; i < 40; i++) assert_true(buffer[i] == (float)(2 * i));
         both[k]->close(&dev);

@@ -94,7 +94,7 @@ static void run_on(bits_case *m, const ln_device_ops *ops, int n_threads) {
         OK(ops->weight_size(m->r.dev, &f->desc, &f->host, &z, err));
         OK(ops->upload(m->r.dev, &f->desc, &f->host, block_of(m, z.bound), &w, err));
         m->r.bound[f->v] = w.data;
-        m->r.form[f->v] = w.form;
+        m->r.layout_id[f->v] = w.layout_id;
     }
     rg_prepare(&m->r, LN_POLICY_EXACT);
     rg_rows(&m->r, lengths, B, 11);

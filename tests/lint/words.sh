@@ -57,7 +57,17 @@ END
     printf '#!/bin/sh\n# A form.\necho "a form"\n' >"$tree/tools/run"
     found tools/run form 1 || return 1
     printf '/* One: two: three. One: two. Four; five; six. A::b and http://c are no marks. */\n' >"$tree/src/b.h"
-    found src/b.h marks 2
+    found src/b.h marks 2 || return 1
+    cat >"$tree/src/table.c" <<'END'
+/* The fields of a class: the columns; a note.
+ * size        1     null: none
+ * bias        2     q, k: alike
+ * RoPE        3     theta: 1; scaling; none
+ * tied        4     one: two: three
+ * space       5     a room
+ * After: the table: it ends. */
+END
+    found src/table.c marks 1 && found src/table.c room 1
 }
 check "comments, messages and documentation count, code does not" places
 

@@ -212,7 +212,7 @@ static void add_model(ln_str *record, const ln_package *m, const char *name, ln_
         r.dev = amx;
         add_program(record, &r, name, "amx");
         const ln_run formats = {.ops = &ln_device_cpu, .dev = amx};
-        r.opt.as = &formats;
+        r.opt.program_of = &formats;
         r.ops = &ln_device_ref;
         r.dev = ref;
         add_program(record, &r, name, "diff");

@@ -16,7 +16,7 @@
 
 static ln_str sent;
 void conn_send(conn *c, const char *data, size_t n) { (void)c, ln_str_add(&sent, data, n); }
-void conn_give(conn *c, exchange *x, ln_str *text) {
+void conn_give(conn *c, request_context *x, ln_str *text) {
     (void)c, (void)x, ln_str_add(&sent, text->data, text->len);
 }
 void conn_end(conn *c, bool keep_alive) { (void)c, (void)keep_alive; }
@@ -27,7 +27,7 @@ void conn_accept(server *s, int fd, const char *address, bool loopback) {
 }
 void conn_tick_all(server *s, double now) { (void)s, (void)now; }
 void conn_watch_all(server *s) { (void)s; }
-void conn_large_done(exchange *x) { (void)x; }
+void conn_large_done(request_context *x) { (void)x; }
 bool conn_any_busy(const server *s) { return s == NULL; }
 bool conn_is_read(const conn *c) { return c != NULL; }
 size_t conn_unsent(const conn *c) { return c == NULL; }
@@ -349,8 +349,8 @@ static ln_serve_options the_options = {.quiet = true};
 static void answer(const api *a, const split *c, size_t one, size_t two, const made *m, bool stream) {
     static const char *const names[] = {"m"};
     const wire_target target = {.names = names, .n_names = 1, .tool_format = c->form};
-    exchange x = {
-        .s = &the_server, .c = (conn *)(void *)&the_server, .form = a->form, .minor = 0, .n_pins = 1};
+    request_context x = {
+        .s = &the_server, .c = (conn *)(void *)&the_server, .dialect = a->form, .minor = 0, .n_pins = 1};
     choice one_choice = {.x = &x};
     heard h = {0};
     memcpy(x.id, "req-0123456789abcdef0123", 25);

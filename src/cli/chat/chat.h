@@ -50,14 +50,14 @@ void talk_free(talk *t);
 typedef struct reader reader;
 
 /* The kind of event that ends reading a line. */
-typedef enum heard {
-    HEARD_TEXT = 0,
-    HEARD_BREAK, /* Ctrl-C: the typed text is discarded */
-    HEARD_LEAVE, /* Ctrl-C on an empty line */
-    HEARD_END,   /* Ctrl-D, the end of a pipe, or a signal to end the process */
-    HEARD_ERROR
-} heard;
-static inline heard heard_error(ln_status st) { return st == LN_OK ? HEARD_TEXT : HEARD_ERROR; }
+typedef enum input_event {
+    INPUT_TEXT = 0,
+    INPUT_BREAK, /* Ctrl-C: the typed text is discarded */
+    INPUT_LEAVE, /* Ctrl-C on an empty line */
+    INPUT_END,   /* Ctrl-D, the end of a pipe, or a signal to end the process */
+    INPUT_ERROR
+} input_event;
+static inline input_event input_error(ln_status st) { return st == LN_OK ? INPUT_TEXT : INPUT_ERROR; }
 
 /* Opens stdin, with line editing if it is a terminal that supports it. `keep`: with a history file. The
  * caller owns *out. */
@@ -67,7 +67,7 @@ void reader_close(reader **r);
 bool reader_is_person(const reader *r);
 /* Reads one line into *out, without its newline; folded texts appear as placeholders. LN_EINVALID: invalid
  * UTF-8, or a line that is too long. */
-heard reader_line(reader *r, const char *prompt, ln_str *out, ln_error *err);
+input_event reader_line(reader *r, const char *prompt, ln_str *out, ln_error *err);
 /* Adds an entry to the history: `shown` is recalled by the arrow keys, `text` is written to the file. */
 void reader_remember(reader *r, const char *shown, const char *text, size_t bytes);
 
@@ -99,7 +99,7 @@ typedef struct message {
 
 /* Reads a message: a line, lines joined by backslashes at their ends, or a block between two """. Without
  * `commands` a slash is an ordinary character, and each line of a pipe is a message as it is. */
-heard message_read(message *m, reader *r, bool commands, ln_error *err);
+input_event message_read(message *m, reader *r, bool commands, ln_error *err);
 
 /* ---- the history file (chat_history.c) ---- */
 

@@ -243,8 +243,8 @@ static ln_status do_save(chat *c, const char *rest, ln_error *err) {
             return ln_fail(err, LN_EIO,
                            "%s: exists already; name another file, or start the chat with --force", shown);
         say(c, "%s exists already.", shown);
-        heard h = reader_line(c->reader, "Overwrite it? [y/N] ", &word, err);
-        force = h == HEARD_TEXT && (strcmp(word.data, "y") == 0 || strcmp(word.data, "yes") == 0);
+        input_event h = reader_line(c->reader, "Overwrite it? [y/N] ", &word, err);
+        force = h == INPUT_TEXT && (strcmp(word.data, "y") == 0 || strcmp(word.data, "yes") == 0);
         ln_str_free(&word);
         if (signals_seen() == SIGINT) signals_forget();
         if (!force) {

@@ -366,15 +366,15 @@ void reader_remember(reader *r, const char *shown, const char *text, size_t byte
 
 /* ---- lines ---- */
 
-static heard edited_line(reader *r, ln_str *out) {
+static input_event edited_line(reader *r, ln_str *out) {
     int n = 0;
     const char *line = el_gets(r->el, &n);
     if (line && n > 0) {
         ln_str_add(out, line, (size_t)n - (line[n - 1] == '\n'));
-        return HEARD_TEXT;
+        return INPUT_TEXT;
     }
     to_screen(r->broke ? "^C\n" : "\n");
-    return r->broke ? r->typed ? HEARD_BREAK : HEARD_LEAVE : HEARD_END;
+    return r->broke ? r->typed ? INPUT_BREAK : INPUT_LEAVE : INPUT_END;
 }
 
 static void to_person(const reader *r, const char *text) {
@@ -382,28 +382,28 @@ static void to_person(const reader *r, const char *text) {
     (void)done;
 }
 
-static heard plain_line(reader *r, ln_str *out, ln_error *err) {
+static input_event plain_line(reader *r, ln_str *out, ln_error *err) {
     to_person(r, r->prompt);
     for (;;) {
         char *from = r->buf + r->at, *end = memchr(from, '\n', r->n - r->at);
         size_t n = end ? (size_t)(end - from) : r->n - r->at;
         if (n > LINE_MOST - out->len)
-            return heard_error(ln_fail(err, LN_EINVALID, "stdin: a line of more than %d bytes", LINE_MOST));
+            return input_error(ln_fail(err, LN_EINVALID, "stdin: a line of more than %d bytes", LINE_MOST));
         ln_str_add(out, from, n);
         r->at += n + (end != NULL);
-        if (out->failed) return heard_error(LN_OOM(err, "a line"));
+        if (out->failed) return input_error(LN_OOM(err, "a line"));
         const bool more = !end && fill(r);
-        if (r->why.code != LN_OK) return heard_error(ln_fail(err, r->why.code, "%s", r->why.message));
+        if (r->why.code != LN_OK) return input_error(ln_fail(err, r->why.code, "%s", r->why.message));
         if (end || (!more && !r->broke && out->len > 0)) break;
         if (!r->broke && !r->ended) continue;
         to_person(r, "\n");
-        return r->ended ? HEARD_END : out->len > 0 ? HEARD_BREAK : HEARD_LEAVE;
+        return r->ended ? INPUT_END : out->len > 0 ? INPUT_BREAK : INPUT_LEAVE;
     }
     if (out->len > 0 && out->data[out->len - 1] == '\r') out->data[--out->len] = '\0';
-    return HEARD_TEXT;
+    return INPUT_TEXT;
 }
 
-heard reader_line(reader *r, const char *prompt, ln_str *out, ln_error *err) {
+input_event reader_line(reader *r, const char *prompt, ln_str *out, ln_error *err) {
     r->prompt = prompt;
     r->broke = r->typed = false;
     if (r->person) r->ended = false; /* on a terminal, end of input is a key */
@@ -411,27 +411,27 @@ heard reader_line(reader *r, const char *prompt, ln_str *out, ln_error *err) {
     if (r->el) el_set(r->el, EL_PREP_TERM, 1);
     else if (r->person) (void)tcsetattr(STDIN_FILENO, TCSANOW, &found);
     signals_reading(true);
-    heard h = r->el ? edited_line(r, out) : plain_line(r, out, err);
+    input_event h = r->el ? edited_line(r, out) : plain_line(r, out, err);
     signals_reading(false);
     rest(r);
-    if (h == HEARD_TEXT) {
+    if (h == INPUT_TEXT) {
         ln_str_add(out, "", 0);
-        if (out->failed) return heard_error(LN_OOM(err, "a line"));
+        if (out->failed) return input_error(LN_OOM(err, "a line"));
         size_t skip = 0;
-        if (!r->begun && ln_utf8_mark("stdin", out->data, out->len, &skip, err) != LN_OK) return HEARD_ERROR;
+        if (!r->begun && ln_utf8_mark("stdin", out->data, out->len, &skip, err) != LN_OK) return INPUT_ERROR;
         memmove(out->data, out->data + skip, out->len - skip + 1);
         out->len -= skip;
         r->begun = true;
         size_t good = ln_utf8_valid(out->data, out->len);
         if (good < out->len) {
             char found_text[80];
-            return heard_error(ln_fail(err, LN_EINVALID,
+            return input_error(ln_fail(err, LN_EINVALID,
                                        "stdin: byte %zu of the line: expected UTF-8, found '%s'", good,
                                        ln_excerpt(found_text, out->data + good,
                                                   LN_MIN(out->len - good, (size_t)4))));
         }
     }
-    if ((h == HEARD_BREAK || h == HEARD_LEAVE) && signals_seen() != SIGINT)
-        return HEARD_END; /* SIGTERM, SIGHUP */
+    if ((h == INPUT_BREAK || h == INPUT_LEAVE) && signals_seen() != SIGINT)
+        return INPUT_END; /* SIGTERM, SIGHUP */
     return h;
 }

@@ -101,7 +101,7 @@ static bool is_blank(const ln_str *s) {
 }
 
 /* Reads the lines of a block or of a continued line; *line is its first one. */
-static heard read_lines(message *m, reader *r, ln_str *line, bool *several, ln_error *err) {
+static input_event read_lines(message *m, reader *r, ln_str *line, bool *several, ln_error *err) {
     bool block = line->len >= 3 && memcmp(line->data, quotes, 3) == 0;
     size_t from = block ? 3 : 0; /* start of the text of this line */
     for (;;) {
@@ -113,24 +113,24 @@ static heard read_lines(message *m, reader *r, ln_str *line, bool *several, ln_e
             if (*several && (!block || m->text.len > 0)) ln_str_add(&m->text, "\n", 1);
             fold_open(reader_folds(r), line->data + from, to - from, &m->text);
         }
-        if (end) return HEARD_TEXT;
+        if (end) return INPUT_TEXT;
         *several = true;
         from = 0;
-        heard h = reader_line(r, more, line, err);
-        if (h == HEARD_END && !reader_is_person(r)) return HEARD_TEXT; /* the end of a pipe ends a block */
-        if (h != HEARD_TEXT) return h == HEARD_LEAVE ? HEARD_BREAK : h;
+        input_event h = reader_line(r, more, line, err);
+        if (h == INPUT_END && !reader_is_person(r)) return INPUT_TEXT; /* the end of a pipe ends a block */
+        if (h != INPUT_TEXT) return h == INPUT_LEAVE ? INPUT_BREAK : h;
     }
 }
 
-heard message_read(message *m, reader *r, bool commands, ln_error *err) {
+input_event message_read(message *m, reader *r, bool commands, ln_error *err) {
     ln_str line = {0};
-    heard h;
+    input_event h;
     const bool as_is = !commands && !reader_is_person(r); /* lines of a pipe that another program writes */
     for (;;) {
         bool several = false;
         m->text.len = 0;
         h = reader_line(r, "> ", &line, err);
-        if (h != HEARD_TEXT) break;
+        if (h != INPUT_TEXT) break;
         if (is_blank(&line)) continue;
         m->command = commands && line.data[0] == '/';
         bool folded = commands && line.len > 1 && line.data[0] == ' ' &&
@@ -140,13 +140,13 @@ heard message_read(message *m, reader *r, bool commands, ln_error *err) {
         if (folded) memmove(line.data, line.data + 1, line.len--);
         if (as_is) ln_str_add(&m->text, line.data, line.len);
         else h = read_lines(m, r, &line, &several, err);
-        if (h == HEARD_TEXT && (m->text.failed || shown.failed)) h = heard_error(LN_OOM(err, "a message"));
-        if (h == HEARD_TEXT && !is_blank(&m->text)) {
+        if (h == INPUT_TEXT && (m->text.failed || shown.failed)) h = input_error(LN_OOM(err, "a message"));
+        if (h == INPUT_TEXT && !is_blank(&m->text)) {
             const char *text = several ? fold_text(reader_folds(r), m->text.data, m->text.len) : shown.data;
             if (text) reader_remember(r, text, m->text.data, m->text.len);
         }
         ln_str_free(&shown);
-        if (h != HEARD_TEXT || !is_blank(&m->text)) break;
+        if (h != INPUT_TEXT || !is_blank(&m->text)) break;
     }
     ln_str_free(&line);
     return h;

@@ -90,7 +90,7 @@ static void cancel(const chat *c, bool stop) {
 }
 
 ln_status chat_answer(chat *c, ln_error *err) {
-    speech words = speech_of(c->a);
+    text_output words = text_output_for(c->a);
     ln_result r = {.size = sizeof r};
     ln_sampling how = c->how;
     ln_prompt p = {.size = sizeof(ln_prompt),
@@ -99,16 +99,16 @@ ln_status chat_answer(chat *c, ln_error *err) {
                    .tmpl = has(c->a, F_CHAT) ? LN_TEMPLATE_CHAT : LN_TEMPLATE_AUTO};
     template_args(c->a, &p);
     how.seed += c->n_again;
-    how.on_reasoning = speech_reasoning;
+    how.on_reasoning = output_reasoning;
     cancel(c, false); /* an earlier request to stop concerned the previous answer */
     signals_working(c->engine);
     signals_working_on(c->other);
     if (signals_seen()) cancel(c, true); /* a signal between the last key and here */
-    ln_status st = c->other ? backend_generate(c->other, &p, &how, speech_answer, &words, &r, err)
-                            : ln_generate(c->engine, &p, &how, speech_answer, &words, &r, err);
+    ln_status st = c->other ? backend_generate(c->other, &p, &how, output_answer, &words, &r, err)
+                            : ln_generate(c->engine, &p, &how, output_answer, &words, &r, err);
     signals_working(NULL);
     signals_working_on(NULL);
-    (void)speech_end(&words, NULL);
+    (void)output_end(&words, NULL);
     if (words.last != '\n' || (st == LN_OK && !c->person)) (void)out_write("\n", 1, NULL);
     if (st == LN_OK) {
         st = keep(c, &r, err);
@@ -138,15 +138,15 @@ static ln_status converse(chat *c, ln_error *err) {
     ln_status st = LN_OK;
     bool asked = false; /* Ctrl-C at an empty prompt: the next one exits */
     while (st == LN_OK && !c->leave && !out_closed()) {
-        heard h = message_read(&m, c->reader, !has(c->a, F_NO_COMMANDS), err);
-        if (h == HEARD_END) break;
-        if (h == HEARD_LEAVE && (asked || !c->person)) break; /* main converts it to exit code 130 */
-        if (h == HEARD_BREAK || h == HEARD_LEAVE) signals_forget();
-        if (h == HEARD_LEAVE) say(c, "Ctrl-C again leaves; so do Ctrl-D and /exit");
-        asked = h == HEARD_LEAVE;
-        if (h == HEARD_TEXT) st = forgive(c, one_message(c, &m, err), err);
-        if (h == HEARD_ERROR) st = forgive(c, err->code, err);
-        if (c->person && h == HEARD_TEXT && signals_seen() == SIGINT)
+        input_event h = message_read(&m, c->reader, !has(c->a, F_NO_COMMANDS), err);
+        if (h == INPUT_END) break;
+        if (h == INPUT_LEAVE && (asked || !c->person)) break; /* main converts it to exit code 130 */
+        if (h == INPUT_BREAK || h == INPUT_LEAVE) signals_forget();
+        if (h == INPUT_LEAVE) say(c, "Ctrl-C again leaves; so do Ctrl-D and /exit");
+        asked = h == INPUT_LEAVE;
+        if (h == INPUT_TEXT) st = forgive(c, one_message(c, &m, err), err);
+        if (h == INPUT_ERROR) st = forgive(c, err->code, err);
+        if (c->person && h == INPUT_TEXT && signals_seen() == SIGINT)
             signals_forget(); /* the signal was meant for the answer */
         if (signals_seen()) break;
     }

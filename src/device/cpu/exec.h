@@ -23,8 +23,8 @@ bool ln_cpu_lower(const ln_dev *d, const ln_lower_ask *ask, ln_lower_answer *ans
  * It must not run anything. */
 ln_status ln_cpu_open_level(ln_dev **out, ln_isa isa, ln_error *err);
 size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p);
-/* pack/pack_weight.c. LN_CPU_FORM_BF12: ln_device_weight.form of a matrix in compressed bf16. */
-enum { LN_CPU_FORM_BF12 = 1 };
+/* pack/pack_weight.c. LN_CPU_LAYOUT_BF12: ln_device_weight.layout_id of a matrix in compressed bf16. */
+enum { LN_CPU_LAYOUT_BF12 = 1 };
 ln_status ln_cpu_weight_size(const ln_dev *d, const ln_weight_desc *w, const ln_host_weight *sample,
                              ln_weight_size *out, ln_error *err);
 ln_status ln_cpu_upload(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, void *room,

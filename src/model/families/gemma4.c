@@ -13,11 +13,11 @@
  * global_head_dim           512                    of the others
  * num_global_key_value_heads                       of the others, if attention_k_eq_v, else as above
  * per_layer_config          from the two before    replaces them if it is present
- * max_position_embeddings   131,072
+ * max_position_embeddings   131,072                262,144 in gemma4_unified
  * rms_norm_eps              1e-6
  * hidden_activation         gelu_pytorch_tanh      hidden_act is not read
  * attention_k_eq_v          false                  values of layers without a window are their keys
- * sliding_window            512
+ * sliding_window            512                    1,024 in gemma4_unified
  * layer_types               every sixth is full    the last layer is full whatever the list says
  * num_kv_shared_layers      0                      so many last layers attend to keys of an earlier one
  * use_double_wide_mlp       false                  those have an MLP of twice the width
@@ -44,11 +44,13 @@ typedef struct sizes {
     bool wide;
 } sizes;
 
+static bool unified(const ln_config *c) { return strstr(c->model_type, "unified") != NULL; }
+
 static ln_status read_layer_sizes(const ln_spec *s, const ln_config *c, sizes *z, ln_error *err) {
     bool found;
     LN_TRY(ln_config_bool(c, "attention_k_eq_v", false, &z->equal, err));
     LN_TRY(ln_config_bool(c, "use_double_wide_mlp", false, &z->wide, err));
-    LN_TRY(ln_config_int(c, "sliding_window", 512, 1, INT32_MAX, &z->window, err));
+    LN_TRY(ln_config_int(c, "sliding_window", unified(c) ? 1024 : 512, 1, INT32_MAX, &z->window, err));
     LN_TRY(ln_config_int(c, "num_kv_shared_layers", 0, 0, s->L, &z->shared, err));
     LN_TRY(ln_config_int(c, "global_head_dim", 512, 2, 1024, &z->full_dim, err));
     z->full_kv = s->attn[0].K;
@@ -188,20 +190,20 @@ static ln_status add_rope(ln_spec *s, const ln_config *c, const json_t *params, 
 }
 
 ln_status ln_family_gemma4(ln_spec *s, const ln_config *c, ln_error *err) {
-    static const ln_sizes dflt = {.vocab = 262144,
-                                  .hidden = 2304,
-                                  .ffn = 9216,
-                                  .layers = 30,
-                                  .heads = 8,
-                                  .kv_heads = 4,
-                                  .head_dim = 256,
-                                  .positions = 131072};
+    const ln_sizes dflt = {.vocab = 262144,
+                           .hidden = 2304,
+                           .ffn = 9216,
+                           .layers = 30,
+                           .heads = 8,
+                           .kv_heads = 4,
+                           .head_dim = 256,
+                           .positions = unified(c) ? 262144 : 131072};
     double cap = 0;
     bool bias;
     json_t *params = NULL;
     LN_TRY(ln_read_sizes(s, c, &dflt, err));
     LN_TRY(ln_read_act(s, c, "hidden_activation", "gelu_pytorch_tanh", err));
-    if (strstr(c->model_type, "unified") == NULL)
+    if (!unified(c))
         LN_TRY(ln_config_int(c, "hidden_size_per_layer_input", 256, 0, 1 << 20, &s->per_layer, err));
     LN_TRY(ln_config_int(c, "vocab_size_per_layer_input", 262144, 1, 1 << 22, &s->per_layer_rows, err));
     if (s->per_layer && s->per_layer_rows < s->V) /* every id reads a row of the table */

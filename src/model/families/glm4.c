@@ -1,5 +1,7 @@
-/* glm4: GLM-4 9B and 32B (0414). Facts from transformers: Glm4Config in configuration_glm4.py (defaults),
- * Glm4Attention, Glm4MLP and Glm4DecoderLayer in modeling_glm4.py.
+/* glm4: GLM-4 9B and 32B (0414). glm: the GLM-4 9B before it (glm-4-9b-chat-hf) and GLM-Edge, without norms
+ * of outputs. Facts from transformers: Glm4Config in configuration_glm4.py and GlmConfig in
+ * configuration_glm.py (the same defaults), Glm4Attention, Glm4MLP and Glm4DecoderLayer in modeling_glm4.py,
+ * GlmDecoderLayer in modeling_glm.py.
  *
  * field                     absent                 note
  * vocab_size                151,552
@@ -17,8 +19,8 @@
  * rope                      theta 10,000           of neighbouring pairs
  * partial_rotary_factor     0.5                    the part of a head that is rotated
  *
- * gate and up are the rows of one tensor, gate first. Norms of the inputs and of the outputs of attention and
- * MLP: post_attention_layernorm is that of the MLP's input. */
+ * gate and up are the rows of one tensor, gate first. glm4 has norms of the inputs and of the outputs of
+ * attention and MLP: post_attention_layernorm is that of the MLP's input. */
 #include "../family.h"
 
 static const ln_slot_name names[] = {
@@ -27,7 +29,7 @@ static const ln_slot_name names[] = {
     {LN_W_GATE, "layers.{}.mlp.gate_up_proj.weight", 2, {LN_W_GATE, LN_W_UP}},
     {LN_W_UP, "layers.{}.mlp.gate_up_proj.weight", 2, {LN_W_GATE, LN_W_UP}}};
 
-ln_status ln_family_glm4(ln_spec *s, const ln_config *c, ln_error *err) {
+static ln_status read_with(ln_spec *s, const ln_config *c, bool post_norms, ln_error *err) {
     static const ln_sizes sizes = {.vocab = 151552,
                                    .hidden = 4096,
                                    .ffn = 13696,
@@ -42,9 +44,13 @@ ln_status ln_family_glm4(ln_spec *s, const ln_config *c, ln_error *err) {
     LN_TRY(ln_config_bool(c, "attention_bias", true, &bias, err));
     ln_attn_spec *a = &s->attn[0];
     a->q_bias = a->k_bias = a->v_bias = bias;
-    s->post_norms = true;
+    s->post_norms = post_norms;
     s->names = names, s->n_names = LN_COUNT(names);
     LN_TRY(ln_refuse_windows(s, c, err));
     LN_TRY(ln_set_one_layer(s, 0, err));
     return ln_read_rope(s, c, &(ln_rope_facts){.theta = 10000, .partial = 0.5, .interleaved = true}, err);
 }
+
+ln_status ln_family_glm(ln_spec *s, const ln_config *c, ln_error *err) { return read_with(s, c, false, err); }
+
+ln_status ln_family_glm4(ln_spec *s, const ln_config *c, ln_error *err) { return read_with(s, c, true, err); }

@@ -273,7 +273,7 @@ static void loss_open(loss_block *s, const ln_call *c) {
     const int64_t C = c->in[0].cols;
     uint8_t *at = c->scratch;
     s->c = c;
-    s->slope = c->node->p.scale.by != 0;
+    s->slope = c->node->p.scale.factor != 0;
     s->sums = (float *)(void *)at, at += loss_sum_bytes(C);
     s->logits = (float *)(void *)at, at += LOSS_LOGIT_BYTES;
     s->weights = (uint16_t *)(void *)at, at += LOSS_LOGIT_BYTES / 2;

@@ -353,7 +353,7 @@ static ce_work ce_work_of(const ln_call *c) {
     w.state = (ce_row *)(void *)(w.logits + CE_ROWS * CHUNK);
     return w;
 }
-static bool ce_has_slope(const ln_call *c) { return c->node->p.scale.by != 0; }
+static bool ce_has_slope(const ln_call *c) { return c->node->p.scale.factor != 0; }
 static float *ce_slope(const ln_call *c, int64_t r) { return (float *)c->out[1].data + r * c->out[1].pitch; }
 /* Logits [n][CHUNK] of rows from r on and the n_v outputs that are unpacked. */
 static void ce_logits(const ln_call *c, const ce_work *work, int64_t r, int64_t n, int64_t n_v) {

@@ -178,7 +178,7 @@ static bool pack_bf12(ln_dev *d, pack_job *p, ln_device_weight *out) {
         return false;
     }
     out->bytes = (size_t)ln_bf12_bytes(blocks, C, p->n_uncompressed);
-    out->form = LN_CPU_FORM_BF12;
+    out->layout_id = LN_CPU_LAYOUT_BF12;
     out->read_bytes = (uint64_t)(p->D * C) * 3 / 2; /* 12 bits an element */
     return true;
 }

@@ -106,7 +106,7 @@ static void sigmoid_run(const ln_call *c) {
     }
 }
 static void softcap_run(const ln_call *c) {
-    const float cap = c->node->p.scale.by;
+    const float cap = c->node->p.scale.factor;
     PARTITION_ROWS(c, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
         const float *a = row_in(c, 0, r);

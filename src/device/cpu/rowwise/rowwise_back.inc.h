@@ -12,7 +12,7 @@ static void load_run(const ln_call *c) {
     }
 }
 static void scale_run(const ln_call *c) {
-    const float by = c->node->p.scale.by;
+    const float by = c->node->p.scale.factor;
     PARTITION_ROWS(c, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
         const float *x = row_in(c, 0, r);

@@ -35,14 +35,14 @@ enum {
 };
 
 /* The median time of the last steps without prefill; 0: there were none. */
-static double median_decode(const ln_pace *p) {
+static double median_decode(const ln_prefill_budget *p) {
     double times[LN_STEP_TIMES];
     if (p->n_decode == 0) return 0;
     memcpy(times, p->decode, (size_t)p->n_decode * sizeof *times);
     return ln_median(times, p->n_decode);
 }
 
-void ln_pace_record(ln_pace *p, int64_t n_decode, int64_t n_prefill, double seconds) {
+void ln_prefill_budget_record(ln_prefill_budget *p, int64_t n_decode, int64_t n_prefill, double seconds) {
     if (n_prefill == 0) {
         if (n_decode == 0) return;
         if (p->n_mixed == 0) p->start_rows = 0; /* two steps without rows: no prompt is being read */
@@ -66,7 +66,7 @@ void ln_pace_record(ln_pace *p, int64_t n_decode, int64_t n_prefill, double seco
         p->row_seconds > 0 ? p->row_seconds + NEWEST * rows / FULL_WEIGHT * (each - p->row_seconds) : each;
 }
 
-int64_t ln_pace_rows(const ln_pace *p) {
+int64_t ln_prefill_budget_rows(const ln_prefill_budget *p) {
     if (p->n_mixed >= REFRESH - 1) return 0;
     if (!(p->row_seconds > 0)) return UNKNOWN_ROWS;
     const double step = median_decode(p), most = 2 * p->start_seconds + SLACK;

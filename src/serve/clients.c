@@ -1,19 +1,19 @@
 /* The queue of choices, and which client is next.
  *
- * Each client (a tenant) has a virtual time, the tokens that were computed for it. Choices wait in the server
- * in a list for each tenant; the next one that starts is the first of the tenant whose time is least. A
- * tenant that had nothing to do begins at the time of the one that was served last, so that it can save no
- * credit. With one tenant this is first come, first served. */
+ * Each client (a client) has a virtual time, the tokens that were computed for it. Choices wait in the server
+ * in a list for each client; the next one that starts is the first of the client whose time is least. A
+ * client that had nothing to do begins at the time of the one that was served last, so that it can save no
+ * credit. With one client this is first come, first served. */
 #include "server.h"
 
 enum {
     IN_ENGINE_TOO = 2
 }; /* choices in the engine's own queue, so that a sequence that ends is replaced at once */
 
-static bool is_active(const tenant *t) { return t->n_queued > 0 || t->n_running > 0; }
+static bool is_active(const client *t) { return t->n_queued > 0 || t->n_running > 0; }
 
-tenant *tenant_of(server *s, const char *name) {
-    tenant *t = s->tenants;
+client *client_of(server *s, const char *name) {
+    client *t = s->clients;
     while (t && strcmp(t->name, name) != 0) t = t->next;
     if (!t) {
         t = ln_zalloc(1, sizeof *t);
@@ -21,17 +21,17 @@ tenant *tenant_of(server *s, const char *name) {
         t->last = &t->first;
         memcpy(t->name, name, LN_MIN(strlen(name), sizeof t->name - 1));
         t->served = s->clock;
-        t->next = s->tenants;
-        s->tenants = t;
+        t->next = s->clients;
+        s->clients = t;
     }
     t->n_refs++;
     texts_of_client(s, t);
     return t;
 }
 
-void tenant_leave(server *s, tenant *t) {
+void client_leave(server *s, client *t) {
     if (!t || --t->n_refs > 0) return;
-    for (tenant **at = &s->tenants; *at; at = &(*at)->next)
+    for (client **at = &s->clients; *at; at = &(*at)->next)
         if (*at == t) {
             *at = t->next;
             break;
@@ -47,7 +47,7 @@ static int64_t in_engine(const server *s) {
     return ln_engine_get_stats(s->engine, &e, &err) == LN_OK ? e.n_running + e.n_waiting : s->n_running;
 }
 
-int fair_check(const server *s, const tenant *t, size_t n) {
+int fair_check(const server *s, const client *t, size_t n) {
     const size_t most = (size_t)s->o->max_queue, running = (size_t)s->plan.n_parallel;
     if ((size_t)(s->n_queued + in_engine(s)) + n > most + running) return 503;
     /* one of several keys has half of the queue at most */
@@ -55,8 +55,8 @@ int fair_check(const server *s, const tenant *t, size_t n) {
     return (size_t)(t->n_queued + t->n_running) + n > part + running ? 429 : 0;
 }
 
-void fair_add(exchange *x) {
-    tenant *t = x->who;
+void fair_add(request_context *x) {
+    client *t = x->client;
     if (!is_active(t) && t->served < x->s->clock) t->served = x->s->clock;
     x->queued = true;
     x->next_queued = NULL;
@@ -66,14 +66,14 @@ void fair_add(exchange *x) {
     x->s->n_queued += (int)x->n_choices;
 }
 
-void fair_remove(exchange *x) {
-    tenant *t = x->who;
+void fair_remove(request_context *x) {
+    client *t = x->client;
     if (!x->queued) return;
     x->queued = false;
     const int left = (int)(x->n_choices - x->n_started);
     t->n_queued -= left;
     x->s->n_queued -= left;
-    for (exchange **at = &t->first; *at; at = &(*at)->next_queued)
+    for (request_context **at = &t->first; *at; at = &(*at)->next_queued)
         if (*at == x) {
             *at = x->next_queued;
             if (!x->next_queued) t->last = at;
@@ -81,19 +81,19 @@ void fair_remove(exchange *x) {
         }
 }
 
-void fair_charge(tenant *t, double tokens) { t->served += tokens; }
+void fair_charge(client *t, double tokens) { t->served += tokens; }
 
-static tenant *next_tenant(server *s) {
-    tenant *best = NULL;
-    for (tenant *t = s->tenants; t; t = t->next)
+static client *next_client(server *s) {
+    client *best = NULL;
+    for (client *t = s->clients; t; t = t->next)
         if (t->first && (!best || t->served < best->served)) best = t;
     return best;
 }
 
 /* Starts the next choice of x. */
-static void start_choice(exchange *x) {
+static void start_choice(request_context *x) {
     choice *c = &x->choices[x->n_started];
-    tenant *t = x->who;
+    client *t = x->client;
     ln_error err;
     c->started = true;
     fair_charge(t, x->weight);
@@ -111,7 +111,7 @@ static void start_choice(exchange *x) {
 
 void fair_pump(server *s) {
     int64_t n = in_engine(s);
-    for (tenant *t; n < s->plan.n_parallel + IN_ENGINE_TOO && (t = next_tenant(s)); n++) {
+    for (client *t; n < s->plan.n_parallel + IN_ENGINE_TOO && (t = next_client(s)); n++) {
         if (t->served > s->clock) s->clock = t->served;
         start_choice(t->first);
     }
