@@ -53,6 +53,11 @@ static inline bool ln_encoding_is_dense(ln_encoding e) {
     return e.kind == LN_STORED_DENSE || e.kind == LN_STORED_BF16;
 }
 static inline bool ln_encoding_is_coded(ln_encoding e) { return e.kind >= LN_STORED_E4M3; }
+/* Columns of a group and bits of a code of a coded weight. */
+static inline int64_t ln_coded_width(ln_encoding e, int64_t cols) { return e.group ? e.group : cols; }
+static inline int ln_coded_bits(ln_encoding e) {
+    return e.kind == LN_STORED_ZEROED ? e.bits : e.kind == LN_STORED_E2M1 ? 4 : 8;
+}
 /* Groups of a row of a coded weight. */
 static inline int64_t ln_coded_units(ln_encoding e, int64_t cols) {
     return e.group ? (cols + e.group - 1) / e.group : 1;

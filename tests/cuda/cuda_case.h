@@ -33,7 +33,7 @@ static inline bool cuda_here(void) {
 typedef struct case_weight {
     ln_weight_desc desc;
     ln_host_weight host;
-    void *data[3]; /* elements, or codes, scales, biases */
+    void *data[4]; /* elements, or codes, scales, biases, groups of columns */
 } case_weight;
 
 /* A weight of random elements; bits 0: dense, C = 0: a vector. */
@@ -65,8 +65,41 @@ static inline case_weight random_weight(const char *name, ln_dtype dtype, ln_gro
     w.host.data = w.data[0], w.host.scales = w.data[1], w.host.offsets = w.data[2];
     return w;
 }
+/* A matrix in coded rows; of zero points with the groups of columns in no order. */
+static inline case_weight coded_weight(const char *name, ln_encoding e, int64_t D, int64_t C,
+                                       uint64_t *seed) {
+    const ln_row_bytes row = ln_encoding_row(e, C);
+    const int64_t groups = ln_coded_units(e, C), bytes[3] = {row.data, row.scales, row.offsets};
+    case_weight w = {.desc = {.size = sizeof w.desc,
+                              .name = name,
+                              .enc = e,
+                              .n_dims = 2,
+                              .dims = {D, C},
+                              .uses = LN_USE_F32 | LN_USE_GATHER},
+                     .host = {.n_rows = D, .n_cols = C}};
+    for (int k = 0; k < 3; k++) w.data[k] = calloc(1, (size_t)(D * bytes[k]) + 1);
+    uint8_t *codes = w.data[0];
+    for (int64_t i = 0; i < D * row.data; i++) {
+        const uint8_t v = (uint8_t)(test_random(seed) >> 8);
+        const bool special = (e.kind == LN_STORED_E4M3 && (v & 0x7f) == 0x7f) ||
+                             (e.kind == LN_STORED_E5M2 && (v & 0x7c) == 0x7c);
+        codes[i] = special ? 0 : v;
+    }
+    for (int64_t i = 0; i < D * groups; i++) {
+        ln_num_store(w.data[1], (ln_dtype)e.scale, i, test_normal(seed) * 0.01f);
+        if (e.kind == LN_STORED_ZEROED)
+            ln_num_store(w.data[2], (ln_dtype)e.offset, i, (float)(test_random(seed) % (1u << e.bits)));
+    }
+    if (e.kind == LN_STORED_ZEROED) {
+        uint16_t *columns = w.data[3] = calloc((size_t)C, sizeof *columns);
+        for (int64_t c = 0; c < C; c++) columns[c] = (uint16_t)(test_random(seed) % (uint32_t)groups);
+        w.host.columns = columns;
+    }
+    w.host.data = w.data[0], w.host.scales = w.data[1], w.host.offsets = w.data[2];
+    return w;
+}
 static inline void free_weight(case_weight *w) {
-    for (int k = 0; k < 3; k++) free(w->data[k]);
+    for (int k = 0; k < 4; k++) free(w->data[k]);
 }
 
 /* A program on one device. */
@@ -108,20 +141,17 @@ static inline void poison(side *s, void *p, size_t bytes) {
 /* Uploads a weight; a matrix in two ranges of rows, if the device does not read it in place. */
 static inline void upload_ranges(side *s, const case_weight *w, bool in_place, void *buffer,
                                  ln_device_weight *out) {
-    const ln_groups e = ln_encoding_groups(w->desc.enc);
-    const int64_t D = w->desc.dims[0], C = w->desc.dims[1],
-                  size = ln_dtype_bytes((ln_dtype)w->desc.enc.scale),
-                  row = e.bits ? ln_affine_row_bytes(e, C) : C * size,
-                  group_row = e.bits ? C / e.group * size : 0, cut = D / 3;
+    const int64_t D = w->desc.dims[0], C = w->desc.dims[1], cut = D / 3;
+    const ln_row_bytes row = ln_encoding_row(w->desc.enc, C);
     if (in_place || w->desc.n_dims == 1 || cut == 0) {
         OK(s->ops->upload(s->dev, &w->desc, &w->host, buffer, out, err));
         return;
     }
     ln_host_weight first = w->host, second = w->host;
     first.n_rows = second.row0 = cut, second.n_rows = D - cut;
-    second.data = (const char *)w->host.data + cut * row;
-    second.scales = (const char *)w->host.scales + cut * group_row;
-    second.offsets = (const char *)w->host.offsets + cut * group_row;
+    second.data = (const char *)w->host.data + cut * row.data;
+    second.scales = (const char *)w->host.scales + cut * row.scales;
+    second.offsets = (const char *)w->host.offsets + cut * row.offsets;
     OK(s->ops->upload(s->dev, &w->desc, &first, buffer, out, err));
     OK(s->ops->upload(s->dev, &w->desc, &second, buffer, out, err));
 }

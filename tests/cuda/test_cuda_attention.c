@@ -11,30 +11,35 @@ static bool is_quick(void) { return getenv("LN_QUICK") != NULL; }
 static size_t stride(void) { return is_quick() ? 3 : 1; }
 
 typedef struct attention_case {
-    int H, K, E, page_len, window;
+    int H, K, E, page_len, window, Ev; /* Ev 0: E */
+    float softcap;
+    bool sinks;
     ln_dtype dtype;
     int seqs, ctx; /* sequences and positions; 0: SEQS, CTX */
     ln_state_pool kv;
     int32_t zero;
 } attention_case;
 
+static int values_of(const attention_case *c) { return c->Ev ? c->Ev : c->E; }
 static void build_attention(ln_graph *g, const void *user) {
     const attention_case *c = user;
     const ln_p_kv kv = {.pages_per_block = 1,
                         .n_kv_heads = c->K,
                         .head_dim = c->E,
-                        .v_dim = c->E,
+                        .v_dim = values_of(c),
                         .page_len = c->page_len,
                         .dtype = c->dtype,
                         .page_bytes = c->kv.page_bytes,
                         .layer_bytes = c->kv.groups[0].layer_bytes};
-    const ln_p_attn p = {.kv = kv, .n_heads = c->H, .scale = 0.7f, .window = c->window};
+    const ln_p_attn p = {
+        .kv = kv, .n_heads = c->H, .scale = 0.7f, .window = c->window, .softcap = c->softcap};
     const ln_v q = ln_g_embed(g, "q", ln_g_weight(g, "tq", LN_F32, 0, V, c->H * c->E), 1),
                k = ln_g_embed(g, "k", ln_g_weight(g, "tk", LN_F32, 1, V, c->K * c->E), 1),
-               v = ln_g_embed(g, "v", ln_g_weight(g, "tv", LN_F32, 2, V, c->K * c->E), 1);
+               v = ln_g_embed(g, "v", ln_g_weight(g, "tv", LN_F32, 2, V, c->K * values_of(c)), 1),
+               sinks = c->sinks ? ln_g_weight(g, "sinks", LN_BF16, 3, c->H, 0) : -1;
     const ln_v before = ln_g_state(g, "kv", 0, c->dtype, LN_STATE_DISJOINT, 1, (const int64_t[]){1}),
                after = ln_g_kv_write(g, "kv'", before, k, v, &p.kv);
-    ln_g_output(g, ln_g_attn_paged(g, "y", q, after, -1, &p));
+    ln_g_output(g, ln_g_attn_paged(g, "y", q, after, sinks, &p));
 }
 
 /* Assigns pages to sequences: block b of slot s is page s * n_blocks + b, of which the order is reversed. */
@@ -57,14 +62,18 @@ typedef struct attention_side {
     attention_case c;
     side side;
 } attention_side;
-static void random_tables(case_weight w[3], const attention_case *c) {
+enum { TABLES = 4 };
+static void random_tables(case_weight w[TABLES], const attention_case *c) {
     uint64_t seed = (uint64_t)(c->H * 1000 + c->E);
     w[0] = random_weight("tq", LN_F32, (ln_groups){0}, V, c->H * c->E, &seed);
     w[1] = random_weight("tk", LN_F32, (ln_groups){0}, V, c->K * c->E, &seed);
-    w[2] = random_weight("tv", LN_F32, (ln_groups){0}, V, c->K * c->E, &seed);
+    w[2] = random_weight("tv", LN_F32, (ln_groups){0}, V, c->K * values_of(c), &seed);
+    w[3] = random_weight("sinks", LN_BF16, (ln_groups){0}, c->H, 0, &seed);
+    for (int h = 0; h < c->H; h++) /* as large as scores, so that sinks change what is seen */
+        ln_num_store(w[3].data[0], LN_BF16, h, 8 * ln_num_load(w[3].data[0], LN_BF16, h));
 }
 static void open_attention(attention_side *s, const ln_device_ops *ops, const side *as,
-                           const attention_case *c, case_weight w[3]) {
+                           const attention_case *c, case_weight w[TABLES]) {
     const int seqs = c->seqs ? c->seqs : SEQS, ctx = c->ctx ? c->ctx : CTX,
               n_blocks = (ctx + c->page_len - 1) / c->page_len;
     const ln_page_job job = {.size = sizeof job,
@@ -72,7 +81,7 @@ static void open_attention(attention_side *s, const ln_device_ops *ops, const si
                              .n_layers = 1,
                              .n_kv_heads = c->K,
                              .head_dim = c->E,
-                             .v_dim = c->E,
+                             .v_dim = values_of(c),
                              .page_len = c->page_len,
                              .dtype = c->dtype};
     const ln_dev_options o = {.size = sizeof o, .n_threads = 1};
@@ -86,7 +95,7 @@ static void open_attention(attention_side *s, const ln_device_ops *ops, const si
                                   .pages_per_block = 1,
                                   .n_kv_heads = c->K,
                                   .head_dim = c->E,
-                                  .v_dim = c->E,
+                                  .v_dim = values_of(c),
                                   .dtype = c->dtype,
                                   .layer_bytes = bytes};
     s->c.kv = (ln_state_pool){.size = sizeof s->c.kv,
@@ -102,22 +111,24 @@ static void open_attention(attention_side *s, const ln_device_ops *ops, const si
                          .policy = c->dtype == LN_BF16 ? LN_POLICY_FAST : LN_POLICY_EXACT,
                          .bounds = {MOST, MOST, seqs},
                          .weights = w,
-                         .n_weights = 3,
+                         .n_weights = TABLES,
                          .kv = &s->c.kv,
                          .n_pages = seqs * n_blocks,
                          .n_slots = seqs,
                          .n_blocks = n_blocks};
     open_side(&s->side, ops, as, &k);
-    if (c->E % 8 == 0)
+    if (c->E % 8 == 0 && values_of(c) % 8 == 0)
         poison(&s->side, s->side.pool, s->side.pool_bytes); /* else pages are padded with zeros */
     set_pages(&s->side, seqs, n_blocks);
 }
 
 static void check_attention(const attention_case *c) {
     char what[128];
-    (void)snprintf(what, sizeof what, "%d heads of %d, %d of keys, pages of %d, window %d, dtype %d", c->H,
-                   c->E, c->K, c->page_len, c->window, c->dtype);
-    case_weight w[3];
+    (void)snprintf(what, sizeof what,
+                   "%d heads of %d (values %d), %d of keys, pages of %d, window %d, dtype %d, softcap %g, %s",
+                   c->H, c->E, values_of(c), c->K, c->page_len, c->window, c->dtype, (double)c->softcap,
+                   c->sinks ? "sinks" : "no sinks");
+    case_weight w[TABLES];
     attention_side s[2];
     random_tables(w, c);
     open_attention(&s[0], cuda_ops, NULL, c, w);
@@ -141,19 +152,27 @@ static void check_attention(const attention_case *c) {
 }
 
 static void attention(void **state) {
-    static const attention_case cases[] = {{.H = 4, .K = 1, .E = 64, .page_len = 64},
-                                           {.H = 6, .K = 2, .E = 24, .page_len = 32},
-                                           {.H = 1, .K = 1, .E = 2, .page_len = 32},
-                                           {.H = 5, .K = 1, .E = 10, .page_len = 128},
-                                           {.H = 8, .K = 8, .E = 128, .page_len = 64},
-                                           {.H = 4, .K = 1, .E = 256, .page_len = 256, .window = 70},
-                                           {.H = 2, .K = 1, .E = 72, .page_len = 64, .window = 300},
-                                           {.H = 6, .K = 2, .E = 80, .page_len = 32},
-                                           {.H = 7, .K = 1, .E = 96, .page_len = 64, .window = 129},
-                                           {.H = 20, .K = 1, .E = 16, .page_len = 128},
-                                           {.H = 4, .K = 2, .E = 256, .page_len = 64},
-                                           {.H = 5, .K = 1, .E = 128, .page_len = 256, .window = 1},
-                                           {.H = 8, .K = 1, .E = 48, .page_len = 32, .window = 600}};
+    static const attention_case cases[] = {
+        {.H = 4, .K = 1, .E = 64, .page_len = 64},
+        {.H = 6, .K = 2, .E = 24, .page_len = 32},
+        {.H = 1, .K = 1, .E = 2, .page_len = 32},
+        {.H = 5, .K = 1, .E = 10, .page_len = 128},
+        {.H = 8, .K = 8, .E = 128, .page_len = 64},
+        {.H = 4, .K = 1, .E = 256, .page_len = 256, .window = 70},
+        {.H = 2, .K = 1, .E = 72, .page_len = 64, .window = 300},
+        {.H = 6, .K = 2, .E = 80, .page_len = 32},
+        {.H = 7, .K = 1, .E = 96, .page_len = 64, .window = 129},
+        {.H = 20, .K = 1, .E = 16, .page_len = 128},
+        {.H = 4, .K = 2, .E = 256, .page_len = 64},
+        {.H = 5, .K = 1, .E = 128, .page_len = 256, .window = 1},
+        {.H = 8, .K = 1, .E = 48, .page_len = 32, .window = 600},
+        {.H = 4, .K = 2, .E = 64, .page_len = 64, .softcap = 3},
+        {.H = 8, .K = 2, .E = 64, .page_len = 64, .sinks = true},
+        {.H = 4, .K = 1, .E = 192, .Ev = 128, .page_len = 32},
+        {.H = 6, .K = 2, .E = 24, .Ev = 40, .page_len = 32, .sinks = true},
+        {.H = 5, .K = 1, .E = 64, .Ev = 96, .page_len = 128, .window = 200, .softcap = 5, .sinks = true},
+        {.H = 3, .K = 3, .E = 256, .page_len = 64, .softcap = 4},
+        {.H = 4, .K = 1, .E = 512, .page_len = 64}};
     (void)state;
     for (size_t i = 0; i < LN_COUNT(cases); i += stride())
         for (int dtype = LN_F32; dtype <= LN_BF16; dtype++) {
@@ -173,10 +192,10 @@ static void check_attention_bits(const attention_case *c) {
     const int(*parts)[SEQS] = is_quick() ? quick_parts : all_parts;
     const int n_steps = is_quick() ? (int)LN_COUNT(quick_parts) : (int)LN_COUNT(all_parts),
               n_rows = is_quick() ? 64 : 430;
-    case_weight w[3];
+    case_weight w[TABLES];
     attention_side s;
     int from[SEQS] = {0}, n_parts = 0;
-    int64_t n, cols = (int64_t)c->H * c->E;
+    int64_t n, cols = (int64_t)c->H * values_of(c);
     random_tables(w, c);
     open_attention(&s, cuda_ops, NULL, c, w);
     set_rows(&s.side, SEQS, (int[SEQS]){n_rows}, from, V);
@@ -205,7 +224,9 @@ static void bits_of_attention(void **state) {
                                            {.H = 4, .K = 2, .E = 128, .page_len = 32, .window = 100},
                                            {.H = 3, .K = 1, .E = 80, .page_len = 256},
                                            {.H = 8, .K = 1, .E = 256, .page_len = 64, .window = 200},
-                                           {.H = 6, .K = 2, .E = 24, .page_len = 32}};
+                                           {.H = 6, .K = 2, .E = 24, .page_len = 32},
+                                           {.H = 4, .K = 2, .E = 64, .page_len = 64, .sinks = true},
+                                           {.H = 4, .K = 1, .E = 96, .Ev = 64, .page_len = 64, .softcap = 3}};
     (void)state;
     for (size_t i = 0; i < LN_COUNT(cases); i += stride())
         for (int dtype = LN_F32; dtype <= LN_BF16; dtype++) {
@@ -219,9 +240,9 @@ static void bits_of_attention(void **state) {
  * long row alone. */
 static void check_long_row(const attention_case *c, int more, int length) {
     enum { PROMPT = 100 };
-    case_weight w[3];
+    case_weight w[TABLES];
     attention_side s;
-    int64_t n, cols = (int64_t)c->H * c->E;
+    int64_t n, cols = (int64_t)c->H * values_of(c);
     int *from = calloc((size_t)c->seqs, sizeof *from), *rows = calloc((size_t)c->seqs, sizeof *rows);
     random_tables(w, c);
     open_attention(&s, cuda_ops, NULL, c, w);
@@ -254,9 +275,11 @@ static void check_long_row(const attention_case *c, int more, int length) {
  * finish merges the splits alone. */
 static void long_rows(void **state) {
     static const char *const limits[] = {"", "splits=8", "patience=0"};
-    static const attention_case cases[] = {{.H = 8, .K = 2, .E = 128, .page_len = 64},
-                                           {.H = 4, .K = 1, .E = 64, .page_len = 64, .window = 3000},
-                                           {.H = 6, .K = 2, .E = 24, .page_len = 32}};
+    static const attention_case cases[] = {
+        {.H = 8, .K = 2, .E = 128, .page_len = 64},
+        {.H = 4, .K = 1, .E = 64, .page_len = 64, .window = 3000},
+        {.H = 4, .K = 2, .E = 64, .Ev = 96, .page_len = 64, .softcap = 3, .sinks = true},
+        {.H = 6, .K = 2, .E = 24, .page_len = 32}};
     (void)state;
     for (size_t i = 0; i < LN_COUNT(cases); i += stride())
         for (size_t k = 0; k < LN_COUNT(limits); k++)

@@ -261,7 +261,7 @@ static void each(ln_device device, const char *where, bool with_long) {
         each_of(in, "index.json", 1, device, where, with_long);
         return;
     }
-    if (device != LN_DEVICE_CUDA) each_of(DIR_GOLDEN, "official/index.json", 19, device, where, with_long);
+    each_of(DIR_GOLDEN, "official/index.json", 19, device, where, with_long);
     each_of(DIR_GOLDEN, "index.json", 10, device, where, with_long);
     each_of(DIR_GOLDEN, "quantised/index.json", 7, device, where, with_long);
     each_of(DIR_GOLDEN "families/", "index.json", 20, device, where, with_long);

@@ -3,13 +3,16 @@
 // A block computes up to HEADS query heads that share a key/value head, for one row. The positions are cut
 // into splits at absolute multiples of 256. For each split with a visible position:
 //
-//     s[j] = scale * q k[j]     8 lanes sum 8 columns in turn; a tree of fixed order adds the lanes
+//     s[j] = scale * q k[j]     8 lanes sum 8 columns in turn; a tree of fixed order adds the lanes; with a
+//                               softcap c then c tanh(s[j] / c)
 //     m    = max s;  w[j] = exp(s[j] - m), rounded to bf16 over bf16 pages;  l = sum of w
 //     o[e] = sum of w[j] v[j][e]: n slices, each of every n-th position, added in ascending order
 //
 // and the splits are merged in ascending order:
 //
 //     M' = max(M, m); a = exp(M - M'); b = exp(m - M'); L = L a + l b; O = O a + o b;  y = O / L at the end
+//
+// A head with a sink begins with M = sink, L = 1, O = 0, others with the first split's m, l and o.
 //
 // Several blocks may share the splits of a row (row_share in attention_mma.cuh): each writes its splits' m, l
 // and o to memory, and the last to finish merges them. The arithmetic is the same, so a row's
@@ -40,11 +43,11 @@ __device__ inline void load8(const uint16_t *p, float x[8]) {
     }
 }
 
-// Shared memory of a block, in floats: q and o [HEADS][width], O likewise, s [HEADS][SPLIT], partial sums
-// [slices][HEADS][width], and a few scalars for each head.
-__host__ __device__ inline int32_t slices_of(int32_t width) { return THREADS / (width / 8); }
-__host__ __device__ inline int32_t shared_floats(int32_t heads, int32_t width) {
-    return heads * (3 * width + SPLIT + slices_of(width) * width + 4);
+// Shared memory of a block, in floats: q [HEADS][width], o and O [HEADS][v_width], s [HEADS][SPLIT], partial
+// sums [slices][HEADS][v_width], and a few scalars for each head. Partial results have `width` v_width.
+__host__ __device__ inline int32_t slices_of(int32_t v_width) { return THREADS / (v_width / 8); }
+__host__ __device__ inline int32_t shared_floats(int32_t heads, const gpu_kv &kv) {
+    return heads * (kv.width + 2 * kv.v_width + SPLIT + slices_of(kv.v_width) * kv.v_width + 4);
 }
 __host__ __device__ inline int32_t partial_floats(int32_t heads, int32_t width) {
     return heads * (width + 2);
@@ -55,8 +58,8 @@ template <typename T, int HEADS> struct block {
     const char **page; // the layer's part of the pages of a split; pages have 32 positions at least
     float *q, *s, *part, *o, *O, *m, *l, *M, *L;
 
-    __device__ const T *row(int32_t j, int64_t offset) const { // of position j of the split
-        return (const T *)page[j / kv.page_len] + offset + (int64_t)(j % kv.page_len) * kv.width;
+    __device__ const T *row(int32_t j, int64_t offset, int32_t width) const { // of position j of the split
+        return (const T *)page[j / kv.page_len] + offset + (int64_t)(j % kv.page_len) * width;
     }
     __device__ void find_pages(const gpu_step &step, int64_t slot, int64_t base, int64_t from, int64_t to) {
         const int32_t i = (int32_t)threadIdx.x;
@@ -68,7 +71,7 @@ template <typename T, int HEADS> struct block {
         }
     }
     // Scores of positions lo .. hi - 1 of the split into s; minus infinity for the others.
-    __device__ void scores(int32_t head, int32_t lo, int32_t hi, float scale) {
+    __device__ void scores(int32_t head, int32_t lo, int32_t hi, const gpu_attention &a) {
         const int32_t lane = (int32_t)threadIdx.x % 8;
         const int64_t keys = (int64_t)head * kv.page_len * kv.width;
         for (int32_t j = (int32_t)threadIdx.x / 8; j < SPLIT; j += THREADS / 8) {
@@ -76,7 +79,7 @@ template <typename T, int HEADS> struct block {
             float acc[HEADS] = {};
             for (int32_t c = lane; visible && c < kv.width / 8; c += 8) {
                 float k[8];
-                load8(row(j, keys) + 8 * c, k);
+                load8(row(j, keys, kv.width) + 8 * c, k);
 #pragma unroll
                 for (int h = 0; h < HEADS; h++)
 #pragma unroll
@@ -85,7 +88,9 @@ template <typename T, int HEADS> struct block {
 #pragma unroll
             for (int h = 0; h < HEADS; h++) {
                 for (int b = 4; b > 0; b /= 2) acc[h] = acc[h] + __shfl_xor_sync(0xffffffffu, acc[h], b);
-                if (lane == 0) s[h * SPLIT + j] = visible ? acc[h] * scale : __uint_as_float(0xff800000u);
+                const float score =
+                    a.softcap > 0 ? ln_softcapf(acc[h] * a.scale, a.softcap) : acc[h] * a.scale;
+                if (lane == 0) s[h * SPLIT + j] = visible ? score : __uint_as_float(0xff800000u);
             }
         }
     }
@@ -106,57 +111,60 @@ template <typename T, int HEADS> struct block {
         if (lane == 0) m[h] = most, l[h] = sum;
     }
     __device__ void weighted_values(int32_t head, int32_t lo, int32_t hi) {
-        const int32_t n = kv.width / 8, slices = slices_of(kv.width), c = (int32_t)threadIdx.x % n,
-                      slice = (int32_t)threadIdx.x / n;
-        const int64_t values = (int64_t)(kv.n_kv_heads + head) * kv.page_len * kv.width;
+        const int32_t width = kv.v_width, n = width / 8, slices = slices_of(width),
+                      c = (int32_t)threadIdx.x % n, slice = (int32_t)threadIdx.x / n;
+        const int64_t values = ((int64_t)kv.n_kv_heads * kv.width + (int64_t)head * width) * kv.page_len;
         if (slice < slices) {
             float acc[HEADS][8] = {};
             for (int32_t j = slice; j < hi; j += slices) {
                 if (j < lo) continue;
                 float v[8];
-                load8(row(j, values) + 8 * c, v);
+                load8(row(j, values, width) + 8 * c, v);
 #pragma unroll
                 for (int h = 0; h < HEADS; h++)
 #pragma unroll
                     for (int i = 0; i < 8; i++) acc[h][i] = fmaf(s[h * SPLIT + j], v[i], acc[h][i]);
             }
             for (int h = 0; h < HEADS; h++)
-                for (int i = 0; i < 8; i++) part[(slice * HEADS + h) * kv.width + 8 * c + i] = acc[h][i];
+                for (int i = 0; i < 8; i++) part[(slice * HEADS + h) * width + 8 * c + i] = acc[h][i];
         }
         __syncthreads();
-        for (int32_t i = (int32_t)threadIdx.x; i < HEADS * kv.width; i += THREADS) {
+        for (int32_t i = (int32_t)threadIdx.x; i < HEADS * width; i += THREADS) {
             float sum = 0;
-            for (int32_t k = 0; k < slices; k++) sum = sum + part[k * HEADS * kv.width + i];
+            for (int32_t k = 0; k < slices; k++) sum = sum + part[k * HEADS * width + i];
             o[i] = sum;
         }
         __syncthreads();
     }
     // m, l and o of a split that begins at `base`.
     __device__ void split(const gpu_step &step, int64_t slot, int32_t head, int64_t base, int64_t first,
-                          int64_t pos, float scale) {
+                          int64_t pos, const gpu_attention &a) {
         const int64_t from = base > first ? base : first,
                       to = base + SPLIT < pos + 1 ? base + SPLIT : pos + 1;
         const int32_t lo = (int32_t)(from - base), hi = (int32_t)(to - base);
         find_pages(step, slot, base, from, to);
         __syncthreads();
-        scores(head, lo, hi, scale);
+        scores(head, lo, hi, a);
         __syncthreads();
         softmax(lo, hi);
         __syncthreads();
         weighted_values(head, lo, hi);
     }
     // Merges n splits whose results are in memory, `pitch` floats apart, into O and L: the factors of all of
-    // a tile of splits first, then each element in order. The operations are those of merge.
-    __device__ void merge_all(const float *results, int64_t n, int64_t pitch, float *factors) {
+    // a tile of splits first, then each element in order. The operations are those of merge. sunk: M, L and O
+    // are those of sinks.
+    __device__ void merge_all(const float *results, int64_t n, int64_t pitch, float *factors, bool sunk) {
         enum { TILE = SPLIT / 2 }; // splits whose two factors fit in s
+        const int32_t width = kv.v_width;
         float top = 0, sum = 0;
+        if (sunk && threadIdx.x < HEADS) top = M[threadIdx.x], sum = L[threadIdx.x];
         for (int64_t from = 0; from < n; from += TILE) {
             const int32_t end = (int32_t)(n - from < TILE ? n - from : TILE), h = (int32_t)threadIdx.x;
             if (h < HEADS) {
                 for (int32_t i = 0; i < end; i++) {
-                    const float *in = results + (from + i) * pitch + HEADS * kv.width;
+                    const float *in = results + (from + i) * pitch + HEADS * width;
                     const float sm = in[h], sl = in[HEADS + h];
-                    const bool is_first = from + i == 0;
+                    const bool is_first = from + i == 0 && !sunk;
                     const float most = is_first || !(sm <= top) ? sm : top;
                     const float a = is_first ? 0.0f : ln_expf(top - most),
                                 b = is_first ? 1.0f : ln_expf(sm - most);
@@ -166,11 +174,12 @@ template <typename T, int HEADS> struct block {
                 }
             }
             __syncthreads();
-            for (int32_t k = (int32_t)threadIdx.x; k < HEADS * kv.width; k += THREADS) {
-                const float *f = factors + k / kv.width * SPLIT, *in = results + from * pitch + k;
-                float y = from ? O[k] : in[0];
+            for (int32_t k = (int32_t)threadIdx.x; k < HEADS * width; k += THREADS) {
+                const float *f = factors + k / width * SPLIT, *in = results + from * pitch + k;
+                const bool begun = from || sunk;
+                float y = begun ? O[k] : in[0];
 #pragma unroll 4
-                for (int32_t i = from ? 0 : 1; i < end; i++)
+                for (int32_t i = begun ? 0 : 1; i < end; i++)
                     y = fmaf(in[i * pitch], f[2 * i + 1], y * f[2 * i]);
                 O[k] = y;
             }
@@ -181,8 +190,8 @@ template <typename T, int HEADS> struct block {
     }
     // Merges a split (of, sm, sl) into O, M and L.
     __device__ void merge(bool is_first, const float *of, const float *sm, const float *sl) {
-        for (int32_t i = (int32_t)threadIdx.x; i < HEADS * kv.width; i += THREADS) {
-            const int32_t h = i / kv.width;
+        for (int32_t i = (int32_t)threadIdx.x; i < HEADS * kv.v_width; i += THREADS) {
+            const int32_t h = i / kv.v_width;
             if (is_first) {
                 O[i] = of[i];
                 continue;
@@ -211,7 +220,8 @@ __global__ void __launch_bounds__(THREADS)
     begin();
     const row_share share = share_of(live_rows(step, y.rows), a.room,
                                      [&](int32_t i) { return splits_seen(a.window, step.pos[i], SPLIT); });
-    const int32_t r = share.item, width = a.kv.width, E = a.kv.head_dim;
+    const int32_t r = share.item, width = a.kv.width, E = a.kv.head_dim, v_width = a.kv.v_width,
+                  Ev = a.kv.v_dim;
     if (r < 0) return;
     const int32_t group = a.n_heads / a.kv.n_kv_heads, parts = (group + HEADS - 1) / HEADS;
     const int32_t head = (int32_t)blockIdx.y / parts, h0 = head * group + (int32_t)blockIdx.y % parts * HEADS;
@@ -221,28 +231,34 @@ __global__ void __launch_bounds__(THREADS)
     const int32_t n_splits = share.n_splits, workers = share.workers;
     const bool shared = workers > 1;
     block<T, HEADS> b = {a.kv, pages};
-    b.q = memory, b.s = b.q + HEADS * width, b.o = b.s + HEADS * SPLIT, b.O = b.o + HEADS * width;
-    b.part = b.O + HEADS * width, b.m = b.part + slices_of(width) * HEADS * width;
+    b.q = memory, b.s = b.q + HEADS * width, b.o = b.s + HEADS * SPLIT, b.O = b.o + HEADS * v_width;
+    b.part = b.O + HEADS * v_width, b.m = b.part + slices_of(v_width) * HEADS * v_width;
     b.l = b.m + HEADS, b.M = b.l + HEADS, b.L = b.M + HEADS;
     for (int32_t i = (int32_t)threadIdx.x; i < HEADS * width; i += THREADS) {
         const int32_t h = i / width, e = i % width;
         b.q[i] = h < n_heads && e < E ? load_at(q, r, (int64_t)(h0 + h) * E + e) : 0.0f;
     }
+    const bool sunk = a.sinks != NULL;
+    for (int32_t i = (int32_t)threadIdx.x; sunk && i < HEADS * v_width; i += THREADS) b.O[i] = 0;
+    if (sunk && threadIdx.x < HEADS) {
+        const int32_t h = min((int32_t)threadIdx.x, n_heads - 1);
+        b.M[threadIdx.x] = load_element(a.sinks, a.sink_type, h0 + h), b.L[threadIdx.x] = 1;
+    }
     __syncthreads();
     int32_t *counter = a.counters + (int64_t)r * gridDim.y + blockIdx.y;
     float *results = (float *)a.results + ((int64_t)share.stored_at * gridDim.y + blockIdx.y * n_splits) *
-                                              partial_floats(HEADS, width);
+                                              partial_floats(HEADS, v_width);
     for (int64_t i = share.z; i < n_splits; i += workers) {
-        b.split(step, slot, head, (split0 + i) * SPLIT, first, pos, a.scale);
+        b.split(step, slot, head, (split0 + i) * SPLIT, first, pos, a);
         if (!shared) {
-            b.merge(i == 0, b.o, b.m, b.l);
+            b.merge(i == 0 && !sunk, b.o, b.m, b.l);
             continue;
         }
-        float *out = results + i * partial_floats(HEADS, width);
-        for (int32_t k = (int32_t)threadIdx.x; k < HEADS * width; k += THREADS) out[k] = b.o[k];
+        float *out = results + i * partial_floats(HEADS, v_width);
+        for (int32_t k = (int32_t)threadIdx.x; k < HEADS * v_width; k += THREADS) out[k] = b.o[k];
         if (threadIdx.x < HEADS) {
-            out[HEADS * width + threadIdx.x] = b.m[threadIdx.x];
-            out[HEADS * width + HEADS + threadIdx.x] = b.l[threadIdx.x];
+            out[HEADS * v_width + threadIdx.x] = b.m[threadIdx.x];
+            out[HEADS * v_width + HEADS + threadIdx.x] = b.l[threadIdx.x];
         }
         __syncthreads();
     }
@@ -253,12 +269,12 @@ __global__ void __launch_bounds__(THREADS)
         __syncthreads();
         if (!is_last) return;
         __threadfence();
-        b.merge_all(results, n_splits, partial_floats(HEADS, width), b.s);
+        b.merge_all(results, n_splits, partial_floats(HEADS, v_width), b.s, sunk);
         if (threadIdx.x == 0) *counter = 0;
     }
-    for (int32_t i = (int32_t)threadIdx.x; i < n_heads * width; i += THREADS) {
-        const int32_t h = i / width, e = i % width;
-        if (e < E) store_at(y, r, (int64_t)(h0 + h) * E + e, b.O[i] / b.L[h]);
+    for (int32_t i = (int32_t)threadIdx.x; i < n_heads * v_width; i += THREADS) {
+        const int32_t h = i / v_width, e = i % v_width;
+        if (e < Ev) store_at(y, r, (int64_t)(h0 + h) * Ev + e, b.O[i] / b.L[h]);
     }
 }
 
@@ -266,8 +282,7 @@ __global__ void __launch_bounds__(THREADS)
 static int32_t heads_of(const gpu_attention *a) {
     const int32_t group = a->n_heads / a->kv.n_kv_heads;
     int32_t heads = MAX_HEADS;
-    while (heads > 1 && (heads >= 2 * group || shared_floats(heads, a->kv.width) * 4 > MAX_SHARED))
-        heads /= 2;
+    while (heads > 1 && (heads >= 2 * group || shared_floats(heads, a->kv) * 4 > MAX_SHARED)) heads /= 2;
     return heads;
 }
 static int32_t head_blocks(const gpu_attention *a) {
@@ -277,14 +292,15 @@ static int32_t head_blocks(const gpu_attention *a) {
 
 // Whether the tensor cores compute attention over these pages.
 static bool suits_mma(const gpu_attention *a) {
-    const int32_t E = a->kv.head_dim;
-    return a->kv.type == GPU_BF16 && E % MMA_TILE == 0 && E <= 256 && a->scale > 0;
+    const int32_t E = a->kv.head_dim, Ev = a->kv.v_dim;
+    return a->kv.type == GPU_BF16 && E % MMA_TILE == 0 && E <= 256 && Ev % MMA_TILE == 0 && Ev <= 256 &&
+           a->scale > 0;
 }
 
 static size_t general_scratch(const gpu_attention *a, size_t *counters) {
     const size_t blocks = (size_t)head_blocks(a);
     *counters = SHARED_ROWS * blocks * sizeof(int32_t);
-    return (size_t)a->room * blocks * (size_t)partial_floats(heads_of(a), a->kv.width) * sizeof(float);
+    return (size_t)a->room * blocks * (size_t)partial_floats(heads_of(a), a->kv.v_width) * sizeof(float);
 }
 
 size_t gpu_attention_scratch(const gpu_attention *a, size_t *counters) {
@@ -301,7 +317,7 @@ static void launch(const gpu_launch *l, const gpu_step *s, const gpu_attention *
                    const gpu_array *y) {
     const int32_t groups = head_blocks(a), rows = grid_rows(l, y->rows);
     const dim3 grid(sharing_blocks(rows, 4 * l->n_multiprocessors / groups + 1), (unsigned)groups);
-    const size_t bytes = (size_t)shared_floats(HEADS, a->kv.width) * sizeof(float);
+    const size_t bytes = (size_t)shared_floats(HEADS, a->kv) * sizeof(float);
     run(l, grid, THREADS, bytes, attention<T, HEADS>, *s, *a, *q, *y);
 }
 

@@ -4,12 +4,15 @@
 //
 // The positions are cut into splits at absolute multiples of 128. For each split with a visible position:
 //
-//     s[j] = q k[j], by mma.sync.m16n8k16 (bf16 operands, f32 sums) over steps of 16 columns, ascending
+//     s[j] = q k[j], by mma.sync.m16n8k16 (bf16 operands, f32 sums) over steps of 16 columns, ascending; with
+//            a softcap t then t tanh(scale s[j] / t)
 //     m    = max s[j] of the visible positions
-//     w[j] = 2^(c (s[j] - m)) rounded to bf16, c = scale log2(e); 0 where j is not visible
+//     w[j] = 2^(c (s[j] - m)) rounded to bf16, c = scale log2(e), with a softcap log2(e); 0 if j is not
+//            visible
 //     l    = sum of w[j]; o[e] = sum of w[j] v[j][e]: by mma over steps of 16 positions, ascending
 //
-// and the splits are merged in ascending order, from M = -inf, L = 0, O = 0:
+// and the splits are merged in ascending order, from M = -inf, L = 0, O = 0, or with a sink from M = sink
+// log2(e) / c, L = 1:
 //
 //     M' = max(M, m); a = 2^(c (M - M')); b = 2^(c (m - M')); L = L a + l b; O = O a + o b;  finally y = O /
 //     L
@@ -83,6 +86,20 @@ __device__ inline float base_of(float m) { return m == minus_infinity() ? 0.0f :
 __device__ inline float weight_of(float s, float base_times_c, float c) {
     return exp2_of(fmaf(s, c, -base_times_c));
 }
+// c; a score s as 1 - 2 / (1 + 2^(s by)) of the softcap, which is its tanh.
+__device__ inline float exponent_of(const gpu_attention &a) {
+    return (a.softcap > 0 ? 1.0f : a.scale) * 1.44269504088896341f;
+}
+__device__ inline float capped(float s, float cap, float by) {
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(1.0f + exp2_of(s * by)));
+    return fmaf(-2.0f * cap, r, cap);
+}
+template <int N> __device__ inline void cap_scores(float (&s)[N][4], const gpu_attention &a) {
+    const float by = 2.0f * 1.44269504088896341f * a.scale / a.softcap;
+#pragma unroll
+    for (int i = 0; i < 4 * N; i++) s[i / 4][i % 4] = capped(s[i / 4][i % 4], a.softcap, by);
+}
 // The running maximum and sum of a row, and the factors with which a split is merged.
 struct running {
     float M, L, a, b;
@@ -93,6 +110,12 @@ struct running {
         M = top;
     }
 };
+// The state before the first split of a head.
+__device__ inline running first_state(const gpu_attention &a, int32_t head) {
+    if (!a.sinks) return {minus_infinity(), 0, 0, 0};
+    const float sink = load_element(a.sinks, a.sink_type, head);
+    return {a.softcap > 0 ? sink : sink / a.scale, 1, 0, 0};
+}
 __device__ inline float merged(float O, float o, const running &r) { return fmaf(o, r.b, O * r.a); }
 
 // Where the splits of a sequence are: the addresses of the layer's part of a split's pages, and of a
@@ -109,7 +132,7 @@ struct split_source {
         table = step.pages[of.window_group];
         first_entry = slot * step.n_blocks * of.pages_per_block + of.page_in_block;
         keys = (int64_t)head * of.page_len * of.width * 2;
-        values = (int64_t)(of.n_kv_heads + head) * of.page_len * of.width * 2;
+        values = ((int64_t)of.n_kv_heads * of.width + (int64_t)head * of.v_width) * of.page_len * 2;
         shift = 31 - __clz(of.page_len);
     }
     // The address of page i of the split at `base`, NULL where none of [from, to) is in it.
@@ -121,15 +144,15 @@ struct split_source {
     }
 };
 
-// Copies rows [begin, end) of the tile of keys or values (offset) of the split at `base`: positions lo .. hi
-// - 1 of the split exist, other rows become zeros, but rows hole .. hole_end - 1 are left as they are.
-// `pages` are in shared memory.
+// Copies rows [begin, end) of the tile of keys or values (offset), of `width` elements, of the split at
+// `base`: positions lo .. hi - 1 of the split exist, other rows become zeros, but rows hole .. hole_end - 1
+// are left as they are. `pages` are in shared memory.
 template <int WIDTH, int THREADS>
 __device__ inline void copy_tile(uint32_t tile, const split_source &s, const char *const *pages,
-                                 int64_t offset, int64_t base, int32_t begin, int32_t end, int32_t lo,
-                                 int32_t hi, int32_t hole = 0, int32_t hole_end = 0) {
+                                 int64_t offset, int32_t width, int64_t base, int32_t begin, int32_t end,
+                                 int32_t lo, int32_t hi, int32_t hole = 0, int32_t hole_end = 0) {
     enum { VECTORS = split_tile<WIDTH>::VECTORS };
-    const int32_t width = s.kv->width, mask = s.kv->page_len - 1;
+    const int32_t mask = s.kv->page_len - 1;
     const int32_t in_page = (int32_t)base & mask;
 #pragma unroll 2
     for (int32_t i = begin * VECTORS + (int32_t)threadIdx.x; i < end * VECTORS; i += THREADS) {
@@ -270,6 +293,8 @@ __device__ inline int32_t splits_seen(int64_t window, int32_t pos, int32_t each)
     return pos / each - first_position(window, pos) / each + 1;
 }
 
+// The columns of a key or a value, the more of both.
+inline int32_t most_columns(const gpu_kv &kv) { return kv.width > kv.v_width ? kv.width : kv.v_width; }
 // Calls f<width>(...) with the smallest width that a kernel is compiled for.
 #define FOR_WIDTH(width, f, ...)                      \
     do {                                              \

@@ -26,8 +26,8 @@ template <int WIDTH> struct row_block {
     running state[2]; // of the rows g and g + 8 of a fragment
 
     // Scores of this warp's positions from `from` to `to` - 1, in the fragments s.
-    __device__ void scores(float s[ROW_POSITIONS / 8][4], const uint32_t q[STEPS][4], uint32_t keys,
-                           int32_t from, int32_t to) {
+    __device__ void scores(float (&s)[ROW_POSITIONS / 8][4], const uint32_t q[STEPS][4], uint32_t keys,
+                           int32_t from, int32_t to, const gpu_attention &a) {
         const int32_t j0 = (int32_t)threadIdx.x / 32 * ROW_POSITIONS, t = (int32_t)threadIdx.x % 4;
 #pragma unroll
         for (int i = 0; i < ROW_POSITIONS / 8; i++)
@@ -44,6 +44,7 @@ template <int WIDTH> struct row_block {
                 multiply(s[i + 1], q[k], b[2], b[3]);
             }
         }
+        if (a.softcap > 0) cap_scores<ROW_POSITIONS / 8>(s, a);
 #pragma unroll
         for (int i = 0; i < ROW_POSITIONS / 8; i++)
 #pragma unroll
@@ -124,15 +125,16 @@ __device__ inline void store_pair(const gpu_array &y, int64_t row, int64_t col, 
 }
 
 // Merges the n splits of head h of a block from memory: the factors of a tile of splits by a warp, with a
-// prefix maximum, then each element in order. The operations are those of running::merge and merged.
+// prefix maximum, then each element in order. The operations are those of running::merge and merged. first:
+// the head's state before the first split. The head's outputs are columns `col` .. of y, Ev of them.
 template <int WIDTH>
 __device__ void merge_head(const float *results, int32_t n, int32_t count, int32_t h, float c,
-                           const gpu_array &y, int32_t r, int64_t col0, int32_t E) {
+                           const running &first, const gpu_array &y, int32_t r, int64_t col, int32_t Ev) {
     enum { PER = (WIDTH + ROW_THREADS - 1) / ROW_THREADS }; // elements of a thread
     __shared__ float fa[MERGE_TILE], fb[MERGE_TILE], fl[MERGE_TILE];
     const int64_t pitch = partial_floats(count, WIDTH);
     const int32_t lane = (int32_t)threadIdx.x % 32;
-    float O[PER] = {}, L = 0, M = minus_infinity();
+    float O[PER] = {}, L = first.L, M = first.M;
     for (int32_t from = 0; from < n; from += MERGE_TILE) {
         const int32_t end = min(n - from, (int32_t)MERGE_TILE);
         const float *in = results + from * pitch;
@@ -173,7 +175,7 @@ __device__ void merge_head(const float *results, int32_t n, int32_t count, int32
 #pragma unroll
     for (int k = 0; k < PER; k++) {
         const int32_t e = (int32_t)threadIdx.x + k * ROW_THREADS;
-        if (e < E) store_at(y, r, col0 + (int64_t)h * E + e, O[k] / L);
+        if (e < Ev) store_at(y, r, col + e, O[k] / L);
     }
 }
 
@@ -236,7 +238,9 @@ template <int WIDTH, bool HEADS> struct row_kernel {
     __device__ void all_splits(float *results, float c) {
         const int32_t g = (int32_t)threadIdx.x % 32 / 4, begin = job.z;
         const uint32_t keys = shared_address(copies.tile(0)), values = shared_address(copies.tile(1));
-        b.state[0] = b.state[1] = {minus_infinity(), 0, 0, 0};
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            b.state[h] = first_state(a, job.heads.first + min(g + 8 * h, job.heads.count - 1));
 #pragma unroll
         for (int i = 0; i < block::TILES * 8; i++) b.O[i / 8][i / 4 % 2][i % 4] = 0;
 #pragma unroll 1
@@ -251,7 +255,7 @@ template <int WIDTH, bool HEADS> struct row_kernel {
             else wait_copies<1>();
             __syncthreads();
             if (HEADS && i == begin) read_queries();
-            b.scores(s, q, keys, job.lo(i), job.hi(i));
+            b.scores(s, q, keys, job.lo(i), job.hi(i), a);
             b.maxima(most, s);
             if (threadIdx.x < MMA_PAGES) copies.pages[stage ^ 1][threadIdx.x] = page;
             __syncthreads();
@@ -300,7 +304,7 @@ template <int WIDTH, bool HEADS> struct row_kernel {
     __device__ void merge_shared(const float *results, int32_t *counters, const gpu_array &y, float c) {
         __shared__ int32_t place;
         __shared__ uint32_t left;
-        const int32_t n = job.heads.count, E = a.kv.head_dim,
+        const int32_t n = job.heads.count, Ev = a.kv.v_dim,
                       helpers = max(min(n, job.workers / 4), 1); // blocks that merge
         __threadfence();
         __syncthreads();
@@ -314,12 +318,12 @@ template <int WIDTH, bool HEADS> struct row_kernel {
         }
         for (int32_t h = 0; h < n; h++)
             if (h % helpers == place || left >> (h % helpers) & 1)
-                merge_head<WIDTH>(results, job.n_splits, n, h, c, y, job.row, (int64_t)job.heads.first * E,
-                                  E);
+                merge_head<WIDTH>(results, job.n_splits, n, h, c, first_state(a, job.heads.first + h), y,
+                                  job.row, (int64_t)(job.heads.first + h) * Ev, Ev);
     }
     __device__ void run(const gpu_array &y) {
-        const float c = a.scale * 1.44269504088896341f;
-        const int32_t E = a.kv.head_dim, y_of = (int32_t)blockIdx.y, n_y = (int32_t)gridDim.y;
+        const float c = exponent_of(a);
+        const int32_t Ev = a.kv.v_dim, y_of = (int32_t)blockIdx.y, n_y = (int32_t)gridDim.y;
         float *results = (float *)a.results + ((int64_t)job.stored_at * n_y + y_of * job.n_splits) *
                                                   partial_floats(mma_heads(a), WIDTH);
         all_splits(results, c);
@@ -329,7 +333,7 @@ template <int WIDTH, bool HEADS> struct row_kernel {
         }
         b.each(b.O, job.heads.count, [&](int half, int32_t h, int32_t col, float x, float x1) {
             const float L = half ? b.state[1].L : b.state[0].L;
-            if (col < E) store_pair(y, job.row, (int64_t)(job.heads.first + h) * E + col, x / L, x1 / L);
+            if (col < Ev) store_pair(y, job.row, (int64_t)(job.heads.first + h) * Ev + col, x / L, x1 / L);
         });
     }
 };
@@ -395,7 +399,7 @@ static void launch_rows(const gpu_launch *l, const gpu_step *s, const gpu_attent
 }
 void attention_rows(const gpu_launch *l, const gpu_step *s, const gpu_attention *a, const gpu_array *q,
                     const gpu_heads *h, const gpu_array *y) {
-    FOR_WIDTH(a->kv.width, launch_rows, l, s, a, q, h, y);
+    FOR_WIDTH(most_columns(a->kv), launch_rows, l, s, a, q, h, y);
 }
 
 template <int WIDTH> static void scratch_of(const gpu_attention *a, size_t *bytes) {
@@ -404,7 +408,7 @@ template <int WIDTH> static void scratch_of(const gpu_attention *a, size_t *byte
 }
 size_t attention_rows_scratch(const gpu_attention *a, size_t *counters) {
     size_t bytes = 0;
-    FOR_WIDTH(a->kv.width, scratch_of, a, &bytes);
+    FOR_WIDTH(most_columns(a->kv), scratch_of, a, &bytes);
     *counters = 2 * SHARED_ROWS * (size_t)mma_head_blocks(*a) * sizeof(int32_t);
     return bytes;
 }

@@ -67,12 +67,14 @@ template <int WIDTH> struct row_copies {
     }
     __device__ char *tile(int which) const { return tiles + which * split_tile<WIDTH>::BYTES; }
     __device__ int64_t offset(int which) const { return which ? source.values : source.keys; }
+    __device__ int32_t width(int which) const { return which ? source.kv->v_width : source.kv->width; }
     // The positions of split i that earlier steps have written, and zeros before the first and behind the
     // last that the row sees, up to whole steps of 16. The positions of this step are left out.
     __device__ void copy_old(int which, int32_t i, int32_t stage) const {
         const int32_t lo = job.lo(i), hi = job.hi(i), own = job.own(i);
         copy_tile<WIDTH, ROW_THREADS>(shared_address(tile(which)), source, pages[stage], offset(which),
-                                      job.base(i), lo / 16 * 16, (hi + 15) / 16 * 16, lo, own, own, hi);
+                                      width(which), job.base(i), lo / 16 * 16, (hi + 15) / 16 * 16, lo, own,
+                                      own, hi);
     }
     // The positions of this step in split i; returns whether there are any.
     __device__ bool copy_own(int32_t i, int32_t stage) const {
@@ -81,7 +83,7 @@ template <int WIDTH> struct row_copies {
 #pragma unroll 1
         for (int which = 0; which < 2; which++)
             copy_tile<WIDTH, ROW_THREADS>(shared_address(tile(which)), source, pages[stage], offset(which),
-                                          job.base(i), own, hi, own, hi);
+                                          width(which), job.base(i), own, hi, own, hi);
         return true;
     }
 };
@@ -134,8 +136,8 @@ template <int WIDTH> struct own_heads {
 
     __device__ void open(void) {
         const gpu_weight *const norms[2] = {&h.q_norm, &h.k_norm};
-        whole = WIDTH % 64 == 0 && h.kv.head_dim == WIDTH && h.q.type == GPU_F32 && h.k.type == GPU_F32 &&
-                h.v.type == GPU_F32 && h.table.type == GPU_F32;
+        whole = WIDTH % 64 == 0 && h.kv.head_dim == WIDTH && h.table.cols == WIDTH && !h.interleaved &&
+                h.q.type == GPU_F32 && h.k.type == GPU_F32 && h.v.type == GPU_F32 && h.table.type == GPU_F32;
 #pragma unroll
         for (int k = 0; k < 2; k++) {
             if (!norms[k]->data) continue;

@@ -96,9 +96,10 @@ template <int WIDTH> struct tile_copies {
             const int32_t lo = max(first - base, 0), hi = min(last + 1 - base, (int32_t)MMA_SPLIT);
             const int32_t begin = lo / 16 * 16, end = (hi + 15) / 16 * 16;
             const uint32_t to = stage_at(stage);
-            copy_tile<WIDTH, TILE_THREADS>(to, source, pages, source.keys, base, begin, end, lo, hi);
-            copy_tile<WIDTH, TILE_THREADS>(to + BYTES, source, pages, source.values, base, begin, end, lo,
-                                           hi);
+            copy_tile<WIDTH, TILE_THREADS>(to, source, pages, source.keys, source.kv->width, base, begin, end,
+                                           lo, hi);
+            copy_tile<WIDTH, TILE_THREADS>(to + BYTES, source, pages, source.values, source.kv->v_width, base,
+                                           begin, end, lo, hi);
         }
         end_copies();
     }
@@ -115,7 +116,7 @@ template <int WIDTH> struct tile_warp {
     // sees each.
     template <bool WHOLE>
     __device__ void scores(uint32_t keys, const uint32_t q[KEEPS_Q ? STEPS : 1][4], uint32_t q_at,
-                           int32_t base) {
+                           int32_t base, const gpu_attention &of) {
 #pragma unroll
         for (int i = 0; i < SCORES; i++)
 #pragma unroll
@@ -137,6 +138,7 @@ template <int WIDTH> struct tile_warp {
                 multiply(s[i + 1], a, b[2], b[3]);
             }
         }
+        if (of.softcap > 0) cap_scores<SCORES>(s, of);
         if (all_first <= base && all_last >= base + MMA_SPLIT - 1) return;
         const int32_t t = (int32_t)threadIdx.x % 4;
 #pragma unroll
@@ -198,15 +200,16 @@ template <int WIDTH> struct tile_warp {
     }
     template <bool WHOLE>
     __device__ void part(uint32_t keys, uint32_t tile, const uint32_t q[KEEPS_Q ? STEPS : 1][4],
-                         uint32_t q_at, int32_t base, float c) {
+                         uint32_t q_at, int32_t base, const gpu_attention &of) {
         uint32_t w[SCORES / 2][4];
         float m[2];
-        scores<WHOLE>(keys, q, q_at, base);
+        const float c = exponent_of(of);
+        scores<WHOLE>(keys, q, q_at, base, of);
         weights(w, m, c);
         values<WHOLE>(tile, w, m, base, c);
     }
     // Takes rows r0 .. r0 + 15 of mma.
-    __device__ void open(const tile_work &b, int32_t r0) {
+    __device__ void open(const tile_work &b, int32_t r0, const gpu_attention &of) {
         const int32_t g = (int32_t)threadIdx.x % 32 / 4;
 #pragma unroll
         for (int i = 0; i < 4 * QUADS * 4; i++) O[i / 16][i / 4 % 4][i % 4] = 0;
@@ -216,7 +219,7 @@ template <int WIDTH> struct tile_warp {
             const bool exists = b.has(token, head);
             rows[h] = {b.tile.row + token, b.heads.first + head, exists ? pos : -1,
                        exists ? b.first_of(pos) : INT32_MAX};
-            state[h] = {minus_infinity(), 0, 0, 0};
+            state[h] = first_state(of, exists ? b.heads.first + head : 0);
         }
         const int32_t token0 = r0 / b.per, token1 = min((r0 + MMA_TILE - 1) / b.per, b.tile.n - 1);
         const bool idle = token0 >= b.tile.n,
@@ -254,12 +257,12 @@ template <int WIDTH> struct tile_warp {
         }
     }
     __device__ void split(uint32_t keys, uint32_t tile, const uint32_t q[KEEPS_Q ? STEPS : 1][4],
-                          uint32_t q_at, int32_t base, float c) {
+                          uint32_t q_at, int32_t base, const gpu_attention &of) {
         if (base > last || base + MMA_SPLIT <= first) return;
-        if (first <= base && last >= base + MMA_SPLIT - 1) part<true>(keys, tile, q, q_at, base, c);
-        else part<false>(keys, tile, q, q_at, base, c);
+        if (first <= base && last >= base + MMA_SPLIT - 1) part<true>(keys, tile, q, q_at, base, of);
+        else part<false>(keys, tile, q, q_at, base, of);
     }
-    __device__ void store(const gpu_array &y, int32_t head_dim) {
+    __device__ void store(const gpu_array &y, int32_t v_dim) {
         const int32_t t = (int32_t)threadIdx.x % 4;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
@@ -267,10 +270,10 @@ template <int WIDTH> struct tile_warp {
 #pragma unroll
             for (int i = 0; i < 4 * QUADS; i++) {
                 const int32_t col = 8 * i + 2 * t;
-                if (col >= head_dim) continue;
+                if (col >= v_dim) continue;
                 const float y0 = O[i / 4][i % 4][2 * h] / state[h].L,
                             y1 = O[i / 4][i % 4][2 * h + 1] / state[h].L;
-                const int64_t at = (int64_t)rows[h].row * y.pitch + (int64_t)rows[h].head * head_dim + col;
+                const int64_t at = (int64_t)rows[h].row * y.pitch + (int64_t)rows[h].head * v_dim + col;
                 if (y.type == GPU_BF16) *(uint32_t *)((uint16_t *)y.data + at) = bf16_pair(y0, y1);
                 else *(float2 *)((float *)y.data + at) = make_float2(y0, y1);
             }
@@ -295,7 +298,7 @@ __global__ void __launch_bounds__(TILE_THREADS, 1)
     b.pos0 = step.pos[b.tile.row];
     const int32_t lane = (int32_t)threadIdx.x % 32, r0 = (int32_t)threadIdx.x / 32 * MMA_TILE;
     warp_type w;
-    w.open(b, r0);
+    w.open(b, r0, a);
     tile_copies<WIDTH> copies = {{}, shared_address(memory), b.first_of(b.pos0), b.last(), stages};
     copies.source.open(a.kv, step, step.slot[b.tile.seq], b.heads.kv);
     int32_t base = copies.first / MMA_SPLIT * MMA_SPLIT;
@@ -316,13 +319,13 @@ __global__ void __launch_bounds__(TILE_THREADS, 1)
         const uint32_t keys = copies.stage_at(i % 2);
         if (stages == 2) copies.start(pages[(i + 1) % 2], base + MMA_SPLIT, (i + 1) % 2);
         const char *page = copies.find_page(base + 2 * MMA_SPLIT);
-        w.split(keys, keys + BYTES, fragments, q_at, base, a.scale * 1.44269504088896341f);
+        w.split(keys, keys + BYTES, fragments, q_at, base, a);
         if (threadIdx.x < MMA_PAGES) pages[i % 2][threadIdx.x] = page;
         if (stages == 2) continue;
         __syncthreads();
         copies.start(pages[(i + 1) % 2], base + MMA_SPLIT, (i + 1) % 2);
     }
-    w.store(y, a.kv.head_dim);
+    w.store(y, a.kv.v_dim);
 }
 
 template <int WIDTH>
@@ -335,13 +338,13 @@ static void launch_tiles(const gpu_launch *l, const gpu_step *s, const gpu_atten
 }
 void attention_tiles(const gpu_launch *l, const gpu_step *s, const gpu_attention *a, const gpu_array *q,
                      const gpu_array *y) {
-    FOR_WIDTH(a->kv.width, launch_tiles, l, s, a, q, y);
+    FOR_WIDTH(most_columns(a->kv), launch_tiles, l, s, a, q, y);
 }
 
 template <int WIDTH> static void least_shared(int32_t *bytes) { *bytes = tile_bytes<WIDTH>(1); }
 int32_t attention_mma_shared(const gpu_attention *a) { // a row needs no more than a tile
     int32_t bytes = 0;
-    FOR_WIDTH(a->kv.width, least_shared, &bytes);
+    FOR_WIDTH(most_columns(a->kv), least_shared, &bytes);
     return bytes;
 }
 

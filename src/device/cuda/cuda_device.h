@@ -70,7 +70,9 @@ typedef struct gpu_node {
     gpu_array x, second, y;
     gpu_weight w;
     float eps, offset, scale;
+    int64_t at; /* first column of a slice; positions of pos_scale */
     int32_t n_heads, head_dim;
+    bool interleaved;
     gpu_kv kv;
     gpu_product product;
     gpu_heads heads;

@@ -55,7 +55,8 @@ static int fuse_products(const fusing *f, int i, gpu_node *out) {
         const gpu_product *q = &f->e->nodes[i + n].product;
         if (node_at(f, i + n)->in[0] != node_at(f, i)->in[0] ||
             node_at(f, i + n)->stage != node_at(f, i)->stage || q->w[0].type != p->w[0].type ||
-            q->w[0].bits != p->w[0].bits || q->w[0].group != p->w[0].group || !apart(f, &q->y[0], &p->x))
+            q->w[0].bits != p->w[0].bits || q->w[0].group != p->w[0].group || q->w[0].form != p->w[0].form ||
+            q->w[0].numbers != p->w[0].numbers || !apart(f, &q->y[0], &p->x))
             break;
         p->w[n] = q->w[0], p->bias[n] = q->bias[0], p->y[n] = q->y[0];
     }
@@ -86,6 +87,7 @@ static int fuse_attention(const fusing *f, int rope, int write, gpu_node *out) {
     const gpu_node *n = &f->e->nodes[i];
     if (n->attention.n_heads != out->heads.n_heads ||
         n->attention.kv.layer_offset != out->heads.kv.layer_offset ||
+        n->attention.kv.window_group != out->heads.kv.window_group ||
         n->attention.kv.page_in_block != out->heads.kv.page_in_block ||
         !gpu_has_attention_heads(&n->attention, &out->heads, f->e->queue->dev->shared_limit))
         return 0;
@@ -107,6 +109,7 @@ static int fuse_heads(const fusing *f, int i, gpu_node *out) {
     const ln_pnode *q = node_at(f, rope), *k = node_at(f, rope + 1);
     const int32_t E = n[write].kv.head_dim;
     if (!feeds(f, rope + 1, write, 1) || q->in[1] != k->in[1] || n[rope].head_dim != E ||
+        n[write].kv.v_dim != E || n[rope].interleaved != n[rope + 1].interleaved ||
         n[rope + 1].n_heads != n[write].kv.n_kv_heads)
         return 0;
     gpu_heads h = {.q = n[norms ? i : rope].x,
@@ -115,12 +118,13 @@ static int fuse_heads(const fusing *f, int i, gpu_node *out) {
                    .table = n[rope].second,
                    .y = n[rope].y,
                    .n_heads = n[rope].n_heads,
+                   .interleaved = n[rope].interleaved,
                    .kv = n[write].kv};
     if (norms) {
         enum { WARP_COLUMNS = 256 }; /* up to which a warp has a group of gpu_rmsnorm */
         if (!feeds(f, i, rope, 0) || !feeds(f, i + 1, rope + 1, 0) || n[i].w.C != E || n[i + 1].w.C != E ||
-            E > WARP_COLUMNS || n[i].eps != n[i + 1].eps || n[i].offset != n[i + 1].offset ||
-            n[i].y.type != GPU_F32 || n[i + 1].y.type != GPU_F32)
+            !n[i].w.data || !n[i + 1].w.data || E > WARP_COLUMNS || n[i].eps != n[i + 1].eps ||
+            n[i].offset != n[i + 1].offset || n[i].y.type != GPU_F32 || n[i + 1].y.type != GPU_F32)
             return 0;
         h.q_norm = n[i].w, h.k_norm = n[i + 1].w;
         h.eps = n[i].eps, h.offset = n[i].offset;
@@ -143,7 +147,7 @@ static int fuse_norm(const fusing *f, int i, gpu_node *out) {
     const gpu_node *norm = &f->e->nodes[i];
     const bool gated = is_op(f, i + 1, LN_OP_LINEAR_GATED);
     if ((!gated && !is_op(f, i + 1, LN_OP_LINEAR)) || node_at(f, i + 1)->in[0] != node_at(f, i)->out[0] ||
-        norm->x.type != GPU_F32 || norm->w.C != norm->x.cols)
+        norm->x.type != GPU_F32 || !norm->w.data || norm->w.C != norm->x.cols)
         return 0;
     gpu_node product = f->e->nodes[i + 1];
     const int n = gated ? 1 : fuse_linear(f, i + 1, &product);

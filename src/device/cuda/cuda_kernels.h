@@ -39,12 +39,15 @@ typedef struct gpu_array {
  * (bits > 0) codes as quant/affine.h describes them, scales and biases [D, C / group] of `type`.
  * GPU_FRAGMENTS: packed as fragments.cuh describes, a dense bf16 matrix or codes of 4 or 8 bits with pairs of
  * a scale and a bias at `scales` (biases is NULL); C is a multiple of 32. large_scales: these are bf16, and
- * one has a magnitude of 0.5 or more, or is NaN. */
-enum { GPU_ROWS, GPU_FRAGMENTS };
+ * one has a magnitude of 0.5 or more, or is NaN. GPU_CODED: coded rows (quant/coded.h), whose codes are
+ * `numbers`; of GPU_ZEROED biases are the zero points, in f16, and `columns` has the group of each column. */
+enum { GPU_ROWS, GPU_FRAGMENTS, GPU_CODED };
+enum { GPU_INTEGERS, GPU_E4M3, GPU_E5M2, GPU_E2M1, GPU_ZEROED };
 typedef struct gpu_weight {
     const void *data, *scales, *biases;
+    const uint16_t *columns;
     int64_t D, C;
-    int32_t type, bits, group, form;
+    int32_t type, bits, group, form, numbers;
     bool large_scales;
 } gpu_weight;
 
@@ -85,17 +88,20 @@ typedef struct gpu_launch {
 } gpu_launch;
 
 /* Pages of a layer: see ln_p_kv. Within a layer's part of a page, keys are [K, page_len, width] and values
- * follow in the same layout; width is E rounded up to 8 elements, the rest zeros. */
+ * [K, page_len, v_width] follow; width is E rounded up to 8 elements, the rest zeros, v_width likewise Ev. */
 typedef struct gpu_kv {
     char *pool;
-    int32_t window_group, pages_per_block, page_in_block, n_kv_heads, head_dim, width, page_len, type;
+    int32_t window_group, pages_per_block, page_in_block, n_kv_heads, head_dim, v_dim, width, v_width;
+    int32_t page_len, type;
     int64_t page_bytes, layer_offset;
 } gpu_kv;
 
 typedef struct gpu_attention {
     gpu_kv kv;
     int32_t n_heads;
-    float scale;
+    float scale, softcap; /* softcap 0: none */
+    const void *sinks;    /* [n_heads] of sink_type; NULL: none */
+    int32_t sink_type;
     int64_t window;
     int32_t room;     /* splits for which the working memory has space */
     int32_t patience; /* how often a block that merges looks whether the others have finished, every 50 ns */
@@ -105,16 +111,28 @@ typedef struct gpu_attention {
     int32_t *counters;
 } gpu_attention;
 
-/* ln_p_freqs; freqs in device memory. */
+/* ln_p_freqs; freqs and beyond in device memory. */
 typedef struct gpu_freqs {
-    const float *freqs;
+    const float *freqs, *beyond;
     int32_t n;
     float scale;
     double theta, factor;
     int64_t positions;
 } gpu_freqs;
 
-enum { GPU_ADD, GPU_MUL, GPU_SILU, GPU_GELU_TANH, GPU_GATED_SILU, GPU_GATED_GELU, GPU_CONVERT };
+enum {
+    GPU_ADD,
+    GPU_MUL,
+    GPU_GATED_SILU,
+    GPU_GATED_GELU,
+    GPU_SCALE_ROWS, /* those that read b */
+    GPU_SILU,
+    GPU_GELU_TANH,
+    GPU_SIGMOID,
+    GPU_SOFTCAP,
+    GPU_SCALE,
+    GPU_CONVERT
+};
 enum { GPU_NO_GATE = -1, GPU_GATE_SILU = 0, GPU_GATE_GELU = 1 };
 
 /* Applies the changes of the step block to the page tables, in order. count < 0: as many as the block says.
@@ -122,14 +140,18 @@ enum { GPU_NO_GATE = -1, GPU_GATE_SILU = 0, GPU_GATE_GELU = 1 };
 int gpu_apply_changes(const gpu_launch *l, const gpu_step *s, const ln_page_change *changes, int32_t count);
 int gpu_embed(const gpu_launch *l, const gpu_step *s, const gpu_weight *table, const gpu_array *y,
               float scale);
-/* A pointwise op; b is read by GPU_ADD, GPU_MUL and the gated ones. */
+/* A pointwise op; by: of GPU_SOFTCAP and GPU_SCALE. */
 int gpu_pointwise(const gpu_launch *l, const gpu_step *s, int op, const gpu_array *a, const gpu_array *b,
-                  const gpu_array *y);
+                  float by, const gpu_array *y);
+int gpu_slice(const gpu_launch *l, const gpu_step *s, const gpu_array *x, int64_t at, const gpu_array *y);
+int gpu_pos_scale(const gpu_launch *l, const gpu_step *s, float by, int64_t positions, const gpu_array *y);
+int gpu_centre(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_array *y);
+/* w.data NULL: no weight, in groups of w.C columns. */
 int gpu_rmsnorm(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_weight *w,
                 const gpu_array *y, float eps, float offset);
 int gpu_rope_table(const gpu_launch *l, const gpu_step *s, const gpu_freqs *f, const gpu_array *y);
 int gpu_rope(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_array *table,
-             const gpu_array *y, int32_t n_heads, int32_t head_dim);
+             const gpu_array *y, int32_t n_heads, int32_t head_dim, bool interleaved);
 int gpu_kv_write(const gpu_launch *l, const gpu_step *s, const gpu_kv *kv, const gpu_array *k,
                  const gpu_array *v);
 int gpu_gather_rows(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_array *y);
@@ -228,6 +250,7 @@ typedef struct gpu_heads {
     gpu_weight q_norm, k_norm;
     float eps, offset;
     int32_t n_heads;
+    bool interleaved; /* as in ln_p_heads */
     gpu_kv kv;
 } gpu_heads;
 int gpu_run_heads(const gpu_launch *l, const gpu_step *s, const gpu_heads *h);

@@ -9,7 +9,8 @@ static bool is_product(const ln_lower_ask *q) { return q->op == LN_OP_LINEAR || 
 
 static bool choose_formats(const ln_lower_ask *q, ln_lower_answer *a) {
     const bool weights = q->in[1].kind == LN_KIND_WEIGHT && (q->n_in < 3 || q->in[2].kind == LN_KIND_WEIGHT);
-    if (q->candidate) return q->op == LN_OP_LINEAR_GATED && weights;
+    if (q->candidate)
+        return q->op == LN_OP_LINEAR_GATED && weights && ln_encoding_same(q->in[1].enc, q->in[2].enc);
     if (is_product(q) && q->in[0].format.kind == LN_FORMAT_BFP)
         a->in_format[0] = (ln_format){LN_FORMAT_BF16, 0, 0};
     return true;

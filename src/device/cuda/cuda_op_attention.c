@@ -11,7 +11,9 @@ static gpu_kv kv_of(const ln_p_kv *p, void *pool) {
                     .page_in_block = p->page_in_block,
                     .n_kv_heads = p->n_kv_heads,
                     .head_dim = p->head_dim,
+                    .v_dim = p->v_dim,
                     .width = gpu_kv_width(p->head_dim),
+                    .v_width = gpu_kv_width(p->v_dim),
                     .page_len = p->page_len,
                     .type = (int32_t)p->dtype,
                     .page_bytes = p->page_bytes,
@@ -21,6 +23,7 @@ static gpu_attention attention_of(const ln_dev *d, const ln_p_attn *p, void *poo
     return (gpu_attention){.kv = kv_of(&p->kv, pool),
                            .n_heads = p->n_heads,
                            .scale = p->scale,
+                           .softcap = p->softcap,
                            .window = p->window,
                            .room = d->splits,
                            .patience = d->patience};
@@ -32,56 +35,49 @@ static double rope_table_tolerance(const ln_lower_ask *q) {
     (void)q;
     return 4 * GPU_UNIT; /* sine and cosine of another library, computed in double and rounded once */
 }
-/* Two sets of frequencies (LongRoPE) have no kernel yet. */
-static bool can_rope_table(const ln_lower_ask *q) { return !((const ln_p_freqs *)q->params)->beyond; }
 static void rope_table_bytes(const ln_dev *d, const ln_program *p, const ln_pnode *n, gpu_need *need) {
     (void)d, (void)p;
-    need->constants += (size_t)n->p.freqs.n * sizeof(float);
+    need->constants += (size_t)n->p.freqs.n * sizeof(float) * (n->p.freqs.beyond ? 2 : 1);
+}
+/* Sends the frequencies to where the node's constants are. */
+static ln_status send_freqs(gpu_preparing *p, const float *freqs, const float **out, ln_error *err) {
+    const size_t bytes = (size_t)p->n->p.freqs.n * sizeof(float);
+    LN_TRY(gpu_copy(p->e->queue, p->constants, freqs, bytes, LN_COPY_IN, err));
+    *out = (const float *)(void *)p->constants;
+    p->constants += bytes;
+    return LN_OK;
 }
 static ln_status prepare_rope_table(gpu_preparing *p, gpu_node *g, ln_error *err) {
     const ln_p_freqs *f = &p->n->p.freqs;
-    const size_t bytes = (size_t)f->n * sizeof(float);
-    LN_TRY(gpu_copy(p->e->queue, p->constants, f->freqs, bytes, LN_COPY_IN, err));
-    g->freqs = (gpu_freqs){.freqs = (float *)(void *)p->constants,
-                           .n = f->n,
+    g->freqs = (gpu_freqs){.n = f->n,
                            .scale = f->scale,
                            .theta = f->ntk.theta,
                            .factor = f->ntk.factor,
                            .positions = f->ntk.positions};
-    p->constants += bytes;
-    return LN_OK;
+    LN_TRY(send_freqs(p, f->freqs, &g->freqs.freqs, err));
+    return f->beyond ? send_freqs(p, f->beyond, &g->freqs.beyond, err) : LN_OK;
 }
 static int launch_rope_table(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
     return gpu_rope_table(l, s, &g->freqs, &g->y);
 }
-const gpu_op gpu_op_rope_table = {.can = can_rope_table,
-                                  .tolerance = rope_table_tolerance,
+const gpu_op gpu_op_rope_table = {.tolerance = rope_table_tolerance,
                                   .bytes = rope_table_bytes,
                                   .prepare = prepare_rope_table,
                                   .launch = launch_rope_table};
 
-/* Neighbouring pairs, and heads that are rotated in part, have no kernel yet. */
-static bool can_rope(const ln_lower_ask *q) {
-    const ln_p_heads *p = q->params;
-    return !p->interleaved && q->in[1].dims[1] == p->head_dim;
-}
 static ln_status prepare_rope(gpu_preparing *p, gpu_node *g, ln_error *err) {
     g->n_heads = p->n->p.heads.n_heads, g->head_dim = p->n->p.heads.head_dim;
+    g->interleaved = p->n->p.heads.interleaved;
     LN_TRY(gpu_operand(p, 0, &g->x, err));
     return gpu_operand(p, 1, &g->second, err);
 }
 static int launch_rope(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
-    return gpu_rope(l, s, &g->x, &g->second, &g->y, g->n_heads, g->head_dim);
+    return gpu_rope(l, s, &g->x, &g->second, &g->y, g->n_heads, g->head_dim, g->interleaved);
 }
-const gpu_op gpu_op_rope = {.can = can_rope, .prepare = prepare_rope, .launch = launch_rope};
+const gpu_op gpu_op_rope = {.prepare = prepare_rope, .launch = launch_rope};
 
 /* ---- pages ---- */
 
-/* The kernels read keys and values of one width. */
-static bool can_store(const ln_lower_ask *q) {
-    const ln_p_kv *p = q->params;
-    return p->v_dim == p->head_dim;
-}
 static ln_status prepare_kv_write(gpu_preparing *p, gpu_node *g, ln_error *err) {
     g->kv = kv_of(&p->n->p.kv, gpu_state_operand(p, 0));
     LN_TRY(gpu_operand(p, 1, &g->x, err));
@@ -91,15 +87,10 @@ static int launch_kv_write(const gpu_launch *l, const gpu_step *s, const gpu_nod
     return gpu_kv_write(l, s, &g->kv, &g->x, &g->second);
 }
 static int32_t rows_of_x(const gpu_node *g) { return g->x.rows; }
-const gpu_op gpu_op_kv_write = {
-    .can = can_store, .prepare = prepare_kv_write, .launch = launch_kv_write, .rows = rows_of_x};
+const gpu_op gpu_op_kv_write = {.prepare = prepare_kv_write, .launch = launch_kv_write, .rows = rows_of_x};
 
 /* ---- attention ---- */
 
-static bool can_attend(const ln_lower_ask *q) {
-    const ln_p_attn *p = q->params;
-    return p->kv.v_dim == p->kv.head_dim && p->softcap == 0 && q->n_in == 2; /* no sinks */
-}
 static double attention_tolerance(const ln_lower_ask *q) {
     enum { SCORES = 64 /* the largest magnitude of a score that is covered */ };
     const ln_p_attn *p = q->params;
@@ -118,13 +109,17 @@ static ln_status prepare_attention(gpu_preparing *p, gpu_node *g, ln_error *err)
     g->attention = attention_of(p->e->queue->dev, &p->n->p.attn, gpu_state_operand(p, 1));
     g->attention.results = p->e->scratch;
     g->attention.counters = p->e->counters;
+    if (p->n->n_in > 2) {
+        gpu_weight sinks;
+        LN_TRY(gpu_weight_operand(p, 2, &sinks, err));
+        g->attention.sinks = sinks.data, g->attention.sink_type = sinks.type;
+    }
     return gpu_operand(p, 0, &g->x, err);
 }
 static int launch_attention(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
     return gpu_attention_paged(l, s, &g->attention, &g->x, &g->y);
 }
-const gpu_op gpu_op_attention = {.can = can_attend,
-                                 .tolerance = attention_tolerance,
+const gpu_op gpu_op_attention = {.tolerance = attention_tolerance,
                                  .bytes = attention_bytes,
                                  .prepare = prepare_attention,
                                  .launch = launch_attention};

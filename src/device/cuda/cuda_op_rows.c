@@ -10,37 +10,53 @@ static int launch_embed(const gpu_launch *l, const gpu_step *s, const gpu_node *
 }
 const gpu_op gpu_op_embed = {.prepare = prepare_embed, .launch = launch_embed};
 
-static bool can_normalize(const ln_lower_ask *q) { return q->n_in == 2; } /* with a weight */
 static double rmsnorm_tolerance(const ln_lower_ask *q) {
-    return 2 * GPU_UNIT * ((double)q->in[1].dims[0] / 16 + 8) + gpu_rounding(q);
+    const int64_t width = q->n_in > 1 ? q->in[1].dims[0] : ((const ln_p_norm *)q->params)->width;
+    return 2 * GPU_UNIT * ((double)width / 16 + 8) + gpu_rounding(q);
 }
 static ln_status prepare_rmsnorm(gpu_preparing *p, gpu_node *g, ln_error *err) {
     g->eps = p->n->p.norm.eps, g->offset = p->n->p.norm.offset;
     LN_TRY(gpu_operand(p, 0, &g->x, err));
-    return gpu_weight_operand(p, 1, &g->w, err);
+    if (p->n->n_in > 1) return gpu_weight_operand(p, 1, &g->w, err);
+    g->w = (gpu_weight){.D = 1, .C = p->n->p.norm.width};
+    return LN_OK;
 }
 static int launch_rmsnorm(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
     return gpu_rmsnorm(l, s, &g->x, &g->w, &g->y, g->eps, g->offset);
 }
-const gpu_op gpu_op_rmsnorm = {.can = can_normalize,
-                               .tolerance = rmsnorm_tolerance,
-                               .prepare = prepare_rmsnorm,
-                               .launch = launch_rmsnorm};
+const gpu_op gpu_op_rmsnorm = {
+    .tolerance = rmsnorm_tolerance, .prepare = prepare_rmsnorm, .launch = launch_rmsnorm};
 
+static ln_status prepare_centre(gpu_preparing *p, gpu_node *g, ln_error *err) {
+    return gpu_operand(p, 0, &g->x, err);
+}
+static int launch_centre(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
+    return gpu_centre(l, s, &g->x, &g->y);
+}
+const gpu_op gpu_op_centre = {.prepare = prepare_centre, .launch = launch_centre};
+
+static int variant_of(const ln_pnode *n) {
+    switch (n->op) {
+    case LN_OP_ADD: return GPU_ADD;
+    case LN_OP_MUL: return GPU_MUL;
+    case LN_OP_SILU: return GPU_SILU;
+    case LN_OP_GELU_TANH: return GPU_GELU_TANH;
+    case LN_OP_SIGMOID: return GPU_SIGMOID;
+    case LN_OP_SOFTCAP: return GPU_SOFTCAP;
+    case LN_OP_SCALE: return GPU_SCALE;
+    case LN_OP_SCALE_ROWS: return GPU_SCALE_ROWS;
+    case LN_OP_CONVERT: return GPU_CONVERT;
+    default: return n->p.gate.act == LN_ACT_SILU ? GPU_GATED_SILU : GPU_GATED_GELU; /* LN_OP_GATED */
+    }
+}
 static ln_status prepare_pointwise(gpu_preparing *p, gpu_node *g, ln_error *err) {
-    const bool silu = p->n->p.gate.act == LN_ACT_SILU; /* of LN_OP_GATED */
-    g->variant = p->n->op == LN_OP_ADD         ? GPU_ADD
-                 : p->n->op == LN_OP_MUL       ? GPU_MUL
-                 : p->n->op == LN_OP_SILU      ? GPU_SILU
-                 : p->n->op == LN_OP_GELU_TANH ? GPU_GELU_TANH
-                 : p->n->op == LN_OP_CONVERT   ? GPU_CONVERT
-                 : silu                        ? GPU_GATED_SILU
-                                               : GPU_GATED_GELU;
+    g->variant = variant_of(p->n);
+    if (g->variant == GPU_SOFTCAP || g->variant == GPU_SCALE) g->scale = p->n->p.scale.by;
     LN_TRY(gpu_operand(p, 0, &g->x, err));
     return p->n->n_in > 1 ? gpu_operand(p, 1, &g->second, err) : LN_OK;
 }
 static int launch_pointwise(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
-    return gpu_pointwise(l, s, g->variant, &g->x, g->second.data ? &g->second : NULL, &g->y);
+    return gpu_pointwise(l, s, g->variant, &g->x, g->second.data ? &g->second : NULL, g->scale, &g->y);
 }
 const gpu_op gpu_op_pointwise = {.prepare = prepare_pointwise, .launch = launch_pointwise};
 
@@ -56,3 +72,27 @@ static int launch_gather(const gpu_launch *l, const gpu_step *s, const gpu_node 
     return gpu_gather_rows(l, s, &g->x, &g->y);
 }
 const gpu_op gpu_op_gather_rows = {.prepare = prepare_gather, .launch = launch_gather};
+
+static ln_status prepare_slice(gpu_preparing *p, gpu_node *g, ln_error *err) {
+    g->at = p->n->p.slice.at;
+    return gpu_operand(p, 0, &g->x, err);
+}
+static int launch_slice(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
+    return gpu_slice(l, s, &g->x, g->at, &g->y);
+}
+const gpu_op gpu_op_slice = {.prepare = prepare_slice, .launch = launch_slice};
+
+static double pos_scale_tolerance(const ln_lower_ask *q) {
+    (void)q;
+    return 4 * GPU_UNIT; /* the logarithm of another library, computed in double and rounded once */
+}
+static ln_status prepare_pos_scale(gpu_preparing *p, gpu_node *g, ln_error *err) {
+    (void)err;
+    g->scale = p->n->p.pos_scale.by, g->at = p->n->p.pos_scale.positions;
+    return LN_OK;
+}
+static int launch_pos_scale(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
+    return gpu_pos_scale(l, s, g->scale, g->at, &g->y);
+}
+const gpu_op gpu_op_pos_scale = {
+    .tolerance = pos_scale_tolerance, .prepare = prepare_pos_scale, .launch = launch_pos_scale};

@@ -1,9 +1,10 @@
-/* Weights in device memory. Matrices of bf16 and of codes of 4 and 8 bits are packed for the tensor cores
- * (fragments.cuh), if they have a multiple of 32 columns and a row fits in a pinned buffer; the others are
- * stored row by row, as files have them.
+/* Weights in device memory. Matrices of bf16 and affine groups of 4 and 8 bits are packed for the tensor
+ * cores (fragments.cuh), if they have a multiple of 32 columns and a row fits in a pinned buffer; the others
+ * are stored row by row, as files have them.
  *
  *     rows      dense    elements [D][C]
  *               affine   codes [D][C * bits / 32] words | scales [D][C / group] | biases [D][C / group]
+ *               coded    codes [D][row] | scales [D][groups] | zero points [D][groups], columns [C]
  *     packed    dense    fragments, D rounded up to 16
  *               affine   fragments of codes | pairs of a scale and a bias, D rounded up to 16
  *
@@ -19,10 +20,10 @@ void (*gpu_release_pages)(const void *data, size_t bytes);
 
 static size_t aligned(size_t bytes) { return (bytes + GPU_ALIGN - 1) / GPU_ALIGN * GPU_ALIGN; }
 
-/* The parts of a weight, in bytes: a row of codes or elements and a row of scales in the file, offsets of
- * scales and biases (packed: both in the part at `scales`), all of it. */
+/* The parts of a weight, in bytes: a row of codes or elements, of scales and of biases in the file, offsets
+ * of scales and biases (packed: both in the part at `scales`) and of the groups of columns, all of it. */
 typedef struct parts {
-    size_t row, group_row, scales, biases, bytes;
+    size_t row, group_row, bias_row, scales, biases, columns, bytes;
     bool packed;
 } parts;
 static bool is_packed(int n_dims, int64_t C, ln_dtype dtype, int bits, size_t row) {
@@ -32,13 +33,24 @@ static bool is_packed(int n_dims, int64_t C, ln_dtype dtype, int bits, size_t ro
 static int bits_of(const ln_weight_desc *w) { return ln_encoding_groups(w->enc).bits; }
 static int group_of(const ln_weight_desc *w) { return ln_encoding_groups(w->enc).group; }
 static ln_dtype dtype_of(const ln_weight_desc *w) { return (ln_dtype)w->enc.scale; }
+static parts coded_parts(const ln_weight_desc *w) {
+    const ln_row_bytes row = ln_encoding_row(w->enc, w->dims[1]);
+    const size_t D = (size_t)w->dims[0];
+    parts p = {.row = (size_t)row.data, .group_row = (size_t)row.scales, .bias_row = (size_t)row.offsets};
+    p.scales = aligned(p.row * D);
+    p.biases = p.scales + aligned(p.group_row * D);
+    p.columns = p.biases + aligned(p.bias_row * D);
+    p.bytes = p.bias_row > 0 ? p.columns + (size_t)w->dims[1] * sizeof(uint16_t) : p.columns;
+    return p;
+}
 static parts parts_of(const ln_weight_desc *w) {
+    if (ln_encoding_is_coded(w->enc)) return coded_parts(w);
     const int64_t C = w->n_dims == 2 ? w->dims[1] : 1;
     const size_t element = (size_t)ln_dtype_bytes(dtype_of(w));
     parts p = {.row = bits_of(w) ? (size_t)(C / 32 * 4 * bits_of(w)) : (size_t)C * element};
     p.packed = is_packed(w->n_dims, C, dtype_of(w), bits_of(w), p.row);
     const size_t D = (size_t)(p.packed ? (w->dims[0] + 15) / 16 * 16 : w->dims[0]);
-    if (bits_of(w)) p.group_row = (size_t)(C / group_of(w)) * element;
+    if (bits_of(w)) p.group_row = p.bias_row = (size_t)(C / group_of(w)) * element;
     p.scales = aligned(p.row * D);
     p.biases = p.packed ? p.scales : p.scales + aligned(p.group_row * D);
     p.bytes = !bits_of(w) ? p.row * D
@@ -50,11 +62,6 @@ static parts parts_of(const ln_weight_desc *w) {
 ln_status gpu_weight_size(const ln_dev *d, const ln_weight_desc *w, const ln_host_weight *sample,
                           ln_weight_size *out, ln_error *err) {
     (void)d, (void)sample;
-    if (ln_encoding_is_coded(w->enc))
-        return ln_fail(err, LN_EUNSUPPORTED,
-                       "weight %s: the CUDA device has no kernel for weights in %s; use ln_options.device = "
-                       "LN_DEVICE_CPU, or quantise a dense copy of the model",
-                       w->name, ln_stored_name(w->enc.kind));
     if (w->n_dims > 2 || (bits_of(w) && w->enc.scale != w->enc.offset))
         return ln_fail(err, LN_EUNSUPPORTED,
                        "weight %s: the CUDA device has no layout for %s; use ln_options.device = "
@@ -89,6 +96,19 @@ void gpu_forget_scales(ln_dev *d, const void *block, size_t bytes) {
     (void)pthread_mutex_unlock(&d->lock);
 }
 
+/* What coded rows have in addition to addresses of codes, scales and zero points. */
+static void set_coded(gpu_weight *w, ln_encoding e, size_t columns) {
+    w->form = GPU_CODED;
+    w->group = (int32_t)ln_coded_width(e, w->C);
+    w->bits = ln_coded_bits(e);
+    w->numbers = e.kind == LN_STORED_E4M3   ? GPU_E4M3
+                 : e.kind == LN_STORED_E5M2 ? GPU_E5M2
+                 : e.kind == LN_STORED_E2M1 ? GPU_E2M1
+                                            : GPU_ZEROED;
+    if (w->numbers == GPU_ZEROED)
+        w->columns = (const uint16_t *)(const void *)((const char *)w->data + columns);
+}
+
 gpu_weight gpu_weight_of(ln_dev *d, const ln_pvalue *v) {
     const bool matrix = v->n_dims == 2;
     const ln_weight_desc desc = {
@@ -101,6 +121,7 @@ gpu_weight gpu_weight_of(ln_dev *d, const ln_pvalue *v) {
                     .bits = bits_of(&desc),
                     .group = group_of(&desc),
                     .form = p.packed ? GPU_FRAGMENTS : GPU_ROWS};
+    if (ln_encoding_is_coded(v->enc)) set_coded(&w, v->enc, p.columns);
     if (w.bits) w.scales = (char *)v->data + p.scales;
     if (w.bits && !p.packed) w.biases = (char *)v->data + p.biases;
     (void)pthread_mutex_lock(&d->lock);
@@ -210,14 +231,29 @@ static ln_status pack_all(ln_dev *d, const ln_weight_desc *w, const ln_host_weig
     return send_packed(d, &g, h->offsets, p.group_row, h->offset_pitch, turn, err);
 }
 
-static ln_status send_all(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, char *room, int *turn,
+/* The group of each column, also if the groups follow each other. */
+static ln_status send_columns(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, char *to,
+                              int *turn, ln_error *err) {
+    const int64_t C = w->dims[1], group = ln_coded_width(w->enc, C);
+    uint16_t *columns = ln_zalloc((size_t)C, sizeof *columns);
+    if (!columns) return LN_OOM(err, "the groups of columns");
+    for (int64_t c = 0; c < C; c++) columns[c] = h->columns ? h->columns[c] : (uint16_t)(c / group);
+    const ln_status st = send_dense(d, to, (const char *)columns, (size_t)C * sizeof *columns, turn, err);
+    ln_free(columns);
+    return st;
+}
+static ln_status send_all(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, char *to, int *turn,
                           ln_error *err) {
     const parts p = parts_of(w);
-    LN_TRY(send_rows(d, room + p.row * (size_t)h->row0, h->data, h->n_rows, p.row, h->pitch, turn, err));
-    if (!bits_of(w)) return LN_OK;
-    const size_t at = p.group_row * (size_t)h->row0;
-    LN_TRY(send_rows(d, room + p.scales + at, h->scales, h->n_rows, p.group_row, h->scale_pitch, turn, err));
-    return send_rows(d, room + p.biases + at, h->offsets, h->n_rows, p.group_row, h->offset_pitch, turn, err);
+    const size_t row0 = (size_t)h->row0;
+    LN_TRY(send_rows(d, to + p.row * row0, h->data, h->n_rows, p.row, h->pitch, turn, err));
+    if (p.group_row > 0)
+        LN_TRY(send_rows(d, to + p.scales + p.group_row * row0, h->scales, h->n_rows, p.group_row,
+                         h->scale_pitch, turn, err));
+    if (p.bias_row > 0)
+        LN_TRY(send_rows(d, to + p.biases + p.bias_row * row0, h->offsets, h->n_rows, p.bias_row,
+                         h->offset_pitch, turn, err));
+    return p.columns > 0 && p.bias_row > 0 ? send_columns(d, w, h, to + p.columns, turn, err) : LN_OK;
 }
 static ln_status upload_rows(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, char *room,
                              ln_error *err) {

@@ -14,7 +14,8 @@ __device__ inline float value_of(uint32_t raw, int32_t type) {
                               : __half2float(__ushort_as_half((uint16_t)raw));
 }
 
-// rotate_head where half a head is up to 4 times 32 columns: lane c has columns c + 32 i of both halves.
+// rotate_head if all columns of a head are rotated in halves, of up to 4 times 32 columns: lane c has columns
+// c + 32 i of both halves.
 template <typename F>
 __device__ inline void rotate_whole(const gpu_heads &h, const gpu_array &x, const gpu_weight &w, int64_t r,
                                     int64_t col0, const F &store) {
@@ -57,8 +58,8 @@ __device__ inline void rotate_whole(const gpu_heads &h, const gpu_array &x, cons
 template <typename F>
 __device__ inline void rotate_head(const gpu_heads &h, const gpu_array &x, const gpu_weight &w, int64_t r,
                                    int64_t col0, const F &store) {
-    const int32_t lane = (int32_t)threadIdx.x % 32, E = h.kv.head_dim, half = E / 2;
-    if (half % 32 == 0 && half <= 128) {
+    const int32_t lane = (int32_t)threadIdx.x % 32, E = h.kv.head_dim, n = h.table.cols / 2;
+    if (2 * n == E && !h.interleaved && n % 32 == 0 && n <= 128) {
         rotate_whole(h, x, w, r, col0, store);
         return;
     }
@@ -70,14 +71,16 @@ __device__ inline void rotate_head(const gpu_heads &h, const gpu_array &x, const
         }
         scale = 1.0f / sqrtf(warp_sum(sum) / (float)E + h.eps);
     }
-    for (int32_t c = lane; c < half; c += 32) {
-        float a = load_at(x, r, col0 + c), b = load_at(x, r, col0 + c + half);
-        if (w.data) {
-            a = (a * scale) * (load_element(w.data, w.type, c) + h.offset);
-            b = (b * scale) * (load_element(w.data, w.type, c + half) + h.offset);
-        }
-        const float co = load_at(h.table, r, c), sn = load_at(h.table, r, c + half);
-        store(c, a * co - b * sn);
-        store(c + half, b * co + a * sn);
+    const auto normed = [&](int32_t c) {
+        const float v = load_at(x, r, col0 + c);
+        return w.data ? (v * scale) * (load_element(w.data, w.type, c) + h.offset) : v;
+    };
+    for (int32_t c = lane; c < n; c += 32) {
+        const int32_t one = h.interleaved ? 2 * c : c, two = h.interleaved ? one + 1 : c + n;
+        const float a = normed(one), b = normed(two), co = load_at(h.table, r, c),
+                    sn = load_at(h.table, r, c + n);
+        store(one, a * co - b * sn);
+        store(two, b * co + a * sn);
     }
+    for (int32_t c = 2 * n + lane; c < E; c += 32) store(c, normed(c));
 }

@@ -59,7 +59,7 @@ static int normalise(const gpu_launch *l, const gpu_step *s, gpu_product *p) {
 bool gpu_unpacks(const gpu_weight *w, int32_t clusters) {
     const bool read_by_wgmma = clusters > 0 && w->form == GPU_FRAGMENTS && w->C % 64 == 0 &&
                                (w->type == GPU_BF16 || (w->bits == 4 && w->type == GPU_F16));
-    return w->bits > 0 && w->C % CHUNK == 0 && !read_by_wgmma;
+    return w->bits > 0 && w->form != GPU_CODED && w->C % CHUNK == 0 && !read_by_wgmma;
 }
 
 // The elements from `d` on of a row, or of a bias.
@@ -101,6 +101,10 @@ int gpu_linear(const gpu_launch *l, const gpu_step *s, const gpu_product *produc
     const gpu_product *p = &copy;
     const int error = normalise(l, s, &copy);
     if (error) return error;
+    if (p->w[0].form == GPU_CODED) {
+        product_coded(l, s, p);
+        return (int)cudaGetLastError();
+    }
     if (is_unpacked(l, p)) {
         product_unpacked(l, s, p);
         return (int)cudaGetLastError();

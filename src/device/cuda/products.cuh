@@ -14,6 +14,7 @@ PRODUCT_OF(product_4bit);
 PRODUCT_OF(product_5bit);
 PRODUCT_OF(product_6bit);
 PRODUCT_OF(product_8bit);
+PRODUCT_OF(product_coded); // products_coded.cu: GPU_CODED, in f32
 
 // The wgmma kernels, which exist if GPU_HOPPER is defined. gpu_wgmma puts the product of bf16 x with packed
 // weights on the stream, or returns false if it has no kernel for it or its kernel cannot be launched.

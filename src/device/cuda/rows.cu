@@ -1,6 +1,4 @@
-// Kernels of the ops that work row by row (embed, pointwise ops, rmsnorm, rope, writing keys and values), of
-// the page tables, and of the argmax of rows.
-#include "fragments.cuh"
+// Kernels of rmsnorm, rope, writing keys and values, of the page tables, and of the argmax of rows.
 #include "heads.cuh"
 
 static inline int launched(void) { return (int)cudaGetLastError(); }
@@ -28,78 +26,6 @@ __global__ void apply_changes(gpu_step s, const ln_page_change *changes, int32_t
 
 int gpu_apply_changes(const gpu_launch *l, const gpu_step *s, const ln_page_change *changes, int32_t count) {
     run(l, 1, 32, 0, apply_changes, *s, changes, count);
-    return launched();
-}
-
-// ---- embed, gather_rows ----
-
-__global__ void embed(gpu_step s, gpu_weight w, gpu_array y, float scale) {
-    begin();
-    const int32_t r = (int32_t)blockIdx.x;
-    if (r >= live_rows(s, y.rows)) return;
-    const int64_t id = s.ids[r];
-    for (int32_t c = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x); c < y.cols;
-         c += (int32_t)(gridDim.y * blockDim.x)) {
-        store_at(y, r, c, weight_element(w, id, c) * scale);
-    }
-}
-
-int gpu_embed(const gpu_launch *l, const gpu_step *s, const gpu_weight *table, const gpu_array *y,
-              float scale) {
-    const dim3 grid((unsigned)grid_rows(l, y->rows), blocks_of(y->cols, 256));
-    run(l, grid, 256, 0, embed, *s, *table, *y, scale);
-    return launched();
-}
-
-__global__ void gather_rows(gpu_step s, gpu_array x, gpu_array y) {
-    begin();
-    const int32_t r = (int32_t)blockIdx.x;
-    if (r >= live_rows(s, y.rows)) return;
-    const int32_t from = s.out_rows[r];
-    for (int32_t c = (int32_t)threadIdx.x; c < y.cols; c += (int32_t)blockDim.x)
-        store_at(y, r, c, load_at(x, from, c));
-}
-
-int gpu_gather_rows(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_array *y) {
-    run(l, (unsigned)grid_rows(l, y->rows), 256, 0, gather_rows, *s, *x, *y);
-    return launched();
-}
-
-// ---- pointwise ops ----
-
-template <int OP> __device__ float pointwise_of(float a, float b) {
-    switch (OP) {
-    case GPU_ADD: return a + b;
-    case GPU_MUL: return a * b;
-    case GPU_SILU: return ln_siluf(a);
-    case GPU_GELU_TANH: return ln_gelu_tanhf(a);
-    case GPU_GATED_SILU: return ln_siluf(a) * b;
-    case GPU_GATED_GELU: return ln_gelu_tanhf(a) * b;
-    default: return bf16_to_f32(f32_to_bf16(a));
-    }
-}
-
-template <int OP> __global__ void pointwise(gpu_step s, gpu_array a, gpu_array b, gpu_array y) {
-    begin();
-    const int32_t r = (int32_t)blockIdx.x, c = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x);
-    const bool two = OP == GPU_ADD || OP == GPU_MUL || OP == GPU_GATED_SILU || OP == GPU_GATED_GELU;
-    if (r >= live_rows(s, y.rows) || c >= y.cols) return;
-    store_at(y, r, c, pointwise_of<OP>(load_at(a, r, c), two ? load_at(b, r, c) : 0.0f));
-}
-
-int gpu_pointwise(const gpu_launch *l, const gpu_step *s, int op, const gpu_array *a, const gpu_array *b,
-                  const gpu_array *y) {
-    const dim3 grid((unsigned)grid_rows(l, y->rows), blocks_of(y->cols, 256));
-    const gpu_array second = b ? *b : *a;
-    switch (op) {
-    case GPU_ADD: run(l, grid, 256, 0, pointwise<GPU_ADD>, *s, *a, second, *y); break;
-    case GPU_MUL: run(l, grid, 256, 0, pointwise<GPU_MUL>, *s, *a, second, *y); break;
-    case GPU_SILU: run(l, grid, 256, 0, pointwise<GPU_SILU>, *s, *a, second, *y); break;
-    case GPU_GELU_TANH: run(l, grid, 256, 0, pointwise<GPU_GELU_TANH>, *s, *a, second, *y); break;
-    case GPU_GATED_SILU: run(l, grid, 256, 0, pointwise<GPU_GATED_SILU>, *s, *a, second, *y); break;
-    case GPU_GATED_GELU: run(l, grid, 256, 0, pointwise<GPU_GATED_GELU>, *s, *a, second, *y); break;
-    default: run(l, grid, 256, 0, pointwise<GPU_CONVERT>, *s, *a, second, *y); break;
-    }
     return launched();
 }
 
@@ -131,7 +57,8 @@ __global__ void rmsnorm(gpu_step s, gpu_array x, gpu_weight w, gpu_array y, floa
     const float scale = 1.0f / sqrtf(sum / (float)C + eps);
     for (int32_t c = t; live && c < C; c += THREADS)
         store_at(y, r, col0 + c,
-                 (load_at(x, r, col0 + c) * scale) * (load_element(w.data, w.type, c) + offset));
+                 (load_at(x, r, col0 + c) * scale) *
+                     (w.data ? load_element(w.data, w.type, c) + offset : 1.0f));
 }
 
 // The same for f32 rows of one group of up to 256 PER columns and bf16 weights, a block for each: with every
@@ -168,13 +95,35 @@ int gpu_rmsnorm(const gpu_launch *l, const gpu_step *s, const gpu_array *x, cons
                 const gpu_array *y, float eps, float offset) {
     const int64_t groups = grid_rows(l, y->rows) * (x->cols / w->C);
     const unsigned n = (unsigned)groups;
-    const bool wide = x->type == GPU_F32 && w->type == GPU_BF16 && x->cols == w->C;
+    const bool wide = x->type == GPU_F32 && w->data && w->type == GPU_BF16 && x->cols == w->C;
     if (w->C <= 256) run(l, blocks_of(groups, 8), 256, 0, rmsnorm<32>, *s, *x, *w, *y, eps, offset);
     else if (!wide) run(l, n, 256, 0, rmsnorm<256>, *s, *x, *w, *y, eps, offset);
     else if (w->C <= 1024) run(l, n, 256, 0, rmsnorm_wide<4>, *s, *x, *w, *y, eps, offset);
     else if (w->C <= 2048) run(l, n, 256, 0, rmsnorm_wide<8>, *s, *x, *w, *y, eps, offset);
     else if (w->C <= 4096) run(l, n, 256, 0, rmsnorm_wide<16>, *s, *x, *w, *y, eps, offset);
     else run(l, n, 256, 0, rmsnorm<256>, *s, *x, *w, *y, eps, offset);
+    return launched();
+}
+
+// ---- centre ----
+
+// A warp has a row. Lanes 0 to 15 add every 16th column, and the lanes are added in pairs: the order, and so
+// the bits, of the reference kernel.
+__global__ void centre(gpu_step s, gpu_array x, gpu_array y) {
+    begin();
+    const int32_t lane = (int32_t)threadIdx.x % 32;
+    const int64_t r = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (r >= live_rows(s, y.rows)) return;
+    float sum = 0;
+#pragma unroll 8
+    for (int32_t c = lane; lane < 16 && c < x.cols; c += 16) sum = sum + load_at(x, r, c);
+    for (int m = 8; m > 0; m /= 2) sum = sum + __shfl_xor_sync(0xffffffffu, sum, m);
+    const float mean = __shfl_sync(0xffffffffu, sum, 0) / (float)x.cols;
+    for (int32_t c = lane; c < x.cols; c += 32) store_at(y, r, c, load_at(x, r, c) - mean);
+}
+
+int gpu_centre(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_array *y) {
+    run(l, blocks_of(grid_rows(l, y->rows), 4), 128, 0, centre, *s, *x, *y);
     return launched();
 }
 
@@ -196,7 +145,8 @@ __global__ void rope_table(gpu_step s, gpu_freqs f, gpu_array y) {
     const int32_t pos = s.pos[r], prompt = s.n_prompt[s.seq[r]];
     const int64_t n = pos + 1 > prompt ? pos + 1 : prompt;
     for (int32_t i = (int32_t)threadIdx.x; i < f.n; i += (int32_t)blockDim.x) {
-        const float freq = f.positions && n > f.positions ? dynamic_freq(f, n, i) : f.freqs[i];
+        const bool longer = f.positions && n > f.positions;
+        const float freq = !longer ? f.freqs[i] : f.beyond ? f.beyond[i] : dynamic_freq(f, n, i);
         const float angle = (float)pos * freq;
         double sn, co;
         sincos((double)angle, &sn, &co);
@@ -210,25 +160,33 @@ int gpu_rope_table(const gpu_launch *l, const gpu_step *s, const gpu_freqs *f, c
     return launched();
 }
 
-__global__ void rope(gpu_step s, gpu_array x, gpu_array table, gpu_array y, int32_t n_heads, int32_t E) {
+// A thread has a pair of columns, or one or two of those that pass unchanged.
+__global__ void rope(gpu_step s, gpu_array x, gpu_array table, gpu_array y, int32_t n_heads, int32_t E,
+                     bool interleaved) {
     begin();
-    const int32_t r = (int32_t)blockIdx.x, half = E / 2;
+    const int32_t r = (int32_t)blockIdx.x, n = table.cols / 2, each = (E + 1) / 2;
     if (r >= live_rows(s, y.rows)) return;
-    for (int32_t k = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x); k < n_heads * half;
+    for (int32_t k = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x); k < n_heads * each;
          k += (int32_t)(gridDim.y * blockDim.x)) {
-        const int32_t i = k % half;
-        const int64_t at = (int64_t)(k / half) * E + i;
-        const float a = load_at(x, r, at), b = load_at(x, r, at + half), co = load_at(table, r, i),
-                    sn = load_at(table, r, i + half);
-        store_at(y, r, at, a * co - b * sn);
-        store_at(y, r, at + half, b * co + a * sn);
+        const int32_t i = k % each;
+        const int64_t at = (int64_t)(k / each) * E;
+        if (i >= n) {
+            for (int32_t c = 2 * i; c < 2 * i + 2 && c < E; c++)
+                store_at(y, r, at + c, load_at(x, r, at + c));
+            continue;
+        }
+        const int64_t one = at + (interleaved ? 2 * i : i), two = interleaved ? one + 1 : one + n;
+        const float a = load_at(x, r, one), b = load_at(x, r, two), co = load_at(table, r, i),
+                    sn = load_at(table, r, i + n);
+        store_at(y, r, one, a * co - b * sn);
+        store_at(y, r, two, b * co + a * sn);
     }
 }
 
 int gpu_rope(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_array *table,
-             const gpu_array *y, int32_t n_heads, int32_t head_dim) {
-    const dim3 grid((unsigned)grid_rows(l, y->rows), blocks_of((int64_t)n_heads * (head_dim / 2), 256));
-    run(l, grid, 256, 0, rope, *s, *x, *table, *y, n_heads, head_dim);
+             const gpu_array *y, int32_t n_heads, int32_t head_dim, bool interleaved) {
+    const dim3 grid((unsigned)grid_rows(l, y->rows), blocks_of((int64_t)n_heads * ((head_dim + 1) / 2), 256));
+    run(l, grid, 256, 0, rope, *s, *x, *table, *y, n_heads, head_dim, interleaved);
     return launched();
 }
 
@@ -242,12 +200,13 @@ __global__ void kv_write(gpu_step s, gpu_kv kv, gpu_array k, gpu_array v) {
     const int64_t entry = (slot * s.n_blocks + pos / kv.page_len) * kv.pages_per_block + kv.page_in_block;
     char *layer = kv.pool + s.pages[kv.window_group][entry] * kv.page_bytes + kv.layer_offset;
     const int64_t values = (int64_t)kv.n_kv_heads * kv.page_len * kv.width;
-    for (int32_t i = (int32_t)threadIdx.x; i < kv.n_kv_heads * kv.head_dim; i += (int32_t)blockDim.x) {
-        const int64_t at =
-            ((int64_t)(i / kv.head_dim) * kv.page_len + pos % kv.page_len) * kv.width + i % kv.head_dim;
-        store_element(layer, kv.type, at, load_at(k, r, i));
-        store_element(layer, kv.type, values + at, load_at(v, r, i));
-    }
+    const auto at = [&](int32_t i, int32_t dim, int32_t width) {
+        return ((int64_t)(i / dim) * kv.page_len + pos % kv.page_len) * width + i % dim;
+    };
+    for (int32_t i = (int32_t)threadIdx.x; i < kv.n_kv_heads * kv.head_dim; i += (int32_t)blockDim.x)
+        store_element(layer, kv.type, at(i, kv.head_dim, kv.width), load_at(k, r, i));
+    for (int32_t i = (int32_t)threadIdx.x; i < kv.n_kv_heads * kv.v_dim; i += (int32_t)blockDim.x)
+        store_element(layer, kv.type, values + at(i, kv.v_dim, kv.v_width), load_at(v, r, i));
 }
 
 int gpu_kv_write(const gpu_launch *l, const gpu_step *s, const gpu_kv *kv, const gpu_array *k,
@@ -418,7 +377,8 @@ template <int N> static void run_heads_of_rows(const gpu_launch *l, const gpu_st
 
 int gpu_run_heads(const gpu_launch *l, const gpu_step *s, const gpu_heads *h) {
     const int32_t n = h->kv.head_dim % 64 ? 0 : h->kv.head_dim / 64;
-    if (h->q.type == GPU_F32 && h->k.type == GPU_F32 && h->v.type == GPU_F32 &&
+    const bool whole = h->table.cols == h->kv.head_dim && !h->interleaved;
+    if (whole && h->q.type == GPU_F32 && h->k.type == GPU_F32 && h->v.type == GPU_F32 &&
         (n == 1 || n == 2 || n == 4)) {
         if (n == 1) run_heads_of_rows<1>(l, s, h);
         else if (n == 2) run_heads_of_rows<2>(l, s, h);

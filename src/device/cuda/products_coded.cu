@@ -1,0 +1,56 @@
+// Products with weights in coded rows, in f32, with the bits of the reference kernel (product_coded in
+// ops/linear_op.c): lane l of 16 sums columns l, l + 16, ... by fma, and the lanes are added in pairs.
+//
+// Half a warp computes one output of up to ROWS rows.
+#include "coded.cuh"
+#include "products.cuh"
+#include "products_output.cuh"
+
+enum { LANES = 16, ROWS = 8, OUTPUTS = 16 /* of a block */ };
+
+template <int NUMBERS>
+__device__ inline void row_sums(const gpu_array &x, const gpu_weight &w, int32_t r0, int32_t n, int64_t d,
+                                float sum[ROWS]) {
+    for (int i = 0; i < ROWS; i++) sum[i] = 0;
+    coded_row<NUMBERS> row(w, d);
+#pragma unroll 4
+    for (int64_t k = threadIdx.x % LANES; k < w.C; k += LANES) {
+        const float v = row.at(k);
+#pragma unroll
+        for (int i = 0; i < ROWS; i++)
+            if (i < n) sum[i] = fmaf(v, load_at(x, r0 + i, k), sum[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+        for (int m = LANES / 2; m > 0; m /= 2) sum[i] = sum[i] + __shfl_xor_sync(0xffffffffu, sum[i], m);
+}
+
+template <int NUMBERS, bool GATED> __global__ void coded(gpu_step s, gpu_product p) {
+    begin();
+    const int32_t r0 = (int32_t)blockIdx.y * ROWS, n = min(live_rows(s, p.x.rows) - r0, (int32_t)ROWS);
+    int32_t i = 0;
+    const int64_t d = first_output(p, OUTPUTS, &i) + threadIdx.x / LANES, D = p.w[i].D,
+                  from = d < D ? d : D - 1;
+    if (n <= 0) return;
+    float a[ROWS], b[ROWS];
+    row_sums<NUMBERS>(p.x, p.w[i], r0, n, from, a);
+    if (GATED) row_sums<NUMBERS>(p.x, p.w[1], r0, n, from, b);
+#pragma unroll
+    for (int k = 0; k < ROWS; k++)
+        if (d < D && k < n && (int)(threadIdx.x % LANES) == k)
+            store_output<GATED>(p, i, r0 + k, d, a[k], GATED ? b[k] : 0.0f);
+}
+
+template <int NUMBERS> static void launch(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+    const dim3 grid(output_blocks(p, OUTPUTS), (unsigned)((grid_rows(l, p->x.rows) + ROWS - 1) / ROWS));
+    if (p->gate == GPU_NO_GATE) run(l, grid, OUTPUTS * LANES, 0, coded<NUMBERS, false>, *s, *p);
+    else run(l, grid, OUTPUTS * LANES, 0, coded<NUMBERS, true>, *s, *p);
+}
+PRODUCT_OF(product_coded) {
+    switch (p->w[0].numbers) {
+    case GPU_E4M3: launch<GPU_E4M3>(l, s, p); break;
+    case GPU_E5M2: launch<GPU_E5M2>(l, s, p); break;
+    case GPU_E2M1: launch<GPU_E2M1>(l, s, p); break;
+    default: launch<GPU_ZEROED>(l, s, p); break;
+    }
+}
