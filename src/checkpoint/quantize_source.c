@@ -18,16 +18,20 @@ size_t ln_source_bytes(const ln_weight *w, int64_t n) {
                    : 0;
 }
 
-/* Rows in fp8 that are decoded at a time, and bytes of so many. */
+/* Rows that the other source computes at a time, and bytes of so many. */
 enum { SOME = 256 };
+static bool under_is_made(const ln_weight *w) {
+    return ln_encoding_is_coded(w->under) || w->tensor->pairs_of_heads;
+}
 static size_t under_bytes(const ln_weight *w, int64_t n) {
     ln_weight under = *w;
     under.enc = w->under;
-    return ln_encoding_is_coded(w->under) ? ln_source_bytes(&under, n) : 0;
+    return w->quantised && under_is_made(w) ? ln_source_bytes(&under, n) : 0;
 }
 
 int64_t ln_source_slice(const ln_weight *w) {
-    return LN_MIN(w->d0, LN_MAX(1, SLICE_BYTES / 16 / ln_encoding_row(w->enc, w->d1).data) * 16);
+    const int64_t row = ln_encoding_row(w->enc, w->d1 ? w->d1 : 1).data;
+    return LN_MIN(w->d0, LN_MAX(1, SLICE_BYTES / 16 / row) * 16);
 }
 
 uint64_t ln_source_work_bytes(const ln_weight *weights, size_t n, int n_threads) {
@@ -122,7 +126,7 @@ static ln_status rows(const ln_source *s, const ln_weight *w, int64_t row0, int6
     const ln_row_bytes row = ln_encoding_row(w->enc, w->d1 ? w->d1 : 1);
     ln_weight stored = *w;
     if (!w->quantised) return s->of->ops->rows(s->of, w, row0, n, work, buffer, out, err);
-    const bool coded = ln_encoding_is_coded(w->under);
+    const bool coded = under_is_made(w);
     stored.enc = w->under;
     stored.made = coded;
     stored.quantised = false;

@@ -14,7 +14,8 @@ enum {
     FP8 = 1 << LN_SCHEME_FP8,
     GPTQ = 1 << LN_SCHEME_GPTQ,
     AWQ = 1 << LN_SCHEME_AWQ,
-    CT = 1 << LN_SCHEME_COMPRESSED
+    CT = 1 << LN_SCHEME_COMPRESSED,
+    GGUF = 1 << LN_SCHEME_GGUF
 };
 static const ln_key keys[] = {
 #define KEY(schemes, name, kind, same, what) {schemes, name, LN_KEY_##kind, same, what},

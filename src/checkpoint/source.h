@@ -8,6 +8,7 @@
  *     fp8_source.c        8-bit floats with scales by tensor, row or block
  *     gptq_source.c, awq_source.c, compressed_source.c
  *                         packed integers with scales and zero points (int_matrix.h)
+ *     gguf_source.c       blocks of GGUF files (gguf_blocks.h)
  *     quantize_source.c   rows of another source, quantised while they are loaded (ln_options.quantize_bits)
  *
  * schemes.def says which quant_method is read by which. Such a source wraps that of the dense tensors, which

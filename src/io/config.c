@@ -7,6 +7,7 @@
  * class requires. Nothing in the file is ever opened as a path or run as code. */
 #include "../base/c_locale.h"
 #include "directory.h"
+#include "gguf_model.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -59,7 +60,7 @@ static ln_status read_root(ln_config *c, const char *dir, ln_error *err) {
 
 ln_status ln_config_open(ln_config *out, const char *dir, ln_error *err) {
     *out = (ln_config){0};
-    ln_status st = read_root(out, dir, err);
+    ln_status st = ln_is_gguf(dir) ? ln_config_of_gguf(out, dir, err) : read_root(out, dir, err);
     if (st != LN_OK) ln_config_close(out);
     return st;
 }

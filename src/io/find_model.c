@@ -6,10 +6,12 @@
  * expanded. A revision is a name under refs/ (default: main) or the name of a snapshot. `tiny` is searched
  * for by bundled_model.c; a directory named tiny that is not a model does not hide it.
  *
- * This file opens no file of a model, except to recognise GGUF by its first bytes. The message for a model
- * that is not found has the next command to run. */
+ * A model may be a GGUF file instead, or a directory with one that lacks the files of the other layout. This
+ * file opens no file of a model, except to recognise GGUF by its first bytes. The message for a model that is
+ * not found has the next command to run. */
 #include "directory.h"
 #include "../base/c_locale.h"
+#include "../base/gguf.h"
 
 #include <errno.h>
 #include <pwd.h>
@@ -164,58 +166,63 @@ static bool ends_in_gguf(const char *name) {
     return n >= 4 && ln_same_ascii(name + n - 4, "gguf");
 }
 
-/* By its name, or by its first four bytes because ollama's files have no extension. */
-static bool is_gguf(const char *file) {
-    char magic[4] = "";
-    struct stat st;
-    if (ends_in_gguf(file)) return true;
-    if (stat(file, &st) != 0 || !S_ISREG(st.st_mode)) return false;
-    FILE *f = fopen(file, "rbe");
-    if (!f) return false;
-    bool yes = fread(magic, 1, 4, f) == 4 && memcmp(magic, "GGUF", 4) == 0;
-    fclose(f);
-    return yes;
+/* Whether a file in a directory is one to choose a model from: not a vision tower, and of a split the first
+ * file. */
+static bool is_choice(const char *name) {
+    unsigned number = 1, count;
+    const size_t n = strlen(name);
+    if (n <= 5 || name[n - 5] != '.' || !ends_in_gguf(name)) return false;
+    for (size_t i = 0; i + 6 <= n; i++)
+        if (strncmp(name + i, "mmproj", 6) == 0 || strncmp(name + i, "MMPROJ", 6) == 0) return false;
+    return !ln_gguf_split_name(name, &number, &count) || number == 1;
 }
 
-static bool holds(const char *dir, const char *ending) {
+/* Whether a directory has GGUF files and no safetensors: what else is in it belongs to the file then. */
+static bool holds_gguf_alone(const char *dir) {
     ln_names names;
     if (ln_names_read(&names, dir, NULL) != LN_OK) return false;
-    bool yes = ln_names_like(&names, "", ending) != NULL;
+    const bool yes = ln_names_like(&names, "", ".gguf") != NULL && !ln_names_like(&names, "", ".safetensors");
     ln_names_free(&names);
     return yes;
 }
 
-#define OTHER_FORM                                                                                 \
-    "linnet reads the Hugging Face directory that it was made from (config.json, tokenizer.json, " \
-    "*.safetensors)"
-
-/* The message for a GGUF file as MODEL: use the directory that contains it, if that is a model, else the
- * original repository. */
-static ln_status refuse_gguf(const char *file, const char *needs, ln_error *err) {
-    char dir[LN_PATH_MAX], other[LN_PATH_MAX], shown[LN_PATH_TEXT], beside[LN_PATH_TEXT];
-    ln_path_text(shown, file);
-    const char *slash = strrchr(file, '/');
-    (void)snprintf(dir, sizeof dir, "%.*s", slash ? (int)LN_MAX(slash - file, 1) : 1, slash ? file : ".");
-    if (ln_path_join(other, dir, needs, NULL) == LN_OK && ln_exists(other) && holds(dir, ".safetensors"))
-        return ln_fail(err, LN_EUNSUPPORTED,
-                       "%s: GGUF is not read; the directory that it lies in is a model: give %s", shown,
-                       ln_path_text(beside, dir));
-    return ln_fail(err, LN_EUNSUPPORTED,
-                   "%s: GGUF is not read; " OTHER_FORM ": hf download ORG/NAME, then give ORG/NAME", shown);
+/* The message for a directory with several GGUF files. */
+static ln_status refuse_several(const char *dir, const ln_names *names, ln_error *err) {
+    char shown[LN_PATH_TEXT], one[80];
+    ln_str list = {0};
+    size_t n = 0;
+    const char *first = "";
+    for (size_t i = 0; i < names->n; i++) {
+        if (!is_choice(names->items[i])) continue;
+        if (n == 0) first = names->items[i];
+        if (n++ < 8)
+            ln_str_addf(&list, "%s%s", n > 1 ? ", " : "",
+                        ln_excerpt(one, names->items[i], strlen(names->items[i])));
+    }
+    const ln_status st = ln_fail(err, LN_EINVALID, "%s: %zu GGUF files: %s%s; name one of them: %s/%s",
+                                 ln_path_text(shown, dir), n, list.data ? list.data : "",
+                                 n > 8 ? ", ..." : "", shown, ln_excerpt(one, first, strlen(first)));
+    ln_str_free(&list);
+    return st;
 }
 
-/* The message for org/NAME-GGUF, a repository of GGUF files: downloading it would not help. */
-static ln_status refuse_gguf_id(const id *what, ln_status code, ln_error *err) {
-    char name[104];
-    (void)snprintf(name, sizeof name, "%s", what->name);
-    size_t n = strlen(name);
-    if (ends_in_gguf(name)) n -= 4;
-    while (n > 0 && (name[n - 1] == '-' || name[n - 1] == '.' || name[n - 1] == '_')) n--;
-    name[n] = '\0';
-    return ln_fail(err, code,
-                   "%s/%s: a repository of GGUF files, and GGUF is not read; " OTHER_FORM
-                   ": look for ORG/%s on the hub, hf download it, and give that",
-                   what->org, what->name, n > 0 ? name : "NAME");
+/* Replaces the directory in path[LN_PATH_MAX] by the GGUF file in it. *found = false: it has none. */
+static ln_status choose_gguf(char *path, bool *found, ln_error *err) {
+    char file[LN_PATH_MAX];
+    ln_names names;
+    const char *one = NULL;
+    size_t n = 0;
+    *found = false;
+    if (ln_names_read(&names, path, NULL) != LN_OK) return LN_OK; /* reported by who needs another file */
+    for (size_t i = 0; i < names.n; i++)
+        if (is_choice(names.items[i])) one = names.items[i], n++;
+    ln_status st = n > 1 ? refuse_several(path, &names, err) : LN_OK;
+    if (n == 1) st = ln_path_join(file, path, one, err);
+    ln_names_free(&names);
+    if (st != LN_OK || n == 0) return st;
+    memcpy(path, file, strlen(file) + 1);
+    *found = true;
+    return LN_OK;
 }
 
 /* ---- ids ---- */
@@ -231,7 +238,6 @@ static ln_status find_cached(const id *what, const char *needs, char *path, ln_e
     bool found;
     ln_path_text(shown, hub);
     LN_TRY(snapshot(path, hub, what, &found, err));
-    if (!found && ends_in_gguf(what->name)) return refuse_gguf_id(what, LN_EIO, err);
     if (!found)
         return ln_fail(err, LN_EIO,
                        "%s/%s%s%s: no such directory, and not in the Hugging Face cache at %s; fetch it: hf "
@@ -241,8 +247,9 @@ static ln_status find_cached(const id *what, const char *needs, char *path, ln_e
                        rev);
     LN_TRY(ln_path_join(file, path, needs, err));
     LN_TRY(ln_look(file, &found, err));
-    if (!found && (ends_in_gguf(what->name) || holds(path, ".gguf")))
-        return refuse_gguf_id(what, LN_EUNSUPPORTED, err);
+    bool chosen = false;
+    if (!found || holds_gguf_alone(path)) LN_TRY(choose_gguf(path, &chosen, err));
+    found = found || chosen;
     if (!found && strcmp(needs, "tokenizer.json") == 0) LN_TRY(ln_check_tokenizer(path, err));
     if (!found)
         return ln_fail(err, LN_EIO,
@@ -260,21 +267,18 @@ static ln_status check_dir(const char *model, const char *needs, char *path, ln_
     ln_path_text(shown, model);
     if (!realpath(model, path)) return ln_cannot_reach(model, errno, err);
     LN_TRY(ln_look_dir(path, &found, err));
-    if (!found && is_gguf(path)) return refuse_gguf(model, needs, err);
+    if (!found && ln_gguf_is_file(path)) return LN_OK; /* ollama's files have no extension */
     if (!found)
         return ln_fail(err, LN_EINVALID,
-                       "%s: expected a model directory in Hugging Face layout, found a file; give the "
-                       "directory that "
-                       "holds it",
+                       "%s: expected a GGUF file or a model directory in Hugging Face layout, found a file "
+                       "that is neither; give the directory that holds it",
                        shown);
     LN_TRY(ln_path_join(file, path, needs, err));
     LN_TRY(ln_look(file, &found, err));
-    if (found) return LN_OK;
-    if (holds(path, ".gguf"))
-        return ln_fail(err, LN_EUNSUPPORTED,
-                       "%s: no %s but a GGUF file, which is not read; " OTHER_FORM
-                       ": hf download ORG/NAME, then give ORG/NAME",
-                       shown, needs);
+    if (found && !holds_gguf_alone(path)) return LN_OK;
+    bool chosen;
+    LN_TRY(choose_gguf(path, &chosen, err));
+    if (found || chosen) return LN_OK;
     if (strcmp(needs, "tokenizer.json") == 0) return ln_check_tokenizer(path, err);
     return ln_fail(err, LN_EINVALID, "%s: no %s there; expected a model directory in Hugging Face layout",
                    shown, needs);
@@ -303,16 +307,12 @@ static ln_status find(const char *model, const char *needs, char *path, ln_error
     size_t n = strlen(model);
     ln_path_text(shown, model);
     if (n > 5 && model[n - 5] == '.' && ends_in_gguf(model))
-        return ln_fail(err, LN_EIO,
-                       "%s: no such file; and GGUF is not read: " OTHER_FORM
-                       ": hf download ORG/NAME, then give ORG/NAME",
-                       shown);
+        return ln_fail(err, LN_EIO, "%s: no such file", shown);
     if (parse_id(&what, model)) return find_cached(&what, needs, path, err);
     if (n >= LN_PATH_MAX) return ln_cannot_reach(model, ENAMETOOLONG, err);
     return ln_fail(err, LN_EIO,
-                   "%s: no such directory; a model is a directory, an id org/name[@rev] in the Hugging Face "
-                   "cache (get it with: hf download org/name) "
-                   "or tiny",
+                   "%s: no such directory; a model is a directory, a GGUF file, an id org/name[@rev] in the "
+                   "Hugging Face cache (get it with: hf download org/name) or tiny",
                    shown);
 }
 

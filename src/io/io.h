@@ -18,9 +18,10 @@
 /* ---- discovery ---- */
 
 /* Resolves `model` (a path, a Hugging Face cache id org/name[@rev], or `tiny`) to the absolute path of a
- * directory with config.json, written to path[cap]. LN_EIO: no such path or id (the message has the `hf
- * download` command). LN_EINVALID: not a directory, or a directory without config.json. LN_EUNSUPPORTED:
- * GGUF. LN_EUSAGE: an empty name. */
+ * directory with config.json, or of a GGUF file (a directory without config.json may hold one), written to
+ * path[cap]. LN_EIO: no such path or id (the message has the `hf download` command). LN_EINVALID: another
+ * file, a directory without config.json and GGUF file, or one with several GGUF files (the message lists
+ * them). LN_EUSAGE: an empty name. */
 ln_status ln_find_model(const char *model, char *path, size_t cap, ln_error *err);
 /* The same for a directory that contains the file `needs` (for example `tokenizer.json`) instead of
  * config.json. NULL for `model` is the bundled model. */
@@ -59,7 +60,8 @@ typedef enum ln_st_dtype {
     LN_ST_F6_E3M2,
     LN_ST_C64,
     LN_ST_COUNT,
-    LN_ST_UNKNOWN = LN_ST_COUNT /* dtype of a tensor that was skipped; only its range is known */
+    LN_ST_UNKNOWN = LN_ST_COUNT, /* dtype of a tensor that was skipped; only its range is known */
+    LN_ST_BLOCKS = 64 /* plus ln_ggml_type: rows of blocks of a GGUF file (base/gguf.h) */
 } ln_st_dtype;
 const char *ln_st_dtype_name(ln_st_dtype t);
 
@@ -73,6 +75,8 @@ typedef struct ln_tensor {
     uint64_t bytes;
     int file;    /* index into ln_tensors.files */
     bool copied; /* data is allocated memory: the file could not be mapped */
+    /* of a GGUF file: so many heads have their rows i and i + E/2 next to each other; 0: rows are in order */
+    int pairs_of_heads;
 } ln_tensor;
 
 typedef struct ln_shard {
@@ -147,6 +151,7 @@ typedef struct ln_config {
     char path[4096]; /* of the file, for messages */
     /* of the top-level object: gemma3, gemma3_text, qwen3, ...; "" if the file names none */
     char model_type[64];
+    bool of_gguf; /* made of the metadata of a GGUF file, which `path` names */
 } ln_config;
 ln_status ln_config_open(ln_config *out, const char *dir, ln_error *err);
 void ln_config_close(ln_config *c);

@@ -13,6 +13,7 @@
  * checked, unless the caller chose to skip such tensors: their ranges are then still checked and they get
  * the type LN_ST_UNKNOWN. */
 #include "../base/c_locale.h"
+#include "../base/gguf.h"
 #include "directory.h"
 
 #include <stdio.h>
@@ -50,7 +51,10 @@ static const struct {
 };
 
 const char *ln_st_dtype_name(ln_st_dtype t) {
-    return (unsigned)t < LN_ST_COUNT ? dtypes[t].name : "a dtype that linnet does not know";
+    const ln_ggml_block block = ln_ggml_block_of((uint32_t)t - LN_ST_BLOCKS);
+    return (unsigned)t < LN_ST_COUNT ? dtypes[t].name
+           : block.name              ? block.name
+                                     : "a dtype that linnet does not know";
 }
 
 /* State of reading a header. Ranges are relative to the data area, whose size is known before the first range

@@ -13,6 +13,7 @@
  * directory a link may lead to any regular file: there the user made the links, and a target that is not a
  * safetensors file is rejected by its content. */
 #include "directory.h"
+#include "gguf_model.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -325,10 +326,8 @@ static ln_status refuse(set *s) {
                        s->shown, ln_excerpt(text, found, strlen(found)), s->shown, s->shown);
     found = ln_names_like(&s->names, "", ".gguf");
     if (found)
-        return ln_fail(s->err, LN_EUNSUPPORTED,
-                       "%s: only %s; linnet reads safetensors: fetch the original repository with `hf "
-                       "download`",
-                       s->shown, ln_excerpt(text, found, strlen(found)));
+        return ln_fail(s->err, LN_EUNSUPPORTED, "%s: no safetensors but %s; give that file", s->shown,
+                       ln_excerpt(text, found, strlen(found)));
     found = ln_names_like(&s->names, "", ".safetensors");
     return ln_fail(s->err, LN_EIO,
                    "%s: no " SINGLE ", no " INDEX " and no shards%s%s; fetch the model with `hf download`",
@@ -374,6 +373,11 @@ static ln_status open_dir(set *s) {
 
 ln_status ln_tensors_open(ln_tensors *out, const char *dir, bool skip_unknown, ln_error *err) {
     *out = (ln_tensors){.skip_unknown = skip_unknown};
+    if (ln_is_gguf(dir)) {
+        const ln_status gguf = ln_tensors_of_gguf(out, dir, err);
+        if (gguf != LN_OK) ln_tensors_close(out);
+        return gguf;
+    }
     set s = {.t = out, .err = err};
     ln_path_text(s.shown, dir);
     if (!realpath(dir, s.dir)) return ln_fail(err, LN_EIO, "%s: %s", s.shown, strerror(errno));

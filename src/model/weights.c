@@ -194,12 +194,15 @@ static void settle_head(binder *b) {
 
 static void settle_dtype(binder *b) {
     ln_spec *s = b->s;
-    ln_dtype stored = b->w->items[b->w->index_fixed[LN_W_EMBED]].dtype;
+    const ln_weight *table = &b->w->items[b->w->index_fixed[LN_W_EMBED]];
+    const bool blocks = table->tensor->dtype >= LN_ST_BLOCKS; /* of GGUF: products of f32 and f16 */
+    const ln_dtype stored = blocks ? LN_F16 : table->dtype;
     static const char *const names[] = {"float32", "bfloat16", "float16"};
     if (stored != s->dtype)
         ln_log(LN_LOG_INFO, "config.json says %s, the tensors are %s; the tensors decide", names[s->dtype],
                names[stored]);
     s->dtype = stored;
+    if (blocks) s->embed_scale_rounded = false;
     if (!s->embed_scale_rounded) return;
     if (stored == LN_BF16) s->per_layer_scale = ln_bf16_f32(ln_f32_bf16(s->per_layer_scale));
     if (stored == LN_F16) s->per_layer_scale = ln_f16_f32(ln_f32_f16(s->per_layer_scale));

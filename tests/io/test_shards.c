@@ -219,7 +219,7 @@ static void test_nothing_to_read(void **state) {
     put_text("bins/pytorch_model-00001-of-00002.bin", "PK");
     opens("only .bin shards", "bins", LN_EUNSUPPORTED, "pytorch_model-00001-of-00002.bin", 0);
     put_text("gguf/x-Q4_0.gguf", "GGUF");
-    opens("only GGUF", "gguf", LN_EUNSUPPORTED, "x-Q4_0.gguf", 0);
+    opens("only GGUF", "gguf", LN_EUNSUPPORTED, "no safetensors but x-Q4_0.gguf; give that file", 0);
     put_text("other/weights.safetensors", "x");
     opens("another name", "other", LN_EIO, "there is only weights.safetensors", 0);
     put_text("lfs/model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");

@@ -1,0 +1,296 @@
+/* GGUF files as models. Golden models that llama.cpp's converter wrote as GGUF have the spec and the weights
+ * of their directories, to the bit: names, order of rows and dimensions, norms, biases, fused matrices, RoPE.
+ * Types of blocks: values against the digests of gguf's dequantize, in whole and in slices; what is rejected,
+ * by tensor name. */
+/* run: quick asan */
+#include "../base/gguf_build.h"
+#include "../io/io_test.h"
+
+#include "base/gguf.h"
+#include "base/sha256.h"
+#include "base/thread_pool.h"
+#include "checkpoint/gguf_blocks.h"
+#include "model/spec.h"
+
+#include <math.h>
+
+#define DIR_GOLDEN LN_ROOT "/tests/golden/"
+
+typedef struct model {
+    ln_config c;
+    ln_spec s;
+    ln_tensors t;
+    ln_weights w;
+} model;
+
+static ln_status model_open(model *m, const char *path, ln_error *err) {
+    memset(m, 0, sizeof *m);
+    LN_TRY(ln_config_open(&m->c, path, err));
+    LN_TRY(ln_spec_open(&m->s, &m->c, err));
+    LN_TRY(ln_tensors_open(&m->t, path, false, err));
+    return ln_weights_bind(&m->w, &m->s, &m->t, err);
+}
+static void model_close(model *m) {
+    ln_weights_close(&m->w);
+    ln_tensors_close(&m->t);
+    ln_spec_close(&m->s);
+    ln_config_close(&m->c);
+}
+
+/* Decodes rows [row0, row0 + n) of a weight, or elements of a vector, into out. */
+static ln_status decode(const model *m, const ln_weight *w, int64_t row0, int64_t n, float *out,
+                        ln_error *err) {
+    const ln_source_work threads = {ln_pool_default(), 2};
+    const int64_t cols = w->d1 ? w->d1 : 1;
+    void *buffer = aligned_alloc(64, ln_source_bytes(w, n) + 64);
+    ln_encoded_rows rows;
+    assert_non_null(buffer);
+    const ln_status st = m->w.source->ops->rows(m->w.source, w, row0, n, &threads, buffer, &rows, err);
+    for (int64_t r = 0; r < n && st == LN_OK; r++) ln_encoding_decode(w->enc, &rows, r, cols, out + r * cols);
+    free(buffer);
+    return st;
+}
+
+/* ---- models ---- */
+
+/* The values that the program computes with: of norms with the offset. */
+static float *values_of(const model *m, const ln_weight *w) {
+    const int64_t n = w->d0 * (w->d1 ? w->d1 : 1), half = (w->d0 + 1) / 2, cols = n / w->d0;
+    float *out = malloc((size_t)n * sizeof *out);
+    assert_non_null(out);
+    OK(decode(m, w, 0, half, out, err));
+    OK(decode(m, w, half, w->d0 - half, out + half * cols, err));
+    const int slot = w->slot;
+    const bool norm = slot == LN_W_NORM || slot == LN_W_ATTN_NORM || slot == LN_W_ATTN_POST ||
+                      slot == LN_W_FFN_NORM || slot == LN_W_FFN_POST || slot == LN_W_Q_NORM ||
+                      slot == LN_W_K_NORM || slot == LN_W_LAYER_NORM || slot == LN_W_IN_POST;
+    for (int64_t i = 0; norm && i < n; i++) out[i] += m->s.norm_offset;
+    return out;
+}
+
+static void check_weights(const model *a, const model *b) {
+    assert_int_equal(a->w.n, b->w.n);
+    for (size_t i = 0; i < a->w.n; i++) {
+        const ln_weight *x = &a->w.items[i], *y = &b->w.items[i];
+        assert_true(x->slot == y->slot && x->layer == y->layer && x->d0 == y->d0 && x->d1 == y->d1);
+        float *p = values_of(a, x), *q = values_of(b, y);
+        if (memcmp(p, q, (size_t)(x->d0 * (x->d1 ? x->d1 : 1)) * sizeof *p) != 0)
+            fail_msg("%s: other values than in the directory", x->tensor->name);
+        free(p);
+        free(q);
+    }
+}
+
+/* The file has quotients of frequencies in f32: with the division here two roundings of 2^-24 more. */
+static void check_rope(const ln_rope *a, const ln_rope *b) {
+    assert_int_equal(a->n, b->n);
+    assert_true(a->interleaved == b->interleaved && a->scale == b->scale);
+    for (int i = 0; i < a->n; i++)
+        assert_true(fabsf(a->freqs[i] - b->freqs[i]) <= 0x1p-23f * fabsf(b->freqs[i]));
+    if (b->beyond) assert_memory_equal(a->beyond, b->beyond, (size_t)a->n * sizeof *a->beyond);
+}
+
+/* `scale`: the file has the factor of attention, which GGUF leaves out and llama.cpp implies. */
+static void check_spec(const ln_spec *a, const ln_spec *b, bool scale) {
+    assert_true(a->D == b->D && a->V == b->V && a->L == b->L && a->n_ctx == b->n_ctx);
+    assert_true((float)a->eps == (float)b->eps && a->tied == b->tied && a->dtype == b->dtype);
+    assert_true(a->embed_scale == b->embed_scale && a->logit_scale == b->logit_scale);
+    assert_true(a->residual_scale == b->residual_scale && a->logit_softcap == b->logit_softcap);
+    assert_int_equal(a->n_attn, b->n_attn);
+    for (int i = 0; i < a->n_attn; i++) {
+        ln_attn_spec x = a->attn[i];
+        if (!scale) x.scale = b->attn[i].scale;
+        assert_memory_equal(&x, &b->attn[i], sizeof x);
+    }
+    assert_int_equal(a->n_ffn, b->n_ffn);
+    assert_memory_equal(a->ffn, b->ffn, (size_t)a->n_ffn * sizeof *a->ffn);
+    assert_int_equal(a->n_ropes, b->n_ropes);
+    for (int i = 0; i < a->n_ropes; i++) check_rope(&a->ropes[i], &b->ropes[i]);
+    for (int l = 0; l < a->L; l++) assert_memory_equal(&a->layers[l], &b->layers[l], sizeof a->layers[l]);
+}
+
+static void test_models(void **state) {
+    (void)state;
+    static const struct {
+        const char *dir, *file;
+        bool scale;
+    } pairs[] = {{"llama-llama3-bf16", "llama-llama3-bf16", true},
+                 {"families/phi3-long-partial-bf16", "phi3-long-partial-bf16", true},
+                 {"families/gemma2-base-bf16", "gemma2-base-bf16", false},
+                 {"families/gemma4_text-shared-k-eq-v-bf16", "gemma4_text-shared-k-eq-v-bf16", true}};
+    char path[512];
+    for (size_t i = 0; i < LN_COUNT(pairs); i++) {
+        model a, b;
+        (void)snprintf(path, sizeof path, DIR_GOLDEN "gguf/%s.gguf", pairs[i].file);
+        OK(model_open(&a, path, err));
+        (void)snprintf(path, sizeof path, DIR_GOLDEN "%s", pairs[i].dir);
+        OK(model_open(&b, path, err));
+        check_spec(&a.s, &b.s, pairs[i].scale);
+        check_weights(&a, &b);
+        model_close(&a);
+        model_close(&b);
+    }
+}
+
+/* ---- files of this test: a model of one layer ---- */
+
+enum { ROWS = 6, BLOCKS = 4 };
+
+/* The blocks of tools/golden_gguf.py. */
+static uint8_t *blocks_of(const char *type, int64_t *bytes) {
+    ln_ggml_block block = {0};
+    for (uint32_t i = 0; i < 64 && !block.name; i++)
+        if (ln_ggml_block_of(i).name && strcmp(ln_ggml_block_of(i).name, type) == 0)
+            block = ln_ggml_block_of(i);
+    const bool both = strcmp(type, "Q4_1") == 0 || strcmp(type, "Q5_1") == 0;
+    uint32_t x = 1;
+    *bytes = (int64_t)ROWS * BLOCKS * block.bytes;
+    uint8_t *out = malloc((size_t)*bytes);
+    assert_non_null(out);
+    for (int64_t i = 0; i < *bytes; i++) {
+        x = x * 1664525u + 1013904223u;
+        out[i] = (uint8_t)(x >> 24);
+    }
+    for (int k = 0; k < ROWS * BLOCKS; k++) {
+        out[k * (int)block.bytes + 1] &= 0xbb;
+        if (both) out[k * (int)block.bytes + 3] &= 0xbb;
+    }
+    return out;
+}
+
+/* Writes a model of width 128 with 6 tokens, one layer, one head of 128, whose table has the type. */
+static void put_model(const char *name, const char *arch, uint32_t type, const uint8_t *table, size_t bytes) {
+    static const struct {
+        const char *name;
+        uint64_t d0, d1;
+    } rest[] = {{"output_norm.weight", 128, 0},         {"blk.0.attn_norm.weight", 128, 0},
+                {"blk.0.ffn_norm.weight", 128, 0},      {"blk.0.attn_q.weight", 128, 128},
+                {"blk.0.attn_k.weight", 128, 128},      {"blk.0.attn_v.weight", 128, 128},
+                {"blk.0.attn_output.weight", 128, 128}, {"blk.0.ffn_gate.weight", 128, 64},
+                {"blk.0.ffn_up.weight", 128, 64},       {"blk.0.ffn_down.weight", 64, 128}};
+    static const float zeros[128 * 128];
+    gguf_build b = {0};
+    size_t n;
+    char key[64];
+    static const struct {
+        const char *key;
+        uint32_t v;
+    } keys[] = {{"block_count", 1},
+                {"embedding_length", 128},
+                {"feed_forward_length", 64},
+                {"attention.head_count", 1},
+                {"context_length", 64}};
+    gguf_text(&b, "general.architecture", arch);
+    for (size_t i = 0; i < LN_COUNT(keys); i++) {
+        (void)snprintf(key, sizeof key, "%s.%s", arch, keys[i].key);
+        gguf_u32(&b, key, keys[i].v);
+    }
+    (void)snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
+    gguf_f32(&b, key, 1e-5f);
+    gguf_tensor_of(&b, "token_embd.weight", type, 2, (uint64_t[]){128, ROWS}, table, bytes);
+    for (size_t i = 0; i < LN_COUNT(rest); i++)
+        gguf_tensor_of(&b, rest[i].name, LN_GGML_F32, rest[i].d1 ? 2 : 1,
+                       (uint64_t[]){rest[i].d0, rest[i].d1}, zeros,
+                       4 * rest[i].d0 * (rest[i].d1 ? rest[i].d1 : 1));
+    uint8_t *file = gguf_finish(&b, &n);
+    put(name, file, n);
+    free(file);
+}
+
+static void check_type(const char *type, const char *digest) {
+    const int64_t cols = (int64_t)BLOCKS * 32;
+    uint32_t number = 0;
+    while (!ln_ggml_block_of(number).name || strcmp(ln_ggml_block_of(number).name, type) != 0) number++;
+    int64_t bytes;
+    uint8_t *blocks = blocks_of(type, &bytes);
+    float whole[ROWS * BLOCKS * 32], slices[ROWS * BLOCKS * 32];
+    char hex[LN_SHA256_HEX];
+    ln_sha256 h;
+    model m;
+    put_model("blocks.gguf", "llama", number, blocks, (size_t)bytes);
+    OK(model_open(&m, at("blocks.gguf"), err));
+    free(blocks);
+    const ln_weight *w = &m.w.items[m.w.index_fixed[LN_W_EMBED]];
+    assert_true(w->d1 == cols && w->d0 == ROWS);
+    OK(decode(&m, w, 0, ROWS, whole, err));
+    for (int64_t r = 0; r < ROWS; r += 4) OK(decode(&m, w, r, LN_MIN(4, ROWS - r), slices + r * cols, err));
+    assert_memory_equal(whole, slices, sizeof whole);
+    for (size_t i = 0; i < LN_COUNT(whole); i++) whole[i] += 0.0f; /* -0 becomes 0 */
+    ln_sha256_open(&h);
+    ln_sha256_add(&h, whole, sizeof whole);
+    ln_sha256_hex(&h, hex);
+    if (strcmp(hex, digest) != 0) fail_msg("%s: other values than gguf's dequantize", type);
+    model_close(&m);
+}
+
+static void test_types(void **state) {
+    (void)state;
+    json_t *values, *digest;
+    const char *type;
+    size_t n = 0;
+    OK(ln_json_load_file(&values, DIR_GOLDEN "gguf/blocks.json", 1 << 20, err));
+    json_object_foreach(values, type, digest) {
+        check_type(type, json_string_value(digest));
+        n++;
+    }
+    assert_true(n >= 5);
+    json_decref(values);
+}
+
+/* A scale that is not finite, or whose offset f16 cannot hold, is rejected when rows are made. */
+static void test_scales(void **state) {
+    (void)state;
+    static const uint16_t scales[] = {0x7c00, 0x7e00, 0x6000 /* 512 */};
+    static const float last = 511.5f;
+    int64_t bytes;
+    float out[ROWS * BLOCKS * 32];
+    model m;
+    ln_error err;
+    for (size_t i = 0; i <= LN_COUNT(scales); i++) {
+        uint8_t *blocks = blocks_of("Q8_0", &bytes);
+        const bool good = i == LN_COUNT(scales);
+        const uint16_t d = good ? ln_f32_f16(last) : scales[i];
+        memcpy(blocks + 34 * 5, &d, 2);
+        put_model("scales.gguf", "llama", LN_GGML_Q8_0, blocks, (size_t)bytes);
+        free(blocks);
+        OK(model_open(&m, at("scales.gguf"), err));
+        const ln_weight *w = &m.w.items[m.w.index_fixed[LN_W_EMBED]];
+        expect("a scale", good ? LN_OK : LN_ENUMERIC, "model.embed_tokens.weight",
+               decode(&m, w, 0, ROWS, out, &err), &err);
+        model_close(&m);
+    }
+}
+
+static void test_rejected(void **state) {
+    (void)state;
+    static const uint8_t table[128 * ROWS * 4];
+    static const struct {
+        const char *arch;
+        uint32_t type;
+        ln_status want;
+        const char *word;
+    } rows[] = {
+        {"mamba", LN_GGML_F32, LN_EUNSUPPORTED,
+         "general.architecture mamba is not supported; linnet knows llama"},
+        {"clip", LN_GGML_F32, LN_EUNSUPPORTED, "mmproj"},
+        {"llama", LN_GGML_IQ4_NL, LN_EUNSUPPORTED,
+         "stored as IQ4_NL; linnet computes with F32, F16, BF16, Q4_0"},
+        {"llama", LN_GGML_I32, LN_EUNSUPPORTED, "stored as I32"},
+        {"qwen2", LN_GGML_F32, LN_EINVALID, "self_attn.q_proj.bias is missing"},
+        {"llama", LN_GGML_F32, LN_OK, ""},
+    };
+    ln_error err;
+    model m;
+    for (size_t i = 0; i < LN_COUNT(rows); i++) {
+        const ln_ggml_block block = ln_ggml_block_of(rows[i].type);
+        put_model("r.gguf", rows[i].arch, rows[i].type, table, 128 * ROWS / block.elements * block.bytes);
+        expect(rows[i].word, rows[i].want, rows[i].word, model_open(&m, at("r.gguf"), &err), &err);
+        model_close(&m);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_models), cmocka_unit_test(test_types),
+                                       cmocka_unit_test(test_scales), cmocka_unit_test(test_rejected)};
+    return cmocka_run_group_tests(tests, dir_make, dir_remove);
+}

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Writes the golden models of tests/golden as GGUF files with llama.cpp's own converter, and records values of GGUF's quantised types.
+
+usage: python tools/golden_gguf.py LLAMA_CPP OUT [MODEL_DIR...]
+
+LLAMA_CPP is a checkout of llama.cpp, or the folder vendor/llama.cpp of the source of llama-cpp-python; its modules `conversion` and
+`gguf-py` are used. OUT gets NAME.gguf for each model, without a tokenizer, and blocks.json: for each type the SHA-256 of the f32 numbers that
+gguf's dequantize gives for blocks made of a fixed sequence (blocks_of). The files in tests/golden/gguf are those of the default models.
+"""
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden"
+MODELS = ["llama-llama3-bf16", "families/phi3-long-partial-bf16", "families/gemma2-base-bf16", "families/gemma4_text-shared-k-eq-v-bf16"]
+# Bytes of a block that hold f16 scales: they become numbers from -1 to 1.
+SCALES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0]}
+ROWS, BLOCKS = 6, 4
+
+
+def blocks_of(size, scales):
+    """Blocks of a linear congruential sequence; tests/model/test_gguf_model.c makes the same."""
+    x, out = 1, bytearray()
+    for _ in range(ROWS * BLOCKS * size):
+        x = (x * 1664525 + 1013904223) & 0xFFFFFFFF
+        out.append(x >> 24)
+    for block in range(ROWS * BLOCKS):
+        for at in scales:
+            out[block * size + at + 1] &= 0xBB  # exponents of f16 below that of 1
+    return bytes(out)
+
+
+def write_values(out):
+    import gguf
+    values = {}
+    for name, scales in SCALES.items():
+        kind = gguf.GGMLQuantizationType[name]
+        _, size = gguf.GGML_QUANT_SIZES[kind]
+        data = np.frombuffer(blocks_of(size, scales), dtype=np.uint8).reshape(ROWS, BLOCKS * size)
+        numbers = np.ascontiguousarray(gguf.quants.dequantize(data, kind), dtype="<f4") + np.float32(0)  # -0 becomes 0
+        values[name] = hashlib.sha256(numbers.tobytes()).hexdigest()
+    with open(out / "blocks.json", "w") as f:
+        json.dump(values, f, indent=1)
+        f.write("\n")
+
+
+def convert(source, out):
+    import gguf
+    import torch
+    from conversion import ModelType, get_model_architecture, get_model_class
+    from conversion.base import ModelBase
+
+    def no_tokens(self):
+        self.gguf_writer.add_tokenizer_model("none")
+
+    kinds = {"bf16": gguf.LlamaFileType.MOSTLY_BF16, "f16": gguf.LlamaFileType.MOSTLY_F16, "f32": gguf.LlamaFileType.ALL_F32}
+    with tempfile.TemporaryDirectory() as t, torch.inference_mode():
+        work = pathlib.Path(t) / source.name
+        shutil.copytree(source, work, ignore=shutil.ignore_patterns("golden*"))
+        made = get_model_class(get_model_architecture(ModelBase.load_hparams(work, False), ModelType.TEXT))
+        if hasattr(made, "Ministral3Model"):
+            made.Ministral3Model.set_vocab = no_tokens
+        plain = type("Plain", (made,), {"set_vocab": no_tokens, "model_arch": made.model_arch})
+        plain(work, kinds[source.name.split("-")[-1]], out / (source.name + ".gguf"), eager=True).write()
+
+
+def main(argv):
+    if len(argv) < 3:
+        print(__doc__.strip(), file=sys.stderr)
+        return 2
+    sys.path[:0] = [argv[1], os.path.join(argv[1], "gguf-py")]
+    out = pathlib.Path(argv[2])
+    out.mkdir(parents=True, exist_ok=True)
+    for source in [pathlib.Path(d) for d in argv[3:]] or [ROOT / m for m in MODELS]:
+        convert(source, out)
+    write_values(out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
