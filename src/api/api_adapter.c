@@ -117,6 +117,24 @@ static void free_adapter(void *object) {
     ln_adapter_unload(&own);
 }
 
+/* Requests of an engine are rendered with one template: says so of adapters that were trained with another
+ * one. */
+static void warn_of_templates(const ln_package *m, const ln_adapter_part *parts, size_t n_parts) {
+    for (size_t i = 0; i < n_parts; i++) {
+        char path[4096], shown[LN_PATH_TEXT];
+        bool found = false, own = true;
+        ln_error why = {0};
+        ln_status st = ln_adapter_template(parts[i].dir, path, &found, &why);
+        if (st == LN_OK && found) st = ln_package_is_template(m, path, &own, &why);
+        if (st == LN_OK && !own)
+            ln_log(LN_LOG_WARN,
+                   "%s: the adapter was trained with this chat template, and its requests are rendered with "
+                   "the "
+                   "model's; name it in ln_options.chat_template if all requests are the adapter's",
+                   ln_path_text(shown, path));
+    }
+}
+
 ln_status ln_adapter_open(ln_adapter **out, ln_engine *engine, const ln_adapter_part *parts, size_t n_parts,
                           ln_error *err) {
     ln_eng *e;
@@ -134,6 +152,7 @@ ln_status ln_adapter_open(ln_adapter **out, ln_engine *engine, const ln_adapter_
         return done(engine, st);
     }
     *out = handle;
+    warn_of_templates(e->model, parts, n_parts);
     return LN_OK;
 }
 

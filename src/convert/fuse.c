@@ -7,10 +7,13 @@
  * copied, into a quantised result they are not, as in mlx-lm. */
 #include "convert.h"
 #include "../base/thread_pool.h"
+#include "../io/directory.h"
 #include "../model/adapter_match.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Assigns a module to the item of a weight; false: the model has no such weight. */
 static bool give(ln_convert *c, int slot, int layer, const ln_adapter_module *m) {
@@ -111,6 +114,18 @@ static ln_status decide_all(ln_convert *c, const ln_fuse_options *opt, uint64_t 
     return assign(c, err);
 }
 
+/* The template that the adapter was trained with becomes that of the model. */
+static ln_status write_template(const ln_convert *c, const char *to, ln_error *err) {
+    static const char name[] = "chat_template.jinja";
+    char path[LN_PATH_MAX];
+    bool found;
+    LN_TRY(ln_adapter_template(c->adapter->path, path, &found, err));
+    if (!found) return LN_OK;
+    LN_TRY(ln_path_join(path, to, name, err));
+    if (unlink(path) != 0 && errno != ENOENT) return ln_cannot_reach(path, errno, err);
+    return ln_convert_copy(c->adapter->path, to, name, err);
+}
+
 ln_status ln_convert_fuse(const char *model, const char *adapter, const char *out, const ln_fuse_options *opt,
                           uint64_t shard_bytes, ln_quantized_fn *fn, void *user, int *n_modules,
                           ln_convert_check_fn *check, void *check_user, ln_error *err) {
@@ -130,6 +145,7 @@ ln_status ln_convert_fuse(const char *model, const char *adapter, const char *ou
     LN_GO(ln_convert_check_out(c, out, err));
     LN_GO(ln_out_dir_open(&dir, out, opt->force, err));
     LN_GO(ln_convert_write(c, dir.tmp, n_threads, fn, user, err));
+    LN_GO(write_template(c, dir.tmp, err));
     if (check) LN_GO(check(check_user, dir.tmp, err));
     LN_GO(ln_out_dir_commit(&dir, err));
 out:

@@ -317,15 +317,8 @@ static ln_status read_modules(ln_adapter_file *a, const ln_adapter_config *c, ln
 /* ---- open ---- */
 
 static ln_status open_parts(ln_adapter_file *a, const char *dir, ln_adapter_config *c, ln_error *err) {
-    char path[4400], shown[LN_PATH_TEXT], text[LN_ERRNO_TEXT];
-    bool is_dir = false;
-    if (!realpath(dir, a->path))
-        return ln_fail(err, LN_EIO, "%s: expected the directory of an adapter: %s", ln_path_text(shown, dir),
-                       ln_errno_text(text, errno));
-    LN_TRY(ln_look_dir(a->path, &is_dir, err));
-    if (!is_dir)
-        return ln_fail(err, LN_EINVALID, "%s: expected the directory of an adapter, found a file",
-                       ln_path_text(shown, dir));
+    char path[4400];
+    LN_TRY(ln_find_adapter(dir, a->path, err));
     LN_TRY(ln_adapter_config_open(c, a->path, err));
     a->layout = c->layout;
     a->transposed = c->layout == LN_ADAPTER_MLX_LM;

@@ -26,6 +26,16 @@ ln_status ln_find_model(const char *model, char *path, size_t cap, ln_error *err
 /* The same for a directory that contains the file `needs` (for example `tokenizer.json`) instead of
  * config.json. NULL for `model` is the bundled model. */
 ln_status ln_find_dir(const char *model, const char *needs, char *path, size_t cap, ln_error *err);
+/* Resolves the directory of an adapter: a path, or a Hugging Face cache id. LN_EIO, LN_EINVALID: as above. */
+ln_status ln_find_adapter(const char *dir, char path[4096], ln_error *err);
+/* Stores the path of the chat template that lies next to an adapter; *found false: there is none. */
+ln_status ln_adapter_template(const char *dir, char path[4096], bool *found, ln_error *err);
+/* Stores the id and the revision that a snapshot of the Hugging Face cache has by its path. Returns false for
+ * another directory. */
+typedef struct ln_hub_name {
+    char id[256], revision[128];
+} ln_hub_name;
+bool ln_hub_id(const char *path, ln_hub_name *out);
 /* Calls fn for every model in dir_or_null and below it; NULL: in the Hugging Face cache, then the bundled
  * model. A model is a directory with config.json and a .safetensors file. Symbolic links are followed; every
  * directory is visited once. A directory comes before its subdirectories, which are sorted by name. Stops

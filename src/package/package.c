@@ -40,6 +40,41 @@ static ln_status open_tokenizer(ln_package *m, ln_error *err) {
     return ln_tok_open_absent(&m->tok, &why, err);
 }
 
+ln_status ln_package_is_template(const ln_package *m, const char *path, bool *own, ln_error *err) {
+    char *data;
+    size_t n, n_own = 0;
+    const char *source = m->tmpl ? ln_model_template_source(m->tmpl, &n_own) : "";
+    LN_TRY(ln_read_file(path, LN_CONFIG_LIMIT, &data, &n, err));
+    *own = m->tmpl && n == n_own && memcmp(data, source, n) == 0;
+    ln_free(data);
+    return LN_OK;
+}
+
+/* An adapter that was trained with another template than the model's is asked with its own. */
+static ln_status use_adapter_template(ln_package *m, ln_error *err) {
+    bool replaced = false;
+    for (size_t i = 0; i < m->opt.n_adapter_parts; i++) {
+        char path[LN_PATH_MAX], shown[LN_PATH_TEXT];
+        bool found = false, own = true;
+        ln_error why = {0};
+        if (ln_adapter_template(m->opt.adapter[i].dir, path, &found, &why) != LN_OK || !found) continue;
+        LN_TRY(ln_package_is_template(m, path, &own, err));
+        if (own) continue;
+        if (replaced)
+            return ln_fail(err, LN_EUSAGE,
+                           "%s: differs from the chat template of another adapter; name the one to use in "
+                           "ln_options.chat_template",
+                           ln_path_text(shown, path));
+        ln_model_template_close(&m->tmpl);
+        LN_TRY(ln_model_template_open(&m->tmpl, m->path, path, err));
+        LN_TRY(ln_model_template_bind(m->tmpl, m->tok, err));
+        m->template_error.code = LN_OK;
+        m->has_template = replaced = true;
+        ln_log(LN_LOG_INFO, "the chat template is that of the adapter: %s", ln_path_text(shown, path));
+    }
+    return LN_OK;
+}
+
 /* A broken template is no error here, since the model can still run without one, unless the caller named the
  * template. */
 static ln_status open_template(ln_package *m, ln_error *err) {
@@ -50,6 +85,7 @@ static ln_status open_template(ln_package *m, ln_error *err) {
     if (st == LN_EMEMORY || (st != LN_OK && m->opt.chat_template))
         return ln_fail(err, st, "%s", m->template_error.message);
     if (st != LN_OK) ln_model_template_close(&m->tmpl);
+    if (!m->opt.chat_template) LN_TRY(use_adapter_template(m, err));
     m->opt.chat_template = NULL; /* borrowed from the caller, who may free it now */
     return m->tmpl ? LN_OK : ln_controls_open(&m->controls, m->tok, "", 0, err);
 }
@@ -112,12 +148,12 @@ ln_status ln_package_open(ln_package **out, const char *model, const ln_options 
     ln_package *m = ln_zalloc(1, sizeof *m);
     if (!m) return LN_OOM(err, "a model");
     m->opt = *opt;
-    m->opt.adapter = NULL; /* borrowed during the call, and the business of engines */
-    m->opt.n_adapter_parts = 0;
     m->weight_cache = ln_alloc(sizeof *m->weight_cache);
     if (m->weight_cache) ln_weight_cache_open(m->weight_cache);
     ln_status st = m->weight_cache ? ln_digest_slot_open(&m->digests, err) : LN_OOM(err, "a model");
     if (st == LN_OK) st = open_parts(m, model, err);
+    m->opt.adapter = NULL; /* borrowed during the call, and the business of engines */
+    m->opt.n_adapter_parts = 0;
     if (st != LN_OK) {
         ln_package_close(&m);
         return st;

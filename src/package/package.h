@@ -42,6 +42,9 @@ void ln_package_close(ln_package **m);
 void ln_package_info(const ln_package *m, ln_info *info);
 /* Whether a prompt is rendered by a chat template or built-in template before it is tokenised. */
 bool ln_package_uses_template(const ln_package *m, const ln_prompt *p);
+/* Whether the template in a file is the one that the model's conversations are rendered with, byte for byte.
+ */
+ln_status ln_package_is_template(const ln_package *m, const char *path, bool *own, ln_error *err);
 /* Appends the token ids of a prompt to *out. Errors: see ln_prompt_ids. LN_EINVALID with out->fewest > 0: the
  * prompt needs more ids than out->most by its length alone; it was neither rendered nor encoded. */
 ln_status ln_package_encode_prompt(const ln_package *m, const ln_prompt *p, ln_ids *out, ln_error *err);

@@ -237,15 +237,21 @@ static json_t *target_modules(const train_trainer *t) {
 /* adapter_config.json as PEFT writes it. The scale of an adapter that training began with is kept: alpha is
  * what gives it. */
 static json_t *adapter_config(const train_trainer *t) {
+    ln_hub_name hub;
+    const bool cached = ln_hub_id(t->m->path, &hub);
+    const char *slash = strrchr(t->m->path, '/'); /* a local path is of no use elsewhere */
+    const char *base = cached ? hub.id : slash && slash[1] ? slash + 1 : t->m->path;
     const ln_lora *lora = &t->program_options.lora;
     const bool own = !t->how.init_adapter;
     const double alpha = own ? t->how.alpha : lora->scale * lora->rank;
-    return json_pack("{s:s, s:s, s:s, s:i, s:o, s:o, s:o, s:s, s:b, s:b, s:b, s:b, s:n, s:n, s:{}, s:{}}",
-                     "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", t->m->path,
-                     "r", lora->rank, "lora_alpha", number(alpha), "lora_dropout", number(lora->dropout),
-                     "target_modules", target_modules(t), "bias", "none", "use_rslora", own && t->how.rslora,
-                     "use_dora", 0, "fan_in_fan_out", 0, "inference_mode", 1, "modules_to_save",
-                     "layers_to_transform", "rank_pattern", "alpha_pattern");
+    return json_pack("{s:s, s:s, s:s, s:s?, s:i, s:o, s:o, s:o, s:s, s:b, s:b, s:b, s:b, s:n, s:n, s:{}, "
+                     "s:{}}",
+                     "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", base,
+                     "revision", cached ? hub.revision : NULL, "r", lora->rank, "lora_alpha", number(alpha),
+                     "lora_dropout", number(lora->dropout), "target_modules", target_modules(t), "bias",
+                     "none", "use_rslora", own && t->how.rslora, "use_dora", 0, "fan_in_fan_out", 0,
+                     "inference_mode", 1, "modules_to_save", "layers_to_transform", "rank_pattern",
+                     "alpha_pattern");
 }
 
 /* A real as text with all its digits, so that it compares equal. */

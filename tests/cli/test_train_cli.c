@@ -96,8 +96,73 @@ static void refused(void **state) {
     assert_non_null(strstr(last->out, "counts"));
 }
 
+/* An adapter that is trained with another chat template is asked with it, by run and in the fused model; its
+ * configuration names a base of the cache by its id, and it is found there by its own. */
+static void template_and_names(void **state) {
+    (void)state;
+    char path[200], hub[100], made[200], ids[64] = "", command[1200];
+    FILE *f;
+    snprintf(hub, sizeof hub, "%s/.cache/huggingface/hub", dir);
+    snprintf(command, sizeof command,
+             "mkdir -p %s/models--me--tiny/snapshots/abc %s/models--me--tiny/refs "
+             "%s/models--me--lora/snapshots/d "
+             "%s/models--me--lora/refs && printf abc >%s/models--me--tiny/refs/main && printf d "
+             ">%s/models--me--lora/refs/main && cp %s/*.json %s/model.safetensors "
+             "%s/models--me--tiny/snapshots/abc",
+             hub, hub, hub, hub, hub, hub, TINY, TINY, hub);
+    assert_int_equal(system(command), 0);
+    snprintf(path, sizeof path, "%s/own.jinja", dir);
+    assert_non_null(f = fopen(path, "w"));
+    fputs("{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}"
+          "{% if add_generation_prompt %}<|im_end|>{% endif %}",
+          f);
+    fclose(f);
+    snprintf(made, sizeof made, "%s/data.jsonl", dir);
+    assert_non_null(f = fopen(made, "w"));
+    fputs("{\"prompt\":\"a\",\"completion\":\"b\"}\n", f);
+    fclose(f);
+    snprintf(command, sizeof command, "%s/models--me--lora/snapshots/d", hub);
+    assert_int_equal(rmdir(command), 0);
+    expect(RUN(S("train"), S("me/tiny"), S("--data"), made, S("--steps"), S("1"), S("--chat-template"), path,
+               S("-o"), command),
+           0, NULL);
+    snprintf(made, sizeof made, "%s/adapter_config.json", command);
+    char text[4096] = "";
+    assert_non_null(f = fopen(made, "r"));
+    assert_true(fread(text, 1, sizeof text - 1, f) > 0);
+    fclose(f);
+    assert_non_null(strstr(text, "\"base_model_name_or_path\": \"me/tiny\""));
+    assert_non_null(strstr(text, "\"revision\": \"abc\""));
+    expect(RUN(S("run"), S("tiny"), S("a"), S("-n"), S("1"), S("--json"), S("--chat-template"), path), 0,
+           NULL);
+    const char *want = strstr(last->out, "\"prompt_ids\":");
+    assert_non_null(want);
+    snprintf(ids, sizeof ids, "%.*s", (int)(strchr(want, ']') + 1 - want), want);
+    expect(RUN(S("run"), S("me/tiny"), S("a"), S("-n"), S("1"), S("--json"), S("--adapter"), S("me/lora")), 0,
+           NULL);
+    assert_non_null(strstr(last->out, ids));
+    snprintf(made, sizeof made, "%s/fused-own", dir);
+    expect(RUN(S("fuse"), S("me/tiny"), S("me/lora"), S("-o"), made), 0, NULL);
+    expect(RUN(S("run"), made, S("a"), S("-n"), S("1"), S("--json")), 0, NULL);
+    assert_non_null(strstr(last->out, ids));
+    expect(RUN(S("run"), S("tiny"), S("a"), S("-n"), S("1"), S("--json")), 0, NULL);
+    assert_null(strstr(last->out, ids));
+    snprintf(path, sizeof path, "%s/in.jsonl", dir);
+    assert_non_null(f = fopen(path, "w"));
+    fputs("{\"custom_id\":\"1\",\"method\":\"POST\",\"url\":\"/v1/chat/"
+          "completions\",\"body\":{\"model\":\"x\",\"max_tokens\":1,\"messages\":[{\"role\":\"user\","
+          "\"content\":\"a\"}]}}\n",
+          f);
+    fclose(f);
+    snprintf(made, sizeof made, "%s/out.jsonl", dir);
+    expect(RUN(S("batch"), S("tiny"), path, S("-o"), made, S("--lora"), S("x=me/lora")), 0, NULL);
+    assert_non_null(strstr(last->err, "was trained with this chat template"));
+    expect(RUN(S("run"), S("tiny"), S("a"), S("--adapter"), S("me/none")), 5, "hf download me/none");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(trains_resumes_and_fuses),
-                                       cmocka_unit_test(of_a_model_with_images), cmocka_unit_test(refused)};
+                                       cmocka_unit_test(of_a_model_with_images),
+                                       cmocka_unit_test(template_and_names), cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, begin, end);
 }
