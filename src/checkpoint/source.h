@@ -54,6 +54,14 @@ static inline const ln_tensor *ln_weight_part(const ln_weight *w, int i) {
     return i == 0 ? w->tensor : i == 1 ? w->scales : i == 2 ? w->biases : w->more[i - 3];
 }
 
+/* Returns the bytes of such a tensor that are the weight's: its share if the tensor holds several weights. */
+static inline uint64_t ln_weight_part_bytes(const ln_weight *w, int i) {
+    const ln_tensor *t = ln_weight_part(w, i);
+    if (!t || !w->whole) return t ? t->bytes : 0;
+    const uint64_t row = t->bytes / (uint64_t)w->whole, rest = t->bytes % (uint64_t)w->whole;
+    return row * (uint64_t)w->d0 + (w->row0 ? 0 : rest);
+}
+
 /* Returns the rows of the tensor that holds a weight: more than the weight's own if it is shared. */
 static inline int64_t ln_source_stored_rows(const ln_weight *w) { return w->whole ? w->whole : w->d0; }
 

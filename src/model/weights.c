@@ -111,8 +111,7 @@ static ln_status bind(binder *b, int slot, int layer, int *index) {
         if (ln_weight_part(&w, i)) b->used[ln_weight_part(&w, i) - b->t->items] = true;
     if (!fits) return LN_OK;
     *index = (int)b->w->n;
-    for (int i = 0; i < LN_WEIGHT_PARTS; i++) /* of a shared tensor once */
-        if (ln_weight_part(&w, i) && w.row0 == 0) b->w->bytes += ln_weight_part(&w, i)->bytes;
+    for (int i = 0; i < LN_WEIGHT_PARTS; i++) b->w->bytes += ln_weight_part_bytes(&w, i);
     b->w->n_parameters += (uint64_t)w.d0 * (uint64_t)(w.d1 ? w.d1 : 1);
     if (w.code.bits) b->w->code = w.code;
     b->w->items[b->w->n++] = w;
@@ -345,8 +344,7 @@ ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_groups code, ln_error 
         if (x->slot == LN_W_LAYER_EMBED || !ln_source_quantize(x, code)) continue;
         const ln_row_bytes row = ln_encoding_row(x->enc, x->d1);
         w->code = s->quant.code = code;
-        const ln_row_bytes under = ln_encoding_row(x->under, x->d1);
-        w->bytes -= (uint64_t)x->d0 * (uint64_t)(under.data + under.scales);
+        for (int k = 0; k < LN_WEIGHT_PARTS; k++) w->bytes -= ln_weight_part_bytes(x, k);
         w->bytes += (uint64_t)x->d0 * (uint64_t)(row.data + row.scales + row.offsets);
     }
     if (w->code.bits) return LN_OK;

@@ -81,8 +81,8 @@ ln_status ln_device_weights_bytes(const ln_device_ops *ops, const ln_dev *dev, c
             for (int k = 0; k < LN_WEIGHT_PARTS; k++) {
                 const ln_tensor *t = ln_weight_part(&w->items[i], k);
                 if (!t) continue;
-                in_place += t->bytes;
-                if (t->copied) *in_copies += t->bytes;
+                in_place += ln_weight_part_bytes(&w->items[i], k);
+                if (t->copied) *in_copies += ln_weight_part_bytes(&w->items[i], k);
             }
     }
     *bytes = at + in_place;
@@ -118,8 +118,7 @@ static void map_all(const ln_device_weights *r, const ln_run_options *opt) {
 /* Bytes of a weight's tensors in the file. */
 static int64_t file_bytes(const ln_weight *w) {
     uint64_t sum = 0;
-    for (int i = 0; i < LN_WEIGHT_PARTS; i++)
-        if (ln_weight_part(w, i)) sum += ln_weight_part(w, i)->bytes;
+    for (int i = 0; i < LN_WEIGHT_PARTS; i++) sum += ln_weight_part_bytes(w, i);
     return (int64_t)sum;
 }
 
