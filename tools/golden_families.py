@@ -124,6 +124,10 @@ FAMILIES = {
         "biases": dict(qkv_bias=True, bias=True), "wide-heads": dict(head_dim=12), "one-kv": dict(num_key_value_heads=1),
         "tied": dict(tie_word_embeddings=True), "dynamic": dict(rope_parameters=rope(100.0, rope_type="dynamic", factor=6.0)),
         "biases-wide": dict(qkv_bias=True, bias=True, head_dim=12)}),
+    "arcee": (base(hidden_act="relu2", rope_parameters=rope()), {
+        "biases": dict(attention_bias=True, mlp_bias=True), "mlp-bias": dict(mlp_bias=True), "wide-heads": dict(head_dim=12), "silu": dict(hidden_act="silu"),
+        "tied": dict(tie_word_embeddings=True), "yarn": dict(rope_parameters=rope(100.0, **YARN)),
+        "biases-yarn": dict(attention_bias=True, mlp_bias=True, rope_parameters=rope(100.0, **YARN))}),
     "glm": (base(head_dim=12, rms_norm_eps=1e-5, rope_parameters=rope(partial_rotary_factor=0.5)), {
         "no-bias": dict(attention_bias=False), "whole": dict(rope_parameters=rope(partial_rotary_factor=1.0)),
         "tied": dict(tie_word_embeddings=True), "one-kv": dict(num_key_value_heads=1),
@@ -156,7 +160,7 @@ SAMPLE = {
     "muse_glimmer": (None, "bf16"), "gemma2": (None, "bf16"), "granite_swa": ("thetas-untied", "bf16"),
     "mistral": ("window-yarn", "bf16"), "granite": (None, "bf16"), "smollm3": ("window", "bf16"), "olmo2": (None, "bf16"), "olmo3": (None, "bf16"),
     "seed_oss": (None, "f16"), "exaone4": (None, "bf16"), "hunyuan_v1_dense": (None, "bf16"), "ernie4_5": (None, "bf16"), "glm4": (None, "f32"), "internlm3": ("biases-wide", "bf16"),
-    "glm": (None, "bf16"), "helium": ("biases", "bf16"),
+    "arcee": ("biases-yarn", "bf16"), "glm": (None, "bf16"), "helium": ("biases", "bf16"),
     "phi3": ("long-partial", "bf16"), "mistral3": (None, "bf16"), "qwen3_vl": (None, "bf16"), "qwen2_5_vl": (None, "bf16"),
 }
 

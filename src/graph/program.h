@@ -52,7 +52,8 @@ typedef struct ln_p_convert {
     ln_format to;
 } ln_p_convert;
 /* The activation of a gated product. */
-typedef enum ln_act { LN_ACT_SILU, LN_ACT_GELU_TANH } ln_act;
+/* LN_ACT_RELU2: of act_back alone; no gated op has it. */
+typedef enum ln_act { LN_ACT_SILU, LN_ACT_GELU_TANH, LN_ACT_RELU2 } ln_act;
 typedef struct ln_p_gate {
     ln_act act;
 } ln_p_gate;

@@ -36,7 +36,7 @@ ln_status ln_read_base(ln_spec *s, const ln_config *c, const ln_sizes *dflt, ln_
 /* Reads attention_bias, the biases of q, k, v and o alike, and mlp_bias, both false if they are absent. */
 ln_status ln_read_biases(ln_spec *s, const ln_config *c, ln_error *err);
 /* Fills s->ffn[0].act, the activation of the gate in the MLP. `field`: the name of the config field; its
- * value must be a name that the reference maps to SiLU or to the tanh approximation of GELU. */
+ * value must be a name that the reference maps to SiLU, to the tanh approximation of GELU or to relu2. */
 ln_status ln_read_act(ln_spec *s, const ln_config *c, const char *field, const char *dflt, ln_error *err);
 
 /* Fills s->layers, and makes of row 0 of `attn` one row for each kind of layer that the model has, in the

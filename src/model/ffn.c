@@ -6,11 +6,20 @@
 
 /* The activation of layer l. */
 static ln_v activated(const ln_builder *b, const char *name, ln_v x, int l) {
-    return ln_ffn_of(b->s, l)->act == LN_ACT_SILU ? ln_g_silu(b->g, name, x) : ln_g_gelu_tanh(b->g, name, x);
+    switch (ln_ffn_of(b->s, l)->act) {
+    case LN_ACT_RELU2: return ln_g_relu2(b->g, name, x);
+    case LN_ACT_GELU_TANH: return ln_g_gelu_tanh(b->g, name, x);
+    case LN_ACT_SILU: break;
+    }
+    return ln_g_silu(b->g, name, x);
 }
 
 ln_v ln_ffn_gated(ln_builder *b, ln_v x, int l) {
     ln_graph *g = b->g;
+    if (ln_ffn_of(b->s, l)->ungated) {
+        const ln_v up = ln_build_linear(b, "mlp.up", x, LN_W_UP, LN_W_UP_BIAS, l);
+        return ln_build_linear(b, "mlp.down", activated(b, "mlp.act", up, l), LN_W_DOWN, LN_W_DOWN_BIAS, l);
+    }
     const ln_v gate = ln_build_linear(b, "mlp.gate", x, LN_W_GATE, LN_W_GATE_BIAS, l);
     const ln_v up = ln_build_linear(b, "mlp.up", x, LN_W_UP, LN_W_UP_BIAS, l);
     const ln_v act = activated(b, "mlp.act", gate, l);

@@ -55,11 +55,12 @@ typedef struct ln_attn_spec {
     bool q_bias, k_bias, v_bias, o_bias;
 } ln_attn_spec;
 
-/* A kind of feed-forward layer: down(act(gate x) * up x). */
+/* A kind of feed-forward layer: down(act(gate x) * up x), or without a gate down(act(up x)). */
 typedef struct ln_ffn_spec {
     int64_t F; /* intermediate_size */
     ln_act act;
-    bool bias; /* of gate, up and down alike */
+    bool bias;    /* of gate, up and down alike */
+    bool ungated; /* there is no gate */
 } ln_ffn_spec;
 
 #define LN_MAX_LAYERS 4096 /* the largest known model has 126 (Llama 3.1 405B) */

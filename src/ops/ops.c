@@ -39,6 +39,7 @@ static const ln_kernel_row LN_REAL(rows)[] = {
     {LN_OP_MUL, 1, {.fn = LN_REAL(ln_ref_mul)}},
     {LN_OP_SILU, 1, {.fn = LN_REAL(ln_ref_silu)}},
     {LN_OP_GELU_TANH, 1, {.fn = LN_REAL(ln_ref_gelu_tanh)}},
+    {LN_OP_RELU2, 1, {.fn = LN_REAL(ln_ref_relu2)}},
     {LN_OP_SIGMOID, 1, {.fn = LN_REAL(ln_ref_sigmoid)}},
     {LN_OP_SOFTCAP, 1, {.fn = LN_REAL(ln_ref_softcap)}},
     {LN_OP_CENTRE, 1, {.fn = LN_REAL(ln_ref_centre)}},

@@ -1,5 +1,5 @@
-/* Elementwise ops: add, mul, silu, gelu_tanh, sigmoid, softcap (c tanh(x / c), Gemma 2), and gated, the
- * product of an activation and another value.
+/* Elementwise ops: add, mul, silu, gelu_tanh, relu2 (the square of the positive part; So et al. 2021),
+ * sigmoid, softcap (c tanh(x / c), Gemma 2), and gated, the product of an activation and another value.
  *
  * y[r][c] is a function of a[r][c] and b[r][c] alone, so the output may share the buffer of input 0. The
  * elementary functions are those of base/elementary.h: SiLU x / (1 + exp(-x)) (Elfwing et al. 2017; Hendrycks
@@ -23,13 +23,16 @@ LN_POINTWISE(ln_ref_add, a[i] + b[i])
 LN_POINTWISE(ln_ref_mul, a[i] * b[i])
 LN_POINTWISE(ln_ref_silu, real_silu(a[i]))
 LN_POINTWISE(ln_ref_gelu_tanh, real_gelu_tanh(a[i]))
+/* NaN stays NaN. */
+LN_POINTWISE(ln_ref_relu2, real_stored(c, a[i] <= 0 ? 0 : a[i] * a[i]))
 LN_POINTWISE(ln_ref_sigmoid, 1 / (1 + real_exp(-a[i])))
 LN_POINTWISE(ln_ref_softcap, real_capped(a[i], c->node->p.scale.factor))
 LN_POINTWISE(ln_ref_gated, real_stored(c, real_act(c->node->p.gate.act, a[i]) * b[i]))
 
 /* act'(x). SiLU, s = sigmoid(x): s (1 + x (1 - s)). GELU, s = sigmoid(2u) as in real_gelu_tanh: s + x s (1 -
- * s) (2u)'. */
+ * s) (2u)'. relu2: 2 max(x, 0). */
 static real act_slope(ln_act act, real x) {
+    if (act == LN_ACT_RELU2) return x <= 0 ? 0 : 2 * x;
     const real once = (real)1.5957691216057308, cube = (real)0.0713548162726;
     const real u = act == LN_ACT_SILU ? x : x * (once + cube * x * x), s = 1 / (1 + real_exp(-u));
     return act == LN_ACT_SILU ? s * (1 + x * (1 - s)) : s + x * s * (1 - s) * (once + 3 * cube * x * x);
@@ -60,6 +63,9 @@ ln_status ln_shape_silu(const ln_graph *g, const ln_node *n, ln_value *out, ln_e
 ln_status ln_shape_gelu_tanh(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     return shape_same(g, n, out, err);
 }
+ln_status ln_shape_relu2(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    return shape_same(g, n, out, err);
+}
 ln_status ln_shape_sigmoid(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     return shape_same(g, n, out, err);
 }
@@ -74,6 +80,7 @@ LN_COST_OF_OPERANDS(add)
 LN_COST_OF_OPERANDS(mul)
 LN_COST_OF_OPERANDS(silu)
 LN_COST_OF_OPERANDS(gelu_tanh)
+LN_COST_OF_OPERANDS(relu2)
 LN_COST_OF_OPERANDS(sigmoid)
 LN_COST_OF_OPERANDS(softcap)
 LN_COST_OF_OPERANDS(gated)
@@ -128,6 +135,13 @@ ln_status ln_grad_gelu_tanh(ln_graph *g, const ln_node *n, const ln_v *dy, const
     char name[64];
     (void)wanted, (void)err;
     dx[0] = ln_g_act_back(g, ln_grad_name(g, n->in[0], name), n->in[0], dy[0], LN_ACT_GELU_TANH);
+    return LN_OK;
+}
+ln_status ln_grad_relu2(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                        ln_error *err) {
+    char name[64];
+    (void)wanted, (void)err;
+    dx[0] = ln_g_act_back(g, ln_grad_name(g, n->in[0], name), n->in[0], dy[0], LN_ACT_RELU2);
     return LN_OK;
 }
 #endif

@@ -112,6 +112,7 @@ static ln_v build(maker *m, ln_op op, int form) {
         return -1;
     case LN_OP_SILU: return form ? -1 : ln_g_silu(g, "y", rows(m, "x", R, 3));
     case LN_OP_GELU_TANH: return form ? -1 : ln_g_gelu_tanh(g, "y", rows(m, "x", R, 3));
+    case LN_OP_RELU2: return form ? -1 : ln_g_relu2(g, "y", rows(m, "x", R, 3));
     case LN_OP_ROPE: /* whole heads and parts of them, halves and neighbours */
     case LN_OP_ROPE_BACK: {
         if (form == 4) return -1;

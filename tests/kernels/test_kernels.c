@@ -194,6 +194,7 @@ static void test_pointwise(void **state) {
                {"mul", {.op = LN_OP_MUL, .n_in = 2}},
                {"silu", {.op = LN_OP_SILU, .n_in = 1}},
                {"gelu_tanh", {.op = LN_OP_GELU_TANH, .n_in = 1}},
+               {"relu2", {.op = LN_OP_RELU2, .n_in = 1}},
                {"sigmoid", {.op = LN_OP_SIGMOID, .n_in = 1}},
                {"softcap", {.op = LN_OP_SOFTCAP, .n_in = 1, .p.scale = {2.5f}}},
                {"centre", {.op = LN_OP_CENTRE, .n_in = 1}},
@@ -230,7 +231,7 @@ static void test_functions(void **state) {
                                   -10.0f,    160.0f,
                                   -160.0f};
     enum { COLS = 1000, NEAR = 2 * COLS, SWEEP = 96 * COLS, ROWS = 96 + 2 * LN_COUNT(edges) };
-    static const ln_op ops[] = {LN_OP_SILU, LN_OP_GELU_TANH, LN_OP_SIGMOID, LN_OP_SOFTCAP};
+    static const ln_op ops[] = {LN_OP_SILU, LN_OP_GELU_TANH, LN_OP_RELU2, LN_OP_SIGMOID, LN_OP_SOFTCAP};
     guarded a = guard(ROWS * COLS * sizeof(float), true, 0);
     float *x = (float *)(void *)a.data;
     for (uint32_t i = 0; i < SWEEP; i++) x[i] = ln_bits_f32(i * 44739u + random_u32() % 44739u);

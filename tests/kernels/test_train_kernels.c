@@ -222,6 +222,7 @@ static void build_rowwise(bits_case *m, int form) {
     const ln_v x = input(m, LN_DIM_T, C), dy = input(m, LN_DIM_T, C);
     out(m, ln_g_act_back(&m->g, "silu", x, dy, LN_ACT_SILU));
     out(m, ln_g_act_back(&m->g, "gelu", x, dy, LN_ACT_GELU_TANH));
+    out(m, ln_g_act_back(&m->g, "relu2", x, dy, LN_ACT_RELU2));
     out(m, ln_g_scale(&m->g, "scaled", x, 0.3f));
     out(m, ln_g_scale_rows(&m->g, "scaled_rows", x, input(m, LN_DIM_T, 1)));
     const ln_v y = ln_g_rmsnorm(&m->g, "norm", x, w, 1e-5f, (float)form), wrt[2] = {x, w};

@@ -71,7 +71,9 @@ static void check_scalars(const json_t *row, const ln_spec *s) {
     if (n != json_object_size(recorded)) fail_msg("%s: a scalar that is not compared", type);
 }
 
-static const char *act_name(ln_act act) { return act == LN_ACT_SILU ? "silu" : "gelu_pytorch_tanh"; }
+static const char *act_name(ln_act act) {
+    return act == LN_ACT_SILU ? "silu" : act == LN_ACT_RELU2 ? "relu2" : "gelu_pytorch_tanh";
+}
 
 static void check_facts(const json_t *row, const ln_spec *s) {
     int64_t window = 0;

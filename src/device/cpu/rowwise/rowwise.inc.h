@@ -68,6 +68,7 @@ INLINE_ROW store_as(void *y, int64_t i, float x, const int store) {
 POINTWISE(add, a[i] + b[i])
 POINTWISE(mul, a[i] * b[i])
 POINTWISE(scale_rows, a[i] * b[0])
+POINTWISE(relu2, a[i] <= 0 ? 0 : a[i] * a[i])
 
 /* silu or gelu of n elements, ACT_CHUNK or fewer. */
 enum { ACT_CHUNK = tune_rowwise_ACT_CHUNK_all };
@@ -185,6 +186,7 @@ const ln_kernel_row LN_ISA(ln_cpu_rowwise)[] = {
     {LN_OP_MUL, 1, {.fn = mul_run}},
     {LN_OP_SILU, 1, {.fn = silu_run}},
     {LN_OP_GELU_TANH, 1, {.fn = gelu_tanh_run}},
+    {LN_OP_RELU2, 1, {.fn = relu2_run}},
     {LN_OP_SIGMOID, 1, {.fn = sigmoid_run}},
     {LN_OP_SOFTCAP, 1, {.fn = softcap_run}},
     {LN_OP_GATED, 1, {.fn = LN_ISA(ln_cpu_gated_run)}},

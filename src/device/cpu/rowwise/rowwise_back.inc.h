@@ -36,10 +36,16 @@ INLINE_ROW gelu_back_row(const float *x, const float *dy, float *dx, int64_t n) 
         dx[i] = dy[i] * (s + a * s * (1 - s) * (once + 3 * cube * a * a));
     }
 }
+INLINE_ROW relu2_back_row(const float *x, const float *dy, float *dx, int64_t n) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * (x[i] <= 0 ? 0 : 2 * x[i]);
+}
 static void act_back_run(const ln_call *c) {
     PARTITION_ROWS(c, lo, hi);
     for (int64_t r = lo; r < hi; r++)
-        if (c->node->p.gate.act == LN_ACT_SILU)
+        if (c->node->p.gate.act == LN_ACT_RELU2)
+            relu2_back_row(row_in(c, 0, r), row_in(c, 1, r), row_out(c, r), c->out[0].cols);
+        else if (c->node->p.gate.act == LN_ACT_SILU)
             silu_back_row(row_in(c, 0, r), row_in(c, 1, r), row_out(c, r), c->out[0].cols);
         else gelu_back_row(row_in(c, 0, r), row_in(c, 1, r), row_out(c, r), c->out[0].cols);
 }
