@@ -75,30 +75,28 @@ static bool refused(ln_status st) { return st == LN_EINVALID || st == LN_EUNSUPP
 
 static bool is_data(const jinja_text *t, size_t at) { return t->origin ? t->origin[at] != 0 : t->all_data; }
 
-/* Returns the end of a header of an answer that the template writes after `before`, and after a text of its
- * own, such as a default system message; 0: nowhere. */
-static size_t header_after(const jinja_text *before, const jinja_text *header, const jinja_text *turn) {
-    const size_t n = header->bytes - before->bytes;
-    const char *tail = header->text + before->bytes;
-    for (size_t at = before->bytes; n > 0 && at + n <= turn->bytes && !is_data(turn, at); at++)
+/* Returns the end of a header of an answer, `tail`, that the template writes in a turn from byte `from` on or
+ * after a text of its own, such as a default system message; 0: nowhere. */
+static size_t header_after(const char *tail, size_t n, const jinja_text *turn, size_t from) {
+    for (size_t at = from; n > 0 && at + n <= turn->bytes && !is_data(turn, at); at++)
         if (memcmp(turn->text + at, tail, n) == 0) return at + n;
     return 0;
 }
 
-/* Where a turn and the header of an answer part, both after the text `before`; 0: at once. What a message
- * begins with may happen to be what the header goes on with, so that bytes of the message do not count,
+/* Returns where a turn and the header of an answer part, both after the first `least` bytes; 0: at once. What a
+ * message begins with may happen to be what the header goes on with, so that bytes of the message do not count,
  * except its role. */
-static size_t parts_at(const jinja_text *before, const jinja_text *header, const jinja_text *turn) {
+static size_t parts_at(size_t least, const jinja_text *header, const jinja_text *turn) {
     static const char role[] = "assistant";
-    const size_t most = LN_MIN(header->bytes, turn->bytes), least = before->bytes, n_role = sizeof role - 1;
+    const size_t most = LN_MIN(header->bytes, turn->bytes), n_role = sizeof role - 1;
     size_t end = least;
-    if (!begins(header, before) || !begins(turn, before)) return 0;
-    const size_t whole = header_after(before, header, turn);
-    if (whole > 0) return whole;
     while (end < most && header->text[end] == turn->text[end]) end++;
     size_t at = end;
     while (at > least && is_data(turn, at - 1)) at--;
     if (end - at == n_role && memcmp(turn->text + at, role, n_role) == 0) at = end;
+    /* <think> and <tool_call> part before their common beginning. */
+    for (size_t mark = at; mark > least; mark--)
+        if (strchr("\n>]", turn->text[mark - 1])) return mark;
     while (at > least && at < turn->bytes && ((unsigned char)turn->text[at] & 0xc0) == 0x80) at--;
     return at > least ? at : 0;
 }
@@ -107,12 +105,28 @@ static size_t parts_at(const jinja_text *before, const jinja_text *header, const
  * of those up to and including it. */
 typedef struct turn_texts {
     ln_rendered header, before, with;
+    bool parted; /* the turn lacks the end of the header */
 } turn_texts;
+
+/* The same of the first message, for a template that needs one: the header is what follows that message. */
+static ln_status first_begins_at(const marking *m, turn_texts *r, size_t *from, ln_error *why) {
+    LN_TRY(model_template_render(m->t, m->talk, 1, false, &r->with, why));
+    LN_TRY(model_template_render(m->t, m->talk, 1, true, &r->header, why));
+    const size_t n = r->with.text.bytes;
+    if (begins(m->text, &r->with.text) && begins(&r->header.text, &r->with.text))
+        *from = header_after(r->header.text.text + n, r->header.text.bytes - n, &r->with.text, 0);
+    return LN_OK;
+}
 
 /* Finds the byte at which the turn begins; 0: nowhere. */
 static ln_status begins_at(const marking *m, size_t i, turn_texts *r, size_t *from, ln_error *why) {
     *from = 0;
-    LN_TRY(model_template_render(m->t, m->talk, i, true, &r->header, why));
+    const ln_status st = model_template_render(m->t, m->talk, i, true, &r->header, why);
+    if (i == 0 && refused(st)) {
+        ln_rendered_free(&r->header);
+        return first_begins_at(m, r, from, why);
+    }
+    LN_TRY(st);
     LN_TRY(model_template_render(m->t, m->talk, i + 1, false, &r->with, why));
     if (!begins(m->text, &r->with.text)) return LN_OK;
     if (begins(&r->with.text, &r->header.text)) {
@@ -120,7 +134,13 @@ static ln_status begins_at(const marking *m, size_t i, turn_texts *r, size_t *fr
         return LN_OK;
     }
     LN_TRY(model_template_render(m->t, m->talk, i, false, &r->before, why));
-    *from = parts_at(&r->before.text, &r->header.text, &r->with.text);
+    const jinja_text *before = &r->before.text, *header = &r->header.text, *with = &r->with.text;
+    const size_t n = before->bytes;
+    if (!begins(header, before) || !begins(with, before)) return LN_OK;
+    *from = header_after(header->text + n, header->bytes - n, with, n);
+    if (*from > 0) return LN_OK;
+    *from = parts_at(n, header, with);
+    r->parted = *from > 0;
     return LN_OK;
 }
 
@@ -135,7 +155,7 @@ static ln_status mark_turn(marking *m, size_t i, ln_mask_report *report, ln_erro
     if (refused(st)) st = LN_OK, from = 0;
     else if (st != LN_OK) *err = why;
     report->n_unmatched += st == LN_OK && from == 0;
-    report->n_parted += from > 0 && from < r.header.text.bytes;
+    report->n_parted += from > 0 && r.parted;
     if (m->missed) m->missed[i] = st == LN_OK && from == 0;
     if (st == LN_OK && from > 0) st = mark(m, from, r.with.text.bytes, false, err);
     ln_rendered_free(&r.header);

@@ -514,12 +514,12 @@ static void assistant_tokens(void **state) {
            "{\"messages\":[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"Hi\"},"
            "{\"role\":\"assistant\",\"content\":\"Hello\"}]}",
            "Hello<|im_end|>", 0);
-    /* No rendering of the messages before a greeting: messages[0] does not exist. */
+    /* A greeting, before which nothing can be rendered: its header is that of later answers. */
     marked("qwen2.5",
            "{\"messages\":[{\"role\":\"assistant\",\"content\":\"Welcome\"},{\"role\":\"user\",\"content\":"
            "\"Hi\"},"
            "{\"role\":\"assistant\",\"content\":\"Hello\"}]}",
-           "Hello<|im_end|>\n", 1);
+           "Welcome<|im_end|>\nHello<|im_end|>\n", 0);
     static const char weights[] =
         "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\","
         "\"content\":\"Bad\",\"weight\":0},{\"role\":\"user\",\"content\":\"Bye\"},"
