@@ -217,3 +217,20 @@ void ln_out_dir_abort(ln_out_dir *o) {
     ln_free(o->tmp);
     *o = (ln_out_dir){0};
 }
+
+ln_status ln_make_dirs(const char *path, ln_error *err) {
+    const size_t n = strlen(path);
+    char *part = ln_strndup(path, n), why[LN_ERRNO_TEXT], shown[LN_PATH_TEXT];
+    ln_status st = LN_OK;
+    if (!part) return LN_OOM(err, "a path");
+    for (size_t i = 1; st == LN_OK && i <= n; i++) {
+        if (path[i] && path[i] != '/') continue;
+        part[i] = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST && (i == n || errno != EROFS))
+            st = ln_fail(err, LN_EIO, "%s: cannot create: %s", ln_path_text(shown, part),
+                         ln_errno_text(why, errno));
+        part[i] = path[i];
+    }
+    ln_free(part);
+    return st;
+}

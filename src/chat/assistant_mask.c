@@ -83,9 +83,9 @@ static size_t header_after(const char *tail, size_t n, const jinja_text *turn, s
     return 0;
 }
 
-/* Returns where a turn and the header of an answer part, both after the first `least` bytes; 0: at once. What a
- * message begins with may happen to be what the header goes on with, so that bytes of the message do not count,
- * except its role. */
+/* Returns where a turn and the header of an answer part, both after the first `least` bytes; 0: at once. What
+ * a message begins with may happen to be what the header goes on with, so that bytes of the message do not
+ * count, except its role. */
 static size_t parts_at(size_t least, const jinja_text *header, const jinja_text *turn) {
     static const char role[] = "assistant";
     const size_t most = LN_MIN(header->bytes, turn->bytes), n_role = sizeof role - 1;
@@ -108,7 +108,8 @@ typedef struct turn_texts {
     bool parted; /* the turn lacks the end of the header */
 } turn_texts;
 
-/* The same of the first message, for a template that needs one: the header is what follows that message. */
+/* Finds where the first message begins for a template that needs one: the header is what follows that
+ * message. */
 static ln_status first_begins_at(const marking *m, turn_texts *r, size_t *from, ln_error *why) {
     LN_TRY(model_template_render(m->t, m->talk, 1, false, &r->with, why));
     LN_TRY(model_template_render(m->t, m->talk, 1, true, &r->header, why));

@@ -234,10 +234,7 @@ static ln_status write_template(const train_trainer *t, const char *dir, ln_erro
 }
 
 ln_status train_export(train_trainer *t, const char *dir, ln_error *err) {
-    char shown[LN_PATH_TEXT], why[LN_ERRNO_TEXT];
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
-        return ln_fail(err, LN_EIO, "%s: cannot create: %s", ln_path_text(shown, dir),
-                       ln_errno_text(why, errno));
+    LN_TRY(ln_make_dirs(dir, err));
     LN_TRY(write_template(t, dir, err));
     return train_adapter_write(dir, t->state.params, t->state.n_params, t->how.bf16, t->adapter_config, NULL,
                                err);

@@ -335,13 +335,6 @@ static ln_status check_plan(const train_trainer *t, ln_error *err) {
 
 /* ---- the directory of the result ---- */
 
-static ln_status make_dir(const char *path, ln_error *err) {
-    char shown[LN_PATH_TEXT], why[LN_ERRNO_TEXT];
-    if (mkdir(path, 0777) == 0 || errno == EEXIST) return LN_OK;
-    return ln_fail(err, LN_EIO, "%s: cannot create: %s", ln_path_text(shown, path),
-                   ln_errno_text(why, errno));
-}
-
 /* Locks the directory, so that no two processes write one run. */
 static ln_status lock_dir(train_trainer *t, ln_error *err) {
     char shown[LN_PATH_TEXT], why[LN_ERRNO_TEXT];
@@ -356,11 +349,11 @@ static ln_status lock_dir(train_trainer *t, ln_error *err) {
 
 static ln_status open_out(train_trainer *t, ln_error *err) {
     char path[4096 + 32];
-    LN_TRY(make_dir(t->how.out, err));
+    LN_TRY(ln_make_dirs(t->how.out, err));
     LN_TRY(lock_dir(t, err));
     LN_TRY(check_out(t, err)); /* again: another run may have begun here while the data were read */
     (void)snprintf(path, sizeof path, "%s/checkpoints", t->how.out);
-    LN_TRY(make_dir(path, err));
+    LN_TRY(ln_make_dirs(path, err));
     train_checkpoint_sweep(path);
     if (t->how.resume) LN_TRY(train_checkpoint_prune(path, t->how.keep, err));
     (void)snprintf(path, sizeof path, "%s/best", t->how.out);

@@ -85,10 +85,13 @@ static ln_status targets_by_name(const ln_package *m, const ln_trainer_options *
         return LN_OK;
     }
     for (;;) {
-        const size_t n = strcspn(text, ",");
-        LN_TRY(add_target(&m->spec, text, n, out, err));
-        if (!text[n]) return LN_OK;
-        text += n + 1;
+        const char *end = text + strcspn(text, ",");
+        size_t n = (size_t)(end - text), blanks = strspn(text, " ");
+        blanks = LN_MIN(blanks, n);
+        while (n > blanks && text[n - 1] == ' ') n--;
+        LN_TRY(add_target(&m->spec, text + blanks, n - blanks, out, err));
+        if (!*end) return LN_OK;
+        text = end + 1;
     }
 }
 

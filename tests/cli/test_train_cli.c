@@ -78,6 +78,16 @@ static void of_a_model_with_images(void **state) {
            0, NULL);
 }
 
+/* The directories above that of the result are created, and names of matrices may have blanks around them. */
+static void deep_directories(void **state) {
+    (void)state;
+    char deep[120];
+    snprintf(deep, sizeof deep, "%s/a/b/c", dir);
+    expect(RUN(TRAIN, deep, S("--targets"), S(" q_proj , v_proj")), 0, NULL);
+    snprintf(deep, sizeof deep, "%s/a/b/c/adapter_config.json/d", dir);
+    expect(RUN(TRAIN, deep), 5, "cannot create");
+}
+
 static void refused(void **state) {
     (void)state;
     expect(RUN(S("train"), S(BASE_MODEL), S("-o"), other), 2, "--data FILE -o DIR");
@@ -161,8 +171,8 @@ static void template_and_names(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(trains_resumes_and_fuses),
-                                       cmocka_unit_test(of_a_model_with_images),
-                                       cmocka_unit_test(template_and_names), cmocka_unit_test(refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trains_resumes_and_fuses), cmocka_unit_test(of_a_model_with_images),
+        cmocka_unit_test(template_and_names), cmocka_unit_test(deep_directories), cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -1,5 +1,5 @@
-/* What trains under the real templates of published models: the assistant's text, as written down by hand. The
- * templates are read from ../shared; without them the test is skipped. */
+/* What trains under the real templates of published models: the assistant's text, as written down by hand.
+ * The templates are read from ../shared; without them the test is skipped. */
 /* run: quick */
 #include "../common.h"
 
