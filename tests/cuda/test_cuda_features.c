@@ -12,13 +12,14 @@ typedef ln_v build_fn(ln_graph *g, ln_v x);
 
 static ln_v sigmoid(ln_graph *g, ln_v x) { return ln_g_sigmoid(g, "y", x); }
 static ln_v softcap(ln_graph *g, ln_v x) { return ln_g_softcap(g, "y", x, 0.7f); }
+static ln_v relu2(ln_graph *g, ln_v x) { return ln_g_relu2(g, "y", x); }
 static ln_v scale(ln_graph *g, ln_v x) { return ln_g_scale(g, "y", x, 0.37f); }
 static ln_v centre(ln_graph *g, ln_v x) { return ln_g_centre(g, "y", x); }
 static ln_v slice(ln_graph *g, ln_v x) { return ln_g_slice(g, "y", x, 5, 77); }
 static ln_v norm_of_row(ln_graph *g, ln_v x) { return ln_g_rmsnorm_plain(g, "y", x, C, 1e-6f); }
 static ln_v norm_of_heads(ln_graph *g, ln_v x) { return ln_g_rmsnorm_plain(g, "y", x, HEAD, 1e-5f); }
 static ln_v scaled_rows(ln_graph *g, ln_v x) {
-    const ln_p_pos_scale p = {.by = 0.1f, .positions = 16};
+    const ln_p_pos_scale p = {.factor = 0.1f, .positions = 16};
     return ln_g_scale_rows(g, "y", x, ln_g_pos_scale(g, "s", &p));
 }
 
@@ -88,6 +89,7 @@ static void check_case(const char *what, const cuda_case *c, double more) {
 static void ops_of_families(void **state) {
     static const op_case cases[] = {{"sigmoid", sigmoid, 0},
                                     {"softcap", softcap, 0},
+                                    {"relu2", relu2, 0},
                                     {"scale", scale, 0},
                                     {"centre", centre, 0},
                                     {"slice", slice, 0},

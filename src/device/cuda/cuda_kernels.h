@@ -128,6 +128,7 @@ enum {
     GPU_SCALE_ROWS, /* those that read b */
     GPU_SILU,
     GPU_GELU_TANH,
+    GPU_RELU2,
     GPU_SIGMOID,
     GPU_SOFTCAP,
     GPU_SCALE,

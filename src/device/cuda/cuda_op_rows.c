@@ -41,6 +41,7 @@ static int variant_of(const ln_pnode *n) {
     case LN_OP_MUL: return GPU_MUL;
     case LN_OP_SILU: return GPU_SILU;
     case LN_OP_GELU_TANH: return GPU_GELU_TANH;
+    case LN_OP_RELU2: return GPU_RELU2;
     case LN_OP_SIGMOID: return GPU_SIGMOID;
     case LN_OP_SOFTCAP: return GPU_SOFTCAP;
     case LN_OP_SCALE: return GPU_SCALE;
@@ -51,7 +52,7 @@ static int variant_of(const ln_pnode *n) {
 }
 static ln_status prepare_pointwise(gpu_preparing *p, gpu_node *g, ln_error *err) {
     g->variant = variant_of(p->n);
-    if (g->variant == GPU_SOFTCAP || g->variant == GPU_SCALE) g->scale = p->n->p.scale.by;
+    if (g->variant == GPU_SOFTCAP || g->variant == GPU_SCALE) g->scale = p->n->p.scale.factor;
     LN_TRY(gpu_operand(p, 0, &g->x, err));
     return p->n->n_in > 1 ? gpu_operand(p, 1, &g->second, err) : LN_OK;
 }
@@ -88,7 +89,7 @@ static double pos_scale_tolerance(const ln_lower_ask *q) {
 }
 static ln_status prepare_pos_scale(gpu_preparing *p, gpu_node *g, ln_error *err) {
     (void)err;
-    g->scale = p->n->p.pos_scale.by, g->at = p->n->p.pos_scale.positions;
+    g->scale = p->n->p.pos_scale.factor, g->at = p->n->p.pos_scale.positions;
     return LN_OK;
 }
 static int launch_pos_scale(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {

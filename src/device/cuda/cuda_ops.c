@@ -10,6 +10,7 @@ static const gpu_op *const ops[GPU_OP_COUNT] = {
     [LN_OP_MUL] = &gpu_op_pointwise,
     [LN_OP_SILU] = &gpu_op_pointwise,
     [LN_OP_GELU_TANH] = &gpu_op_pointwise,
+    [LN_OP_RELU2] = &gpu_op_pointwise,
     [LN_OP_SIGMOID] = &gpu_op_pointwise,
     [LN_OP_SOFTCAP] = &gpu_op_pointwise,
     [LN_OP_SCALE] = &gpu_op_pointwise,

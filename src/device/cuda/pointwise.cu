@@ -77,6 +77,7 @@ template <int OP> __device__ float pointwise_of(float a, float b, float by) {
     case GPU_GATED_GELU: return ln_gelu_tanhf(a) * b;
     case GPU_SILU: return ln_siluf(a);
     case GPU_GELU_TANH: return ln_gelu_tanhf(a);
+    case GPU_RELU2: return a <= 0 ? 0 : a * a;
     case GPU_SIGMOID: return 1.0f / (1.0f + ln_expf(-a));
     case GPU_SOFTCAP: return ln_softcapf(a, by);
     case GPU_SCALE: return a * by;
@@ -97,9 +98,10 @@ int gpu_pointwise(const gpu_launch *l, const gpu_step *s, int op, const gpu_arra
                   float by, const gpu_array *y) {
     typedef void kernel(gpu_step, gpu_array, gpu_array, float, gpu_array);
     static kernel *const kernels[] = {
-        pointwise<GPU_ADD>,        pointwise<GPU_MUL>,   pointwise<GPU_GATED_SILU>, pointwise<GPU_GATED_GELU>,
-        pointwise<GPU_SCALE_ROWS>, pointwise<GPU_SILU>,  pointwise<GPU_GELU_TANH>,  pointwise<GPU_SIGMOID>,
-        pointwise<GPU_SOFTCAP>,    pointwise<GPU_SCALE>, pointwise<GPU_CONVERT>};
+        pointwise<GPU_ADD>,        pointwise<GPU_MUL>,        pointwise<GPU_GATED_SILU>,
+        pointwise<GPU_GATED_GELU>, pointwise<GPU_SCALE_ROWS>, pointwise<GPU_SILU>,
+        pointwise<GPU_GELU_TANH>,  pointwise<GPU_RELU2>,      pointwise<GPU_SIGMOID>,
+        pointwise<GPU_SOFTCAP>,    pointwise<GPU_SCALE>,      pointwise<GPU_CONVERT>};
     run(l, grid_of(l, y), 256, 0, kernels[op], *s, *a, b ? *b : *a, by, *y);
     return launched();
 }
