@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/golden/train/MODEL.safetensors: the loss and the gradients of one packed batch with LoRA, by transformers and peft in f32.
 
-usage: python tools/golden_train.py [OUT]     in an environment that has torch, transformers, peft and safetensors
+usage: python tools/golden_train.py [OUT [MODEL]...]     in an environment that has torch, transformers, peft and safetensors
 
 A file has the batch (ids, row0, targets: the id that a row predicts, -1: none), the summed loss, and for each adapted matrix A and B with their
 gradients, under `MODULE.A`, `MODULE.B`, `grad.MODULE.A`, `grad.MODULE.B`. B is not zero, or else A would have no gradient.
@@ -15,14 +15,17 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-MODELS = ["llama-plain-f32", "qwen2-f32", "qwen3-bias-f32", "gemma3-text-f32", "gemma3-text-bf16", "llama-llama3-bf16"]
+MODELS = ["llama-plain-f32", "qwen2-f32", "qwen3-bias-f32", "gemma3-text-f32", "gemma3-text-bf16", "llama-llama3-bf16",
+          "families/arcee-biases-yarn-bf16", "families/helium-biases-bf16"]
 LENGTHS = [21, 12, 3]
 RANK, ALPHA = 3, 6
 
 
-def main(out):
+def main(out, only):
     os.makedirs(out, exist_ok=True)
     for seed, name in enumerate(MODELS):
+        if only and name not in only:
+            continue
         torch.manual_seed(seed)
         base = AutoModelForCausalLM.from_pretrained(os.path.join(ROOT, "tests/golden", name), dtype=torch.float32, attn_implementation="eager")
         table = base.get_input_embeddings()
@@ -56,9 +59,9 @@ def main(out):
         for key, w in halves.items():
             file[key] = w.detach().contiguous()
             file[f"grad.{key}"] = w.grad.contiguous()
-        save_file(file, os.path.join(out, f"{name}.safetensors"))
+        save_file(file, os.path.join(out, f"{os.path.basename(name)}.safetensors"))
         print(name, loss.item(), sum(w.numel() for w in halves.values()))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "tests/golden/train"))
+    main(sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "tests/golden/train"), sys.argv[2:])

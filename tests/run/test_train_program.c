@@ -5,6 +5,7 @@
 #include "../common.h"
 #include "base/elementary.h"
 #include "engine/logprob.h"
+#include "model/weight_slots.h"
 #include "ops/ops.h"
 #include "run/adamw.h"
 #include "run/train_program.h"
@@ -12,8 +13,14 @@
 #include <math.h>
 
 enum { RANK = 3, ROWS = 36, SEQS = 3 };
-static const char *const models[] = {"llama-plain-f32", "qwen2-f32",        "qwen3-bias-f32",
-                                     "gemma3-text-f32", "gemma3-text-bf16", "llama-llama3-bf16"};
+static const char *const models[] = {"llama-plain-f32",
+                                     "qwen2-f32",
+                                     "qwen3-bias-f32",
+                                     "gemma3-text-f32",
+                                     "gemma3-text-bf16",
+                                     "llama-llama3-bf16",
+                                     "families/arcee-biases-yarn-bf16",
+                                     "families/helium-biases-bf16"};
 
 typedef struct golden {
     ln_package *package;
@@ -38,7 +45,8 @@ static void open_golden(golden *g, const char *model) {
     const ln_options o = {.size = sizeof o};
     snprintf(path, sizeof path, "%s/tests/golden/%s", LN_ROOT, model);
     OK(ln_package_open(&g->package, path, &o, err));
-    snprintf(path, sizeof path, "%s/tests/golden/train/%s.safetensors", LN_ROOT, model);
+    snprintf(path, sizeof path, "%s/tests/golden/train/%s.safetensors", LN_ROOT,
+             strrchr(model, '/') ? strrchr(model, '/') + 1 : model);
     OK(ln_tensors_open_file(&g->file, path, err));
     g->batch = (ln_train_batch){.n_rows = ROWS,
                                 .n_seqs = SEQS,
@@ -64,7 +72,8 @@ static ln_train_program *open_program(golden *g, ln_device device, int threads, 
                           .n_recompute = recompute};
     o.run.numerics = numerics;
     static const ln_slot slots[] = {LN_W_Q, LN_W_K, LN_W_V, LN_W_O, LN_W_GATE, LN_W_UP, LN_W_DOWN};
-    for (size_t i = 0; i < LN_COUNT(slots); i++) o.lora.targets[slots[i]] = true;
+    for (size_t i = 0; i < LN_COUNT(slots); i++)
+        o.lora.targets[slots[i]] = ln_slot_wanted(&g->package->spec, slots[i], 0);
     OK(ln_train_program_open(&p, &g->package->spec, &g->package->weights, g->package->weight_cache, &o, err));
     size_t n;
     ln_train_param *x = ln_train_program_params(p, &n);
