@@ -117,7 +117,7 @@ int main(int argc, char **argv) {
     if (argc != 4 && argc != 2) return fprintf(stderr, "usage: mask_speed DIR [GRAMMAR TEXT]\n"), 2;
     if (ln_tok_open(&tok, argv[1], &err) != LN_OK) die(&err);
     double from = ln_now();
-    if (ln_form_vocabulary(&v, tok, ln_tok_count(tok), &err) != LN_OK) die(&err);
+    if (ln_grammar_vocabulary(&v, tok, ln_tok_count(tok), &err) != LN_OK) die(&err);
     if (argc == 2) {
         time_lines(&v);
         ln_vocabulary_free(&v);

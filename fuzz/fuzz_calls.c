@@ -52,9 +52,9 @@ static ln_status parse(seen *w, const char *text, size_t bytes, unsigned form, s
     ln_calls t;
     ln_status st = LN_OK;
     size_t n = 0;
-    while (ln_call_form_at(n)) n++;
-    ln_calls_open(&t, ln_call_form_at((form >> 1) % (n + 1)), tools, LN_COUNT(tools), form & 1);
-    const bool in_channel = t.form && t.form->place == LN_CALLS_IN_CHANNEL;
+    while (ln_call_format_at(n)) n++;
+    ln_calls_open(&t, ln_call_format_at((form >> 1) % (n + 1)), tools, LN_COUNT(tools), form & 1);
+    const bool in_channel = t.format && t.format->place == LN_CALLS_IN_CHANNEL;
     ln_reasoning r;
     ln_reasoning_open(&r, NULL, false);
     if (in_channel) st = ln_reasoning_open_channels(&r, &channels, "\xff<|start|>assistant", 19, true, err);

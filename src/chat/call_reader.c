@@ -1,5 +1,5 @@
 /* Reading a call of a tool: matching what stands around its arguments, and the arguments in the notations of
- * the forms. */
+ * the formats. */
 #include "call_reader.h"
 #include "reasoning.h"
 #include "../base/json_write.h"
@@ -100,7 +100,8 @@ static ln_status read_object(ln_calls *t, bool *is_call, members *m, ln_error *e
     }
     if (st == LN_OK) st = ln_json_want(&j, LN_J_END, err);
     ln_json_close(&j);
-    *is_call = st == LN_OK && t->tool && (m->arguments || t->form->place == LN_CALLS_ANYWHERE || !m->others);
+    *is_call =
+        st == LN_OK && t->tool && (m->arguments || t->format->place == LN_CALLS_ANYWHERE || !m->others);
     t->name.len = 0;
     if (*is_call) ln_str_adds(&t->name, t->tool->name);
     if (*is_call && t->arguments.len == 0) ln_str_adds(&t->arguments, "{}");
@@ -144,7 +145,7 @@ static void find_arguments(ln_calls *t) {
 
 /* A byte of arguments outside of their texts. True: it closes the last bracket. */
 static bool count_bracket(ln_calls *t, char c) {
-    const bool python = t->form->body == LN_CALLS_PYTHON;
+    const bool python = t->format->body == LN_CALLS_PYTHON;
     if (c == '"' || (c == '\'' && python)) {
         t->in_string = true;
         t->quote = c;
@@ -156,9 +157,9 @@ static bool count_bracket(ln_calls *t, char c) {
     return false;
 }
 
-/* Whether the quote of a QUOTED form stands at held[pos); sets *part where it may. */
+/* Whether the quote of a QUOTED format stands at held[pos); sets *part where it may. */
 static bool at_quote(const ln_calls *t, bool *part) {
-    const char *quote = t->form->body == LN_CALLS_QUOTED ? t->form->key : "";
+    const char *quote = t->format->body == LN_CALLS_QUOTED ? t->format->key : "";
     const size_t n = strlen(quote), left = t->held.len - t->pos;
     *part = n > left && memcmp(t->held.data + t->pos, quote, left) == 0;
     return n > 0 && n <= left && memcmp(t->held.data + t->pos, quote, n) == 0;
@@ -167,18 +168,18 @@ static bool at_quote(const ln_calls *t, bool *part) {
 /* Looks on for the bracket that closes the arguments or the object. YES: t->pos is behind it, or for Python
  * at it. NO: the message ends without it. */
 static match read_brackets(ln_calls *t) {
-    const bool python = t->form->body == LN_CALLS_PYTHON;
+    const bool python = t->format->body == LN_CALLS_PYTHON;
     while (t->pos < t->held.len) {
         bool part = false;
         if ((!t->in_string || t->quote == '\0') && at_quote(t, &part)) {
             t->in_string = !t->in_string;
             t->quote = '\0';
-            t->pos += strlen(t->form->key);
+            t->pos += strlen(t->format->key);
             continue;
         }
-        if (t->form->body == LN_CALLS_QUOTED && part) return PART;
+        if (t->format->body == LN_CALLS_QUOTED && part) return PART;
         const char c = t->held.data[t->pos++];
-        if (c == LN_CHANNEL_END[0] && t->form->place == LN_CALLS_IN_CHANNEL) return NO;
+        if (c == LN_CHANNEL_END[0] && t->format->place == LN_CALLS_IN_CHANNEL) return NO;
         if (t->in_string) {
             if (t->escaped) t->escaped = false;
             else if (c == '\\') t->escaped = t->quote != '\0';
@@ -208,7 +209,7 @@ static const char *find_core(const ln_calls *t, size_t from, const char *text, s
 
 /* Reads one parameter at t->pos. NO: there is none; PART: more text decides. */
 static match read_param(ln_calls *t) {
-    const ln_call_form *f = t->form;
+    const ln_call_format *f = t->format;
     cursor c = at_place(t, t->pos);
     size_t n_end, n_close;
     take_blanks(&c);
@@ -245,8 +246,8 @@ static match read_param(ln_calls *t) {
 
 match read_on(ln_calls *t) {
     match m;
-    if (t->form->body != LN_CALLS_TAGS) {
-        if (t->form->body == LN_CALLS_OBJECT) find_arguments(t);
+    if (t->format->body != LN_CALLS_TAGS) {
+        if (t->format->body == LN_CALLS_OBJECT) find_arguments(t);
         return read_brackets(t);
     }
     do m = read_param(t);
@@ -255,7 +256,7 @@ match read_on(ln_calls *t) {
 }
 
 bool tell_arguments(ln_calls *t) {
-    const ln_call_body body = t->form->body;
+    const ln_call_body body = t->format->body;
     size_t from, to;
     if (body == LN_CALLS_TAGS) {
         ln_str_add(&t->text, t->arguments.data + t->told, t->arguments.len - t->told);
@@ -287,10 +288,10 @@ ln_status finish_arguments(ln_calls *t, bool *is_call, members *m, ln_error *err
     const size_t bytes = t->pos - t->body;
     *is_call = true;
     *m = (members){.name = true, .arguments = true};
-    switch (t->form->body) {
+    switch (t->format->body) {
     case LN_CALLS_OBJECT: return read_object(t, is_call, m, err);
     case LN_CALLS_TAGS: ln_str_adds(&t->arguments, "}"); break;
-    case LN_CALLS_QUOTED: *is_call = ln_call_put_quoted(&t->arguments, t->form->key, text, bytes); break;
+    case LN_CALLS_QUOTED: *is_call = ln_call_put_quoted(&t->arguments, t->format->key, text, bytes); break;
     case LN_CALLS_PYTHON: *is_call = ln_call_put_python(&t->arguments, text, bytes); break;
     case LN_CALLS_JSON: *is_call = is_object(text, bytes); ln_str_add(&t->arguments, text, bytes);
     }

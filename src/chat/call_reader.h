@@ -22,7 +22,7 @@ static inline cursor at_place(const ln_calls *t, size_t at) {
 }
 static inline bool next_is(const cursor *c, char what) { return c->at < c->n && c->s[c->at] == what; }
 void take_blanks(cursor *c);
-/* Takes a text of the form, in which white space stands for any, '#' for a number, '@' for a call's id. */
+/* Takes a text of the format, in which white space stands for any, '#' for a number, '@' for a call's id. */
 match take(cursor *c, const char *what);
 /* LN_EMEMORY where one of the parser's texts could not grow. */
 ln_status calls_done(const ln_calls *t, ln_error *err);

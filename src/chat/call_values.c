@@ -11,7 +11,7 @@ enum { MOST_NESTED = 64 };
 typedef struct value_reader {
     const char *s;
     size_t n, at;
-    const char *quote; /* of a QUOTED form; NULL: Python */
+    const char *quote; /* of a QUOTED format; NULL: Python */
     int depth;
     bool bad;
     ln_str *out;
@@ -133,7 +133,7 @@ static void put_string(value_reader *r) {
     ln_str_free(&text);
 }
 
-/* A text between the quotes of a QUOTED form, which has no escapes. */
+/* A text between the quotes of a QUOTED format, which has no escapes. */
 static void put_quoted(value_reader *r) {
     const size_t from = r->at, k = strlen(r->quote);
     while (r->n - r->at >= k && memcmp(r->s + r->at, r->quote, k) != 0) r->at++;

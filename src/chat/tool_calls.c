@@ -1,11 +1,11 @@
 /* A streaming parser that separates calls of tools from generated text.
  *
- * It looks for the tag of the form, reads what stands before a call's arguments, the arguments to their end,
- * and what stands after them. Text that may still become a call is held back, with blanks before it, which
- * belong to the call as templates write it; of blanks between two texts with calls between them one stays.
- * What turns out to be no call (another tool, arguments that are no object) is text, so that nothing is lost.
- * A call whose arguments are complete counts although the text ends before its end tag; one that the end of
- * the text cuts in its arguments is given as such. Tags are split at whole characters. */
+ * It looks for the tag of the format, reads what stands before a call's arguments, the arguments to their
+ * end, and what stands after them. Text that may still become a call is held back, with blanks before it,
+ * which belong to the call as templates write it; of blanks between two texts with calls between them one
+ * stays. What turns out to be no call (another tool, arguments that are no object) is text, so that nothing
+ * is lost. A call whose arguments are complete counts although the text ends before its end tag; one that the
+ * end of the text cuts in its arguments is given as such. Tags are split at whole characters. */
 #include "call_reader.h"
 #include "reasoning.h"
 
@@ -17,9 +17,10 @@ enum { MOST_FAILED = 64 };
 
 /* ---- the parser's text ---- */
 
-void ln_calls_open(ln_calls *t, const ln_call_form *form, const ln_call_tool *tools, size_t n, bool single) {
-    *t = (ln_calls){.form = form, .tools = tools, .n_tools = n, .single = single};
-    if (!form) t->step = LN_CALLS_REST;
+void ln_calls_open(ln_calls *t, const ln_call_format *format, const ln_call_tool *tools, size_t n,
+                   bool single) {
+    *t = (ln_calls){.format = format, .tools = tools, .n_tools = n, .single = single};
+    if (!format) t->step = LN_CALLS_REST;
 }
 
 void ln_calls_close(ln_calls *t) {
@@ -35,12 +36,14 @@ ln_status ln_calls_push(ln_calls *t, const char *text, size_t bytes, ln_error *e
     return calls_done(t, err);
 }
 
-static bool in_channel(const ln_calls *t) { return t->form && t->form->place == LN_CALLS_IN_CHANNEL; }
+static bool in_channel(const ln_calls *t) { return t->format && t->format->place == LN_CALLS_IN_CHANNEL; }
 
 /* The text before a call as the parser is given it, and that between a name and its arguments: channels.c has
  * put bytes in the place of what the model wrote. */
-static const char *tag_of(const ln_calls *t) { return in_channel(t) ? LN_CHANNEL_CALL : t->form->tag; }
-static const char *middle_of(const ln_calls *t) { return in_channel(t) ? LN_CHANNEL_TEXT : t->form->middle; }
+static const char *tag_of(const ln_calls *t) { return in_channel(t) ? LN_CHANNEL_CALL : t->format->tag; }
+static const char *middle_of(const ln_calls *t) {
+    return in_channel(t) ? LN_CHANNEL_TEXT : t->format->middle;
+}
 
 /* Removes the bytes with which channels.c marks calls from a text that is none; a blank stands between what
  * was a name and its arguments. */
@@ -116,14 +119,14 @@ static char first_of(ln_call_body body) {
 /* The name of a tool and what follows it, up to the arguments. */
 static match match_tool(const ln_calls *t, const cursor *from, const ln_call_tool *tool, cursor *c) {
     const size_t n = strlen(tool->name), left = from->n - from->at;
-    const char first = first_of(t->form->body);
+    const char first = first_of(t->format->body);
     *c = *from;
     if (memcmp(c->s + c->at, tool->name, LN_MIN(n, left)) != 0) return NO;
     if (left < n) return PART;
     c->at += n;
     const match m = take(c, middle_of(t));
     if (m != YES || !first) return m;
-    if (t->form->body != LN_CALLS_TAGS) take_blanks(c);
+    if (t->format->body != LN_CALLS_TAGS) take_blanks(c);
     return c->at == c->n ? PART : c->s[c->at] == first ? YES : NO;
 }
 
@@ -144,7 +147,7 @@ static match find_tool(ln_calls *t, cursor *c) {
 /* What stands before an object: a bracket may, where a model makes a list of its calls. */
 static match find_object(ln_calls *t, cursor *c) {
     take_blanks(c);
-    if (!t->in_group && !t->form->sep && next_is(c, '[')) {
+    if (!t->in_group && !t->format->sep && next_is(c, '[')) {
         c->at++;
         take_blanks(c);
         t->listed = true;
@@ -154,7 +157,7 @@ static match find_object(ln_calls *t, cursor *c) {
 
 /* Whether a call's arguments, or its object, begin after what may be in front of them at c. */
 static match begins(ln_calls *t, cursor *c) {
-    const ln_call_form *f = t->form;
+    const ln_call_format *f = t->format;
     take_blanks(c);
     match m = t->in_group ? YES : take(c, f->open);
     if (m != YES) return m;
@@ -171,14 +174,14 @@ static void begin_reading(ln_calls *t, size_t at) {
     t->depth = 0;
     t->in_string = t->escaped = false;
     t->name.len = t->arguments.len = 0;
-    if (t->form->body == LN_CALLS_OBJECT) t->tool = NULL;
+    if (t->format->body == LN_CALLS_OBJECT) t->tool = NULL;
     else ln_str_adds(&t->name, t->tool->name);
-    if (t->form->body == LN_CALLS_TAGS) ln_str_adds(&t->arguments, "{");
+    if (t->format->body == LN_CALLS_TAGS) ln_str_adds(&t->arguments, "{");
 }
 
 /* What looked like a call is text: its tag, after which the search goes on. */
 static ln_calls_piece no_call(ln_calls *t, bool counts) {
-    const bool start = t->form->place == LN_CALLS_AT_START;
+    const bool start = t->format->place == LN_CALLS_AT_START;
     const size_t tag = strlen(tag_of(t));
     const bool group = t->in_group; /* the calls before it were given */
     if (counts) t->n_malformed++;
@@ -195,14 +198,14 @@ static ln_status end_call(ln_calls *t, size_t end, ln_calls_piece *piece, ln_err
     members m;
     LN_TRY(finish_arguments(t, &is_call, &m, err));
     if (!is_call) {
-        *piece = no_call(t, t->form->place == LN_CALLS_ANYWHERE || (m.name && m.arguments));
+        *piece = no_call(t, t->format->place == LN_CALLS_ANYWHERE || (m.name && m.arguments));
         return calls_done(t, err);
     }
     note_gap(t, end);
     drop(t, end);
     *piece = LN_CALLS_CALL;
     t->skip = true;
-    t->in_group = t->form->sep || t->listed;
+    t->in_group = t->format->sep || t->listed;
     t->step = t->in_group ? LN_CALLS_NEXT : LN_CALLS_SEARCH;
     t->n++;
     t->ended = t->single;
@@ -212,7 +215,7 @@ static ln_status end_call(ln_calls *t, size_t end, ln_calls_piece *piece, ln_err
 
 /* The text ends in a call. */
 static void cut_call(ln_calls *t, ln_calls_piece *piece) {
-    const ln_call_body body = t->form->body;
+    const ln_call_body body = t->format->body;
     if (body == LN_CALLS_OBJECT && t->from == 0) {
         *piece = no_call(t, true);
         return;
@@ -229,7 +232,7 @@ static void cut_call(ln_calls *t, ln_calls_piece *piece) {
 
 /* What stands after the arguments. */
 static match take_end(ln_calls *t, cursor *c) {
-    const ln_call_form *f = t->form;
+    const ln_call_format *f = t->format;
     cursor here = *c;
     match m;
     if (f->body == LN_CALLS_OBJECT) {
@@ -256,7 +259,7 @@ static bool search_start(ln_calls *t, bool final) {
     cursor c = at_place(t, 0), tag;
     take_blanks(&c);
     tag = c;
-    const match m = t->form->tag[0] ? take(&tag, t->form->tag) : NO;
+    const match m = t->format->tag[0] ? take(&tag, t->format->tag) : NO;
     if (m == YES) c = tag;
     const match found = m == PART ? PART : begins(t, &c);
     t->begin = 0;
@@ -296,7 +299,7 @@ static bool search_on(ln_calls *t, bool final, ln_calls_piece *piece) {
 
 /* What may stand between two calls of a group, and before its end. */
 static void take_separator(const ln_calls *t, cursor *c) {
-    const ln_call_form *f = t->form;
+    const ln_call_format *f = t->format;
     cursor tag;
     take_blanks(c);
     for (const char *sep = f->sep ? f->sep : ",;"; *sep && c->at < c->n; sep++)
@@ -311,12 +314,12 @@ static void take_separator(const ln_calls *t, cursor *c) {
 
 /* Whether a part of the tag, which may stand between two calls, ends the text. */
 static bool ends_in_tag(const ln_calls *t, cursor c) {
-    return t->form->place == LN_CALLS_AT_START && t->form->tag[0] && take(&c, t->form->tag) == PART;
+    return t->format->place == LN_CALLS_AT_START && t->format->tag[0] && take(&c, t->format->tag) == PART;
 }
 
 /* After a call of a group: another one, or the group's end, which may be missing. */
 static bool take_next(ln_calls *t, bool final) {
-    const ln_call_form *f = t->form;
+    const ln_call_format *f = t->format;
     cursor c = at_place(t, 0), end = c;
     take_blanks(&end);
     const match close = f->close[0] && !t->listed ? take(&end, f->close) : NO;
@@ -363,7 +366,7 @@ static ln_status take_step(ln_calls *t, bool final, bool *more, ln_calls_piece *
     *more = true;
     switch (t->step) {
     case LN_CALLS_SEARCH:
-        if (t->form->place == LN_CALLS_AT_START) {
+        if (t->format->place == LN_CALLS_AT_START) {
             *more = search_start(t, final);
             break;
         }
@@ -405,8 +408,8 @@ ln_status ln_calls_next(ln_calls *t, bool final, ln_calls_piece *piece, ln_error
 }
 
 bool ln_calls_idle(const ln_calls *t) {
-    if (!t->form || t->step == LN_CALLS_REST) return true;
-    if (t->step != LN_CALLS_SEARCH || t->form->place == LN_CALLS_AT_START) return false;
+    if (!t->format || t->step == LN_CALLS_REST) return true;
+    if (t->step != LN_CALLS_SEARCH || t->format->place == LN_CALLS_AT_START) return false;
     for (size_t i = 0; i < t->held.len; i++)
         if (!call_is_blank(t->held.data[i])) return false;
     return true;

@@ -1,12 +1,12 @@
-/* Calls of tools in generated text: the forms in which models write them (call_forms.def), and a streaming
- * parser that separates them from the answer's text. */
+/* Calls of tools in generated text: the formats in which models write them (call_formats.def), and a
+ * streaming parser that separates them from the answer's text. */
 #ifndef LN_TOOL_CALLS_H
 #define LN_TOOL_CALLS_H
 
 #include "../base/json.h"
 #include "../tokenizer/tokenizer.h"
 
-/* Where a group of calls may begin, and how a call is written: see call_forms.def. */
+/* Where a group of calls may begin, and how a call is written: see call_formats.def. */
 typedef enum ln_call_place { LN_CALLS_ANYWHERE, LN_CALLS_AT_START, LN_CALLS_IN_CHANNEL } ln_call_place;
 typedef enum ln_call_body {
     LN_CALLS_OBJECT,
@@ -16,27 +16,27 @@ typedef enum ln_call_body {
     LN_CALLS_PYTHON
 } ln_call_body;
 
-/* How a model writes calls: a row of call_forms.def. */
-typedef struct ln_call_form {
+/* How a model writes calls: a row of call_formats.def. */
+typedef struct ln_call_format {
     const char *name;
     ln_call_place place;
     ln_call_body body;
     const char *tag, *open, *begin, *middle, *end, *sep, *close;
     const char *key, *key_end, *value_end;
     const char *has, *also, *lacks; /* texts of a template; NULL: none */
-} ln_call_form;
+} ln_call_format;
 
-/* ---- call_forms.c ---- */
+/* ---- call_formats.c ---- */
 
-/* The form of a template with this source. NULL: it has none of its own. */
-const ln_call_form *ln_call_form_in(const char *source);
-/* The form for templates without one. */
-const ln_call_form *ln_call_form_generic(void);
+/* The format of a template with this source. NULL: it has none of its own. */
+const ln_call_format *ln_call_format_in(const char *source);
+/* The format for templates without one. */
+const ln_call_format *ln_call_format_generic(void);
 /* Form i of the table, in its order; NULL: there are no more. */
-const ln_call_form *ln_call_form_at(size_t i);
+const ln_call_format *ln_call_format_at(size_t i);
 enum { LN_CALL_TOKENS = 12 };
-/* Finds the special tokens in a form's texts: at most LN_CALL_TOKENS, -1 after the last one. */
-void ln_call_form_tokens(const ln_call_form *form, const ln_tok *tok, int32_t ids[LN_CALL_TOKENS]);
+/* Finds the special tokens in a format's texts: at most LN_CALL_TOKENS, -1 after the last one. */
+void ln_call_format_tokens(const ln_call_format *format, const ln_tok *tok, int32_t ids[LN_CALL_TOKENS]);
 /* Bytes of the special token that a text begins with, 0: none; *id is its id. */
 size_t ln_call_token_at(const ln_tok *tok, const char *text, int32_t *id);
 
@@ -80,35 +80,35 @@ ln_status ln_call_tools(ln_arena *a, const json_t *tools, const char *const *nam
 ln_status ln_call_tools_copy(ln_arena *a, const ln_call_tool *tools, size_t n, const ln_call_tool **out,
                              ln_error *err);
 
-/* ---- tool_form.c ---- */
+/* ---- call_grammar.c ---- */
 
 typedef enum ln_call_need {
     LN_CALLS_MUST, /* the answer is calls */
-    LN_CALLS_MAY   /* it is a text, in which calls are held to their form */
+    LN_CALLS_MAY   /* it is a text, in which calls are held to their format */
 } ln_call_need;
 /* Appends the expression of ln_sampling.grammar for an answer with calls (`single`: one) of those of the
  * tools that are among names[0..n), which is not empty. The arguments meet the schemas of their parameters,
  * which are objects; loose[i]: tool i takes any values. A failure is out->failed. */
-void ln_call_form_put(ln_str *out, const ln_call_form *form, const ln_tok *tok, const json_t *tools,
-                      const char *const *names, size_t n, const bool *loose_or_null, ln_call_need need,
-                      bool single);
-/* Appends the text of a call as the form has it, for a model that is shown how to call. */
-void ln_call_text_put(ln_str *out, const ln_call_form *form, const char *name, const char *arguments,
+void ln_call_grammar_put(ln_str *out, const ln_call_format *format, const ln_tok *tok, const json_t *tools,
+                         const char *const *names, size_t n, const bool *loose_or_null, ln_call_need need,
+                         bool single);
+/* Appends the text of a call as the format has it, for a model that is shown how to call. */
+void ln_call_text_put(ln_str *out, const ln_call_format *format, const char *name, const char *arguments,
                       size_t bytes);
 
-/* ---- channel_form.c: answers that are messages with headers ---- */
+/* ---- channel_grammar.c: answers that are messages with headers ---- */
 
 /* Expressions of which the choice of the calls is a part: before the calls of an answer that must be one
  * (ended by "]}") and of one that may have some (ended by "}]}"); between a tool's name and its arguments. */
-extern const char ln_channel_form_must[], ln_channel_form_may[], ln_channel_form_text[];
-/* Appends the expression of a whole answer whose final message has this form. */
-void ln_channel_form_answer(ln_str *out, const char *form, size_t bytes);
+extern const char ln_channel_grammar_must[], ln_channel_grammar_may[], ln_channel_grammar_text[];
+/* Appends the expression of a whole answer whose final message matches this grammar. */
+void ln_channel_grammar_answer(ln_str *out, const char *grammar, size_t bytes);
 
 /* ---- call_values.c ---- */
 
-/* Appends a value of a form's parameters, text[0..bytes), as JSON. */
+/* Appends a value of a format's parameters, text[0..bytes), as JSON. */
 void ln_call_put_value(ln_str *out, unsigned kinds, const char *text, size_t bytes);
-/* Appends {...} of a QUOTED form, or the arguments of a PYTHON one, as a JSON object. False: it is none. */
+/* Appends {...} of a QUOTED format, or the arguments of a PYTHON one, as a JSON object. False: it is none. */
 bool ln_call_put_quoted(ln_str *out, const char *quote, const char *text, size_t bytes);
 bool ln_call_put_python(ln_str *out, const char *text, size_t bytes);
 
@@ -125,8 +125,8 @@ typedef enum ln_calls_piece {
 
 /* The state of the streaming parser. It owns its strings; free it with ln_calls_close. */
 typedef struct ln_calls {
-    const ln_call_form *form;  /* NULL: all text passes through */
-    const ln_call_tool *tools; /* [n_tools] that may be called; borrowed */
+    const ln_call_format *format; /* NULL: all text passes through */
+    const ln_call_tool *tools;    /* [n_tools] that may be called; borrowed */
     size_t n_tools;
     bool single; /* the text ends after the first call */
     enum {
@@ -138,9 +138,9 @@ typedef struct ln_calls {
         LN_CALLS_REST    /* no more calls */
     } step;
     bool in_group;                /* after a call of a group that may have more */
-    bool listed;                  /* calls of one tag stand in brackets that the form does not have */
+    bool listed;                  /* calls of one tag stand in brackets that the format does not have */
     bool in_string, escaped;      /* of the arguments that are being read */
-    char quote;                   /* of the string, in a PYTHON form */
+    char quote;                   /* of the string, in a PYTHON format */
     int depth;                    /* open brackets */
     size_t begin, body, pos;      /* in `held`: the group or call, its arguments or object, the next byte */
     size_t from, end;             /* of an object's arguments, once they were found; else from is 0 */
@@ -160,7 +160,7 @@ typedef struct ln_calls {
 } ln_calls;
 
 /* Starts a parser. A call of a tool that is not among tools[0..n) is text. */
-void ln_calls_open(ln_calls *t, const ln_call_form *form_or_null, const ln_call_tool *tools, size_t n,
+void ln_calls_open(ln_calls *t, const ln_call_format *form_or_null, const ln_call_tool *tools, size_t n,
                    bool single);
 /* Appends generated text; then ln_calls_next gives what became certain. LN_EMEMORY. */
 ln_status ln_calls_push(ln_calls *t, const char *text, size_t bytes, ln_error *err);

@@ -87,13 +87,13 @@ static ln_status find_needs(ln_tool_support *s, const ln_model_template *t, ln_e
 ln_status ln_tool_support_find(ln_tool_support *out, const ln_model_template *t, ln_error *err) {
     static const char *const system[] = {"probe_s", "probe_u", NULL}, *const tools[] = {"probe_t", NULL};
     size_t bytes;
-    *out = (ln_tool_support){.form = ln_call_form_generic(), .takes_system = true, .several = true};
+    *out = (ln_tool_support){.format = ln_call_format_generic(), .takes_system = true, .several = true};
     if (!t) return LN_OK;
-    const ln_call_form *own = ln_call_form_in(ln_model_template_tools_source(t, &bytes));
+    const ln_call_format *own = ln_call_format_in(ln_model_template_tools_source(t, &bytes));
     LN_TRY(shows(t, TALK("{\"role\":\"system\",\"content\":\"probe_s\"}," USER), system, &out->takes_system,
                  err));
-    if (!own) return LN_OK; /* it may show tools, but no form in which they are called */
-    out->form = own;
+    if (!own) return LN_OK; /* it may show tools, but no format in which they are called */
+    out->format = own;
     LN_TRY(shows(t, TALK_TOOLS(USER), tools, &out->shows_tools, err));
     LN_TRY(find_calls(out, t, err));
     LN_TRY(find_needs(out, t, err));
@@ -102,7 +102,8 @@ ln_status ln_tool_support_find(ln_tool_support *out, const ln_model_template *t,
 }
 
 void ln_tool_support_forget(ln_tool_support *s) {
-    *s = (ln_tool_support){.form = ln_call_form_generic(), .takes_system = s->takes_system, .several = true};
+    *s = (ln_tool_support){
+        .format = ln_call_format_generic(), .takes_system = s->takes_system, .several = true};
 }
 
 /* ---- the tools in the system text ---- */
@@ -117,10 +118,10 @@ static void put_tools(const ln_tool_support *s, const json_t *tools, ln_str *out
         ln_str_json_value(out, function ? function : tool);
         ln_str_adds(out, "\n");
     }
-    ln_str_adds(out,
-                "</tools>\n\nTo call a function, write its name and its arguments in this form, and nothing "
-                "after it:\n");
-    ln_call_text_put(out, s->form, "NAME", "{\"PARAMETER\": VALUE}", strlen("{\"PARAMETER\": VALUE}"));
+    ln_str_adds(out, "</tools>\n\nTo call a function, write its name and its arguments in this format, and "
+                     "nothing "
+                     "after it:\n");
+    ln_call_text_put(out, s->format, "NAME", "{\"PARAMETER\": VALUE}", strlen("{\"PARAMETER\": VALUE}"));
     ln_str_adds(out, "\nThe result is then given to you. Answer without a call where no function helps.");
 }
 
@@ -168,7 +169,7 @@ static void put_call(const rewriter *r, const json_t *call, ln_str *out) {
     else if (arguments) ln_str_json_value(&text, arguments);
     else ln_str_adds(&text, "{}");
     const char *name = json_string_value(json_object_get(f, "name"));
-    ln_call_text_put(out, r->s->form, name ? name : "", text.data ? text.data : "", text.len);
+    ln_call_text_put(out, r->s->format, name ? name : "", text.data ? text.data : "", text.len);
     out->failed |= text.failed;
     ln_str_free(&text);
 }
@@ -288,7 +289,7 @@ static ln_status add_tools(const rewriter *r, const json_t *tools) {
     const bool system = ln_json_is_text(json_object_get(first, "role"), "system");
     ln_str text = {0};
     ln_status st;
-    if (strcmp(r->s->form->name, "phi4") == 0) { /* its template reads them from the system message */
+    if (strcmp(r->s->format->name, "phi4") == 0) { /* its template reads them from the system message */
         ln_str none = {0};
         if (!system) LN_TRY(add_message(r, "system", &none, true));
         ln_str_json_value(&text, tools);

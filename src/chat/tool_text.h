@@ -8,7 +8,7 @@
 
 /* What a template makes of tools and calls, found by rendering a few conversations. */
 typedef struct ln_tool_support {
-    const ln_call_form *form;
+    const ln_call_format *format;
     bool shows_tools;    /* it shows the list of tools to the model */
     bool shows_calls;    /* it shows calls of earlier turns, and their results */
     bool several;        /* ... also two calls of one message */
@@ -19,9 +19,9 @@ typedef struct ln_tool_support {
     bool wants_about;    /* it rejects a tool without a description */
 } ln_tool_support;
 
-/* Judges a template; NULL: conversations have a fixed form. LN_EMEMORY. */
+/* Judges a template; NULL: conversations have a built-in template. LN_EMEMORY. */
 ln_status ln_tool_support_find(ln_tool_support *out, const ln_model_template *tmpl_or_null, ln_error *err);
-/* Makes the support that of a template without a form of calls: tools and calls become texts. */
+/* Makes the support that of a template without a format of calls: tools and calls become texts. */
 void ln_tool_support_forget(ln_tool_support *s);
 /* Whether a template with this support needs ln_tool_text for requests with tools or calls. */
 static inline bool ln_tool_text_is_needed(const ln_tool_support *s) {

@@ -262,7 +262,7 @@ def encode(prompt):
         messages = [{"role": "system", "content": prompt["system"]}] if prompt.get("system") is not None else []
         messages.append({"role": "user", "content": prompt["text"]})
     if not has_template:
-        raise Refused("unsupported", "the model ships no chat template, and mlx-lm has no fixed form")
+        raise Refused("unsupported", "the model ships no chat template, and mlx-lm has no built-in template")
     kwargs = dict(request.get("kwargs") or {}, **(prompt.get("args") or {}))
     for name in ("tools", "documents"):
         if request.get(name):

@@ -26,15 +26,15 @@ static void open_detok(const ln_answer *a, ln_detok *d) {
     }
     _Static_assert(LN_CALL_TOKENS + LN_CHANNEL_TOKENS <= LN_COUNT(d->keep), "tokens that a detokenizer "
                                                                             "keeps");
-    if (a->calls.form) ln_call_form_tokens(a->calls.form, tok, d->keep + LN_CHANNEL_TOKENS);
+    if (a->calls.format) ln_call_format_tokens(a->calls.format, tok, d->keep + LN_CHANNEL_TOKENS);
 }
 
 /* Sets up an answer of channels, whose first message the prompt begins. */
 static ln_status open_channels(ln_answer *a, const int32_t *ids, size_t n, ln_error *err) {
-    const ln_call_form *form = a->calls.form;
+    const ln_call_format *format = a->calls.format;
     LN_TRY(ln_channel_header(a->model->tok, ids, n, &a->header, err));
     return ln_reasoning_open_channels(&a->think, a->model->delims, a->header.data ? a->header.data : "",
-                                      a->header.len, form && form->place == LN_CALLS_IN_CHANNEL, err);
+                                      a->header.len, format && format->place == LN_CALLS_IN_CHANNEL, err);
 }
 
 /* Sets up the split of a conversation's answer into reasoning and answer: where the prompt's ids end with the
@@ -50,7 +50,8 @@ static ln_status open_think(ln_answer *a, const int32_t *ids, size_t n, ln_error
         ln_reasoning_open(&a->think, m->delims, opened);
     }
     if (!a->how->has_think_budget) return LN_OK;
-    const bool free = !a->how->grammar && !a->calls.form; /* the next message is the answer, whatever it is */
+    const bool free =
+        !a->how->grammar && !a->calls.format; /* the next message is the answer, whatever it is */
     ln_str_addf(&end, "%s%s", m->delims->leave, free ? m->delims->answer : "");
     ln_status st =
         end.failed ? LN_OOM(err, "a mark") : ln_tok_encode(m->tok, end.data, end.len, false, &a->end, err);
@@ -162,7 +163,7 @@ ln_status ln_answer_open(ln_answer *a, const ln_package *model, const ln_samplin
                          ln_error *err) {
     *a = (ln_answer){.model = model, .how = how};
     ln_reasoning_open(&a->think, NULL, false);
-    ln_calls_open(&a->calls, how->tool_choice ? model->tools.form : NULL, tools ? tools->list : NULL,
+    ln_calls_open(&a->calls, how->tool_choice ? model->tools.format : NULL, tools ? tools->list : NULL,
                   tools ? tools->n : 0, how->single_tool_call);
     ln_stop_open(&a->stop, NULL, NULL, 0);
     a->no_text = ln_tok_check(model->tok, NULL) != LN_OK;

@@ -1,9 +1,9 @@
-/* Answers of a form: the grammar of ln_sampling.grammar over the model's vocabulary.
+/* Answers that must match a grammar: ln_sampling.grammar over the model's vocabulary.
  *
- * Reasoning is free, but no stop id may end it, because the answer is still to come. The form begins with the
- * answer; where the answer is messages with headers, with the header that the prompt ends with. A special
- * token has no text; in the vocabulary of a form it is the byte 0xFF, which no UTF-8 text has, and its name,
- * so that only the expression {"token"} of a form matches it. */
+ * Reasoning is free, but no stop id may end it, because the answer is still to come. The grammar begins with
+ * the answer; where the answer is messages with headers, with the header that the prompt ends with. A special
+ * token has no text; in the vocabulary of a grammar it is the byte 0xFF, which no UTF-8 text has, and its
+ * name, so that only the expression {"token"} of a grammar matches it. */
 #include "constraint.h"
 
 #include "../base/text_memory.h"
@@ -46,16 +46,16 @@ static ln_status token_text(const ln_tok *tok, int32_t id, ln_str *all, ln_error
     const char *name = ln_tok_content(tok, id, &bytes);
     ln_str_add(all, "\xff", 1);
     if (name) ln_str_add(all, name, bytes);
-    return all->failed ? LN_OOM(err, "the vocabulary of a form") : LN_OK;
+    return all->failed ? LN_OOM(err, "the vocabulary of a grammar") : LN_OK;
 }
 
-ln_status ln_form_vocabulary(ln_vocabulary *v, const ln_tok *tok, int64_t n_vocab, ln_error *err) {
+ln_status ln_grammar_vocabulary(ln_vocabulary *v, const ln_tok *tok, int64_t n_vocab, ln_error *err) {
     ln_str all = {0};
     ln_status st = LN_OK;
     const int64_t n_texts = LN_MIN(n_vocab, (int64_t)ln_tok_count(tok));
     v->n_vocab = n_vocab;
     v->at = ln_zalloc((size_t)n_vocab + 1, sizeof *v->at);
-    if (!v->at) LN_GO(LN_OOM(err, "the vocabulary of a form"));
+    if (!v->at) LN_GO(LN_OOM(err, "the vocabulary of a grammar"));
     for (int64_t id = 0; id < n_vocab; id++) { /* a padded output layer has ids without a text */
         if (id < n_texts) LN_GO(token_text(tok, (int32_t)id, &all, err));
         v->at[id + 1] = (uint32_t)all.len;
@@ -69,7 +69,7 @@ out:
     return st;
 }
 
-/* Makes the engine's vocabulary when the first form asks for it. */
+/* Makes the engine's vocabulary when the first grammar asks for it. */
 static ln_status find_vocabulary(ln_eng *e, ln_error *err) {
     ln_status st = LN_OK;
     const char *limit;
@@ -81,12 +81,12 @@ static ln_status find_vocabulary(ln_eng *e, ln_error *err) {
     const uint64_t room = ln_memory_room(e->memory_bytes, &limit);
     if (room < bytes)
         LN_GO(ln_fail(err, LN_EMEMORY,
-                      "the vocabulary of a form (ln_sampling.grammar) takes about %s, and %s leaves %s; "
-                      "raise that limit or leave the form out",
+                      "the vocabulary of a grammar (ln_sampling.grammar) takes about %s, and %s leaves %s; "
+                      "raise that limit or leave the grammar out",
                       ln_bytes_text(need, bytes), limit, ln_bytes_text(left, room)));
     ln_vocabulary *v = ln_zalloc(1, sizeof *v);
-    if (!v) LN_GO(LN_OOM(err, "the vocabulary of a form"));
-    st = ln_form_vocabulary(v, e->model->tok, e->run->spec->V, err);
+    if (!v) LN_GO(LN_OOM(err, "the vocabulary of a grammar"));
+    st = ln_grammar_vocabulary(v, e->model->tok, e->run->spec->V, err);
     if (st == LN_OK) {
         e->vocabulary = v;
     } else {
@@ -124,7 +124,8 @@ static ln_status take_header(const ln_constraint *c, const ln_str *header, ln_er
                                err));
     return fits ? LN_OK
                 : ln_fail(err, LN_EINVALID,
-                          "ln_sampling.grammar: the answer that the prompt begins does not begin the form");
+                          "ln_sampling.grammar: the answer that the prompt begins is not the beginning of a "
+                          "text of the grammar");
 }
 
 /* Whether some token may begin the text, or the text may be empty. Otherwise a model that reasons would do so
@@ -161,7 +162,7 @@ ln_status ln_constraint_open(ln_constraint *c, ln_eng *e, const ln_sampling *how
     LN_TRY(check_beginning(c, e->vocabulary, a, err));
     const size_t words = ((size_t)e->vocabulary->n_vocab + 63) / 64;
     c->allowed = ln_zalloc(words, sizeof *c->allowed);
-    if (!c->allowed) return LN_OOM(err, "the mask of a form");
+    if (!c->allowed) return LN_OOM(err, "the mask of a grammar");
     c->bytes =
         ln_grammar_bytes(c->grammar) + ln_matcher_bytes(e->vocabulary->n_vocab) + words * sizeof *c->allowed;
     if (!a->think.delims || c->whole) return LN_OK;
@@ -186,7 +187,7 @@ static bool follows_reasoning(const ln_answer *a) {
     return a->think.state == LN_REASONING_ANSWER && a->think.closed && !a->think.begun;
 }
 
-/* Whether the answer is in reasoning, of which the form says nothing. */
+/* Whether the answer is in reasoning, of which the grammar says nothing. */
 static bool reasons(const ln_constraint *c, int state) { return !c->whole && state == LN_REASONING_INSIDE; }
 
 static void permit(const ln_constraint *c, int32_t id, bool yes) {
@@ -266,7 +267,7 @@ ln_status ln_constraint_take(ln_constraint *c, const ln_answer *a, ln_constraint
     if (fits || c->prose) return LN_OK; /* a token without a text changes no prose */
     return ln_fail(err, LN_EINVALID,
                    "ln_sampling.grammar: token %d, which ends the reasoning, has text that does not begin "
-                   "the form; ask the model not to reason",
+                   "the grammar; ask the model not to reason",
                    id);
 }
 

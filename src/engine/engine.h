@@ -38,7 +38,7 @@ typedef struct ln_eng {
      * stop_at. NULL: there are no stop requests. */
     const _Atomic(uintptr_t) *stop;
     uintptr_t stop_at;
-    struct ln_vocabulary *vocabulary; /* for forms, since the first; NULL: see constraint.c */
+    struct ln_vocabulary *vocabulary; /* for grammars, since the first; NULL: see constraint.c */
     _Atomic uint64_t stops_warned;    /* hash of the stop texts that were last warned about: once is enough */
 } ln_eng;
 

@@ -58,7 +58,7 @@ static ln_status check_name(const json_t *tools, const char *wanted, ln_error *e
                    ln_excerpt(shown, wanted, strlen(wanted)));
 }
 
-/* ---- the form of the answer ---- */
+/* ---- the grammar of the answer ---- */
 
 /* What the functions below share. */
 typedef struct form_maker {
@@ -70,27 +70,27 @@ typedef struct form_maker {
 
 static bool must(const form_maker *f) { return f->how->tool_choice == LN_TOOLS_REQUIRED; }
 
-/* Appends the form of a whole answer. If it is messages with headers, that of the final one is given. */
-static void put_answer(const ln_package *m, ln_str *s, const char *form, size_t bytes) {
-    if (m->delims && m->delims->channels) ln_channel_form_answer(s, form, bytes);
-    else ln_str_add(s, form, bytes);
+/* Appends the grammar of a whole answer. If it is messages with headers, that of the final one is given. */
+static void put_answer(const ln_package *m, ln_str *s, const char *grammar, size_t bytes) {
+    if (m->delims && m->delims->channels) ln_channel_grammar_answer(s, grammar, bytes);
+    else ln_str_add(s, grammar, bytes);
 }
 
 static void put_form(const form_maker *f, ln_str *s) {
     const ln_sampling *how = f->how;
-    const ln_call_form *form = f->m->tools.form;
+    const ln_call_format *format = f->m->tools.format;
     const bool beside = !must(f) && how->grammar;
     const ln_call_need need = must(f) || beside ? LN_CALLS_MUST : LN_CALLS_MAY;
     ln_str calls = {0};
-    ln_call_form_put(&calls, form, f->m->tok, f->tools, how->tool_names, how->n_tool_names, f->loose, need,
-                     how->single_tool_call);
+    ln_call_grammar_put(&calls, format, f->m->tok, f->tools, how->tool_names, how->n_tool_names, f->loose,
+                        need, how->single_tool_call);
     s->failed |= calls.failed;
     if (beside) {
         ln_str_adds(s, "{\"choice\":[");
         put_answer(f->m, s, how->grammar, how->grammar_bytes);
         ln_str_adds(s, ",");
     }
-    if (calls.data && need == LN_CALLS_MUST && form->place != LN_CALLS_IN_CHANNEL)
+    if (calls.data && need == LN_CALLS_MUST && format->place != LN_CALLS_IN_CHANNEL)
         put_answer(f->m, s, calls.data, calls.len);
     else if (calls.data) ln_str_add(s, calls.data, calls.len);
     if (beside) ln_str_adds(s, "]}");
@@ -99,7 +99,7 @@ static void put_form(const form_maker *f, ln_str *s) {
 
 static ln_status check_form(const ln_str *s, ln_error *err) {
     ln_grammar *g;
-    if (s->failed) return LN_OOM(err, "the form of calls");
+    if (s->failed) return LN_OOM(err, "the grammar of calls");
     const ln_status st = ln_grammar_open(&g, s->data, s->len, err);
     ln_grammar_close(&g);
     return st;
@@ -118,7 +118,7 @@ static ln_status check_tool(const form_maker *f, size_t i, ln_error *why) {
         st = check_form(&s, why);
         s.len = 0;
     }
-    ln_call_form_put(&s, f->m->tools.form, f->m->tok, f->tools, &only, 1, NULL, LN_CALLS_MUST, true);
+    ln_call_grammar_put(&s, f->m->tools.format, f->m->tok, f->tools, &only, 1, NULL, LN_CALLS_MUST, true);
     if (st == LN_OK) st = check_form(&s, why);
     ln_str_free(&s);
     return st;
@@ -178,17 +178,17 @@ static ln_status loosen(const form_maker *f, ln_str *s, ln_error *err) {
     return LN_OK;
 }
 
-/* Sets the form of the answer: calls, or a text that may have them. */
+/* Sets the grammar of the answer: calls, or a text that may have them. */
 static ln_status set_form(const ln_package *m, const json_t *tools, ln_arena *a, ln_sampling *how,
                           bool *prose, ln_error *err) {
     form_maker f = {m, tools, how, ln_arena_alloc(a, json_array_size(tools) + 1)};
     ln_str s = {0};
-    if (!f.loose) return LN_OOM(err, "the form of calls");
+    if (!f.loose) return LN_OOM(err, "the grammar of calls");
     memset(f.loose, 0, json_array_size(tools) + 1);
     if (must(&f) && how->grammar)
         return ln_fail(err, LN_EUSAGE,
                        "ln_sampling.grammar and LN_TOOLS_REQUIRED exclude each other: an answer that must "
-                       "be a call has the form of one");
+                       "be a call has the format of one");
     *prose = !must(&f) && !how->grammar;
     put_form(&f, &s);
     const ln_status st = loosen(&f, &s, err);
@@ -198,10 +198,10 @@ static ln_status set_form(const ln_package *m, const json_t *tools, ln_arena *a,
     }
     ln_str_free(&s);
     if (st != LN_OK) return st;
-    return how->grammar ? LN_OK : LN_OOM(err, "the form of calls");
+    return how->grammar ? LN_OK : LN_OOM(err, "the grammar of calls");
 }
 
-/* Makes the form of the caller that of the final message, where an answer is messages with headers. */
+/* Applies the caller's grammar to the final message if an answer is messages with headers. */
 static ln_status set_answer(const ln_package *m, const ln_prompt *p, ln_arena *a, ln_sampling *how,
                             ln_error *err) {
     ln_str s = {0};
@@ -210,7 +210,7 @@ static ln_status set_answer(const ln_package *m, const ln_prompt *p, ln_arena *a
     how->grammar = s.failed ? NULL : ln_arena_strndup(a, s.data, s.len);
     how->grammar_bytes = s.len;
     ln_str_free(&s);
-    return how->grammar ? LN_OK : LN_OOM(err, "the form of an answer");
+    return how->grammar ? LN_OK : LN_OOM(err, "the grammar of an answer");
 }
 
 ln_status ln_eng_tool_names(const ln_package *m, const ln_prompt *p, ln_arena *a, ln_sampling *how,

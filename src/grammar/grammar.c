@@ -149,7 +149,7 @@ ln_status gr_check(const ln_grammar *g, ln_error *err) {
     if (g->no_memory) return LN_OOM(err, "a grammar");
     if (g->too_large)
         return ln_fail(err, LN_EINVALID,
-                       "the form is too large: it needs more than %d expressions; use fewer alternatives",
+                       "the grammar is too large: it needs more than %d expressions; use fewer alternatives",
                        MOST_EXPRS);
     return LN_OK;
 }

@@ -1,4 +1,4 @@
-/* Grammars of generated text: a form in JSON becomes a grammar over bytes, and a matcher says which bytes,
+/* Grammars of generated text: a grammar in JSON becomes a grammar over bytes, and a matcher says which bytes,
  * and which tokens of a vocabulary, may come next.
  *
  * A grammar is a graph of expressions: the empty text, one byte of a set, a sequence, a choice, a repetition
@@ -13,10 +13,10 @@
 
 /* A compiled grammar; immutable, so that threads may share it. */
 typedef struct ln_grammar ln_grammar;
-/* Compiles a form, a JSON text as ln_sampling.grammar describes it. The caller owns *out; ln_grammar_close.
- * LN_EINVALID: the form or a schema in it is malformed, cannot be met, or has a keyword that is not
- * supported; the message begins with the place, as in "schema.properties.a.type". LN_EMEMORY. */
-ln_status ln_grammar_open(ln_grammar **out, const char *form, size_t bytes, ln_error *err);
+/* Compiles a grammar, a JSON text as ln_sampling.grammar describes it. The caller owns *out;
+ * ln_grammar_close. LN_EINVALID: the grammar or a schema in it is malformed, cannot be met, or has a keyword
+ * that is not supported; the message begins with the place, as in "schema.properties.a.type". LN_EMEMORY. */
+ln_status ln_grammar_open(ln_grammar **out, const char *grammar, size_t bytes, ln_error *err);
 /* Frees *g and sets it to NULL; does nothing when it is NULL. */
 void ln_grammar_close(ln_grammar **g);
 /* Bytes that the grammar takes. */
@@ -53,7 +53,7 @@ enum { LN_SLICES = 4, LN_ALL_SLICES = LN_ALPHABETS * LN_SLICES }; /* of one alph
 
 /* The texts of a vocabulary's tokens, of at most 65,535 bytes each. Those of an alphabet are apart from the
  * others, because inside a string any of them may follow. The text of a special token is the byte 0xFF, which
- * no UTF-8 text has, and its name: only {"token": name} of a form matches it. Immutable after
+ * no UTF-8 text has, and its name: only {"token": name} of a grammar matches it. Immutable after
  * ln_vocabulary_sort. */
 typedef struct ln_vocabulary {
     int64_t n_vocab; /* V: ids are 0 .. V - 1 */
@@ -75,7 +75,7 @@ uint64_t ln_vocabulary_bytes(const ln_vocabulary *v);
 /* How far a text has matched a grammar. For one thread at a time. */
 typedef struct ln_matcher ln_matcher;
 /* Opens a matcher at the beginning of a text. Grammar and vocabulary must outlive it; the caller owns *out.
- * LN_EINVALID: the form is nested too deep, or needs too many states; LN_EMEMORY. */
+ * LN_EINVALID: the grammar is nested too deep, or needs too many states; LN_EMEMORY. */
 ln_status ln_matcher_open(ln_matcher **out, const ln_grammar *g, const ln_vocabulary *v, ln_error *err);
 void ln_matcher_close(ln_matcher **m);
 /* The most bytes that a matcher of a vocabulary of n_vocab tokens ever takes. */

@@ -1,4 +1,4 @@
-/* Building a grammar: what the readers of forms, schemas and patterns share. */
+/* Building a grammar: what the readers of grammars, schemas and patterns share. */
 #ifndef LN_GRAMMAR_BUILD_H
 #define LN_GRAMMAR_BUILD_H
 
@@ -194,15 +194,15 @@ ln_status gr_pattern(ln_grammar *g, const char *pattern, size_t bytes, gr_spelli
 
 /* ---- ebnf.c ---- */
 
-/* A grammar in GBNF or in Lark's EBNF. `place` is its place in the form. LN_EINVALID: the message begins with
- * it and says the line. */
+/* A grammar in GBNF or in Lark's EBNF. `place` is its place in the grammar. LN_EINVALID: the message begins
+ * with it and says the line. */
 ln_status gr_ebnf(ln_grammar *g, const char *text, size_t bytes, const char *place, gr_node *out,
                   ln_error *err);
 
 /* ---- json_schema.c ---- */
 
 /* A value that a JSON schema describes; `open`: as the standard says, with other properties and other types
- * than those that are named. `place` is the schema's place in the form. LN_EINVALID, LN_EMEMORY. */
+ * than those that are named. `place` is the schema's place in the grammar. LN_EINVALID, LN_EMEMORY. */
 ln_status gr_schema(ln_grammar *g, const json_t *schema, bool open, const char *place, gr_node *out,
                     ln_error *err);
 

@@ -7,7 +7,7 @@
 /* MOST_WORK bounds the time that a schema takes: references may stand for many times its text. */
 enum { MOST_SCHEMA_DEPTH = 96, MOST_REFERENCES = 4096, MOST_WORK = 1 << 22 };
 
-/* The place of a schema in its form, for messages: a list from the inside to the outside. */
+/* The place of a schema in its grammar, for messages: a list from the inside to the outside. */
 typedef struct schema_place {
     const struct schema_place *outer;
     const char *name; /* NULL: an index */
@@ -35,8 +35,8 @@ typedef struct schema_reader {
 /* Fails with LN_EINVALID and a message that begins with the place and, unless NULL, a keyword. */
 ln_status schema_refuse(const schema_reader *r, const schema_place *at, const char *keyword, const char *fmt,
                         ...) LN_PRINTF(4, 5);
-/* Notes why no value meets a schema: the first message is the error if nothing is left of the form. Returns
- * LN_OK, or LN_EINVALID and LN_EMEMORY of gr_check. */
+/* Notes why no value meets a schema: the first message is the error if nothing is left of the grammar.
+ * Returns LN_OK, or LN_EINVALID and LN_EMEMORY of gr_check. */
 ln_status schema_nothing(schema_reader *r, const schema_place *at, const char *keyword, const char *fmt, ...)
     LN_PRINTF(4, 5);
 /* Adds to the work that has been done. LN_EINVALID: it is too much. */

@@ -28,13 +28,13 @@ uint64_t ln_matcher_bytes(int64_t n_vocab) {
 ln_status ln_matcher_open(ln_matcher **out, const ln_grammar *g, const ln_vocabulary *v, ln_error *err) {
     ln_matcher *m = *out = ln_zalloc(1, sizeof *m);
     ln_status st;
-    if (!m) return LN_OOM(err, "a form's matcher");
+    if (!m) return LN_OOM(err, "a grammar's matcher");
     m->v = v;
     m->words = ((size_t)v->n_vocab + 63) / 64;
     m->path = ln_zalloc(v->longest + 1, sizeof *m->path);
     m->masks = ln_zalloc(N_MASKS * m->words + 1, sizeof *m->masks);
     if (m->path && m->masks) st = gr_states_open(&m->s, g, g->root, most, &m->current, err);
-    else st = LN_OOM(err, "a form's matcher");
+    else st = LN_OOM(err, "a grammar's matcher");
     if (st != LN_OK) ln_matcher_close(out);
     return st;
 }

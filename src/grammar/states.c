@@ -527,13 +527,14 @@ void gr_states_forget(gr_states *s, uint32_t *keep, size_t n) {
 ln_status gr_states_fault(gr_states *s, ln_error *err) {
     const bool no_memory = s->no_memory, full = s->full;
     s->no_memory = s->full = false;
-    if (no_memory) return LN_OOM(err, "the states of a form");
+    if (no_memory) return LN_OOM(err, "the states of a grammar");
     if (!full)
         return ln_fail(err, LN_EINVALID,
-                       "the form is nested deeper than %d expressions; nest fewer groups or brackets",
+                       "the grammar is nested deeper than %d expressions; nest fewer groups or brackets",
                        GR_MOST_DEPTH);
     return ln_fail(err, LN_EINVALID,
-                   "the form needs more than %u states at once; use fewer alternatives, or lower bounds of "
+                   "the grammar needs more than %u states at once; use fewer alternatives, or lower bounds "
+                   "of "
                    "repetitions",
                    s->most.states);
 }

@@ -7,7 +7,7 @@
 #include "../io/directory.h"
 #include "../model/adapter_match.h"
 #include "package.h"
-#include "../chat/fixed_forms.h"
+#include "../chat/builtin_templates.h"
 
 #include <stdio.h>
 
@@ -119,7 +119,7 @@ static ln_status open_texts(ln_package *m, ln_error *err) {
     LN_TRY(open_template(m, err));
     m->delims = ln_reasoning_delims_of(m->tok, m->tmpl);
     LN_TRY(ln_tool_support_find(&m->tools, m->tmpl, err));
-    if (m->tools.form->place == LN_CALLS_IN_CHANNEL && !(m->delims && m->delims->channels))
+    if (m->tools.format->place == LN_CALLS_IN_CHANNEL && !(m->delims && m->delims->channels))
         ln_tool_support_forget(&m->tools); /* the vocabulary lacks the marks */
     return open_embedding(m, err);
 }
@@ -214,7 +214,7 @@ void ln_package_info(const ln_package *m, ln_info *info) {
     ln_tok_class(m->tok, &class, &differs);
     (void)snprintf(info->tokenizer_class, sizeof info->tokenizer_class, "%s", class);
     (void)snprintf(info->tokenizer_differs, sizeof info->tokenizer_differs, "%s", differs);
-    memcpy(info->tool_format, m->tools.form->name, strlen(m->tools.form->name));
+    memcpy(info->tool_format, m->tools.format->name, strlen(m->tools.format->name));
     info->single_tool_call = !m->tools.several;
     info->null_tool_content = m->tools.null_content;
     info->text_tool_arguments = m->tools.text_arguments;

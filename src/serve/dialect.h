@@ -1,5 +1,5 @@
-/* Forms of the same request: OpenAI's chat completions are the server's own form; others are translated to
- * its bodies by the worker, and their answers and streams are written from the same events. */
+/* Dialects of the API: OpenAI's chat completions are the server's own; others are translated to its bodies by
+ * the worker, and their answers and streams are written from the same events. */
 #ifndef LN_DIALECT_H
 #define LN_DIALECT_H
 

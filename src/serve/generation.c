@@ -57,7 +57,7 @@ static ln_status open_all(request_context *x) {
     return LN_OK;
 }
 
-/* Translates the body of another form of the API. */
+/* Translates the body of another dialect of the API. */
 static ln_status translate(request_context *x, ln_str *out) {
     json_t *body = NULL, *to = json_object();
     char found[80];

@@ -105,7 +105,7 @@ static const char *error_type(int status) {
     }
 }
 
-/* Anthropic's form and the server's: both have error.type and error.message. */
+/* Anthropic's errors and the server's: both have error.type and error.message. */
 static void put_error(ln_str *out, const request_context *x) {
     ln_str s = {0};
     wire_error why = x->why;

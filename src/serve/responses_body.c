@@ -230,7 +230,7 @@ static void put_or(ln_str *out, const json_t *body, const char *name, const char
     else ln_str_adds(out, usual);
 }
 
-/* A response repeats what was asked for about tools and the form of the text. */
+/* A response repeats what was asked for about tools and the format of the text. */
 static ln_status keep_asked(request_context *x, const json_t *body) {
     put_or(&x->asked, body, "parallel_tool_calls", "true");
     ln_str_adds(&x->asked, ",");

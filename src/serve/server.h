@@ -193,7 +193,7 @@ struct request_context {
     char note[120];      /* what was asked for and cannot be had: a warning of the answer */
     int block, sequence; /* of a stream: the part of the answer that is sent, the next event's number */
     char block_kind;     /* 't'ext, 'r'easoning, 'c'all, 0: none is open */
-    /* of /v1/responses: what a request said about tools and the form of the text; of a stream: items that
+    /* of /v1/responses: what a request said about tools and the format of the text; of a stream: items that
      * have ended, the text of the one that is open, calls so far */
     ln_str asked, items, said;
     char called[128]; /* the tool of the call that is open */

@@ -457,7 +457,7 @@ void wire_request_trim(wire_request *q) {
     q->root = prompt;
     ln_str_free(&q->request);
     ln_str_free(&q->arguments);
-    ln_str_free(&q->form);
+    ln_str_free(&q->grammar);
     q->sampling.grammar = NULL;
     q->sampling.grammar_bytes = 0;
     if (!q->echo) q->prompts = NULL; /* its texts are gone */
@@ -468,7 +468,7 @@ void wire_request_close(wire_request *q) {
     ln_arena_free(&q->arena);
     ln_str_free(&q->request);
     ln_str_free(&q->arguments);
-    ln_str_free(&q->form);
+    ln_str_free(&q->grammar);
     *q = (wire_request){0};
 }
 

@@ -53,7 +53,7 @@ ln_status body_tools(body_reader *b, const char *name, const json_t *v);
 /* Judges tools and tool_choice together: which calls the sampling asks for. */
 ln_status body_check_tools(body_reader *b);
 
-/* ---- response_form.c: each sets the form of the answer ---- */
+/* ---- response_format.c: each sets the grammar of the answer ---- */
 
 ln_status body_response_format(body_reader *b, const char *name, const json_t *v);
 ln_status body_json_schema(body_reader *b, const char *name, const json_t *v); /* a schema, or its text */

@@ -1,4 +1,4 @@
-/* Log-probabilities in the two forms of the API.
+/* Log-probabilities in the two layouts of the API.
  *
  * A token is shown by its own bytes. Where these are only a part of a character, a text cannot hold them: the
  * text then spells them as \xe2\x82, in completions as bytes:\xe2\x82, and the list `bytes` of a conversation

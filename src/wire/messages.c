@@ -312,10 +312,10 @@ static ln_status make_arguments(body_reader *b, ln_prompt *p) {
     return LN_OK;
 }
 
-static void tell_fixed_form(void) {
+static void tell_builtin_template(void) {
     static _Atomic bool told;
     if (!told)
-        ln_log(LN_LOG_WARN, "the model ships no chat template; its family's fixed chat form is used for "
+        ln_log(LN_LOG_WARN, "the model ships no chat template; its family's built-in template is used for "
                             "messages");
     told = true;
 }
@@ -331,7 +331,7 @@ ln_status body_conversation(body_reader *b) {
         LN_TRY(read_turn(b, i, &turns[i]));
         plain = plain && turns[i].plain;
     }
-    if (!b->t->has_template) tell_fixed_form();
+    if (!b->t->has_template) tell_builtin_template();
     *q->prompts = (ln_prompt){.size = sizeof(ln_prompt), .tmpl = LN_TEMPLATE_CHAT};
     q->n_prompts = 1;
     LN_TRY(plain ? make_messages(b, turns, n, q->prompts) : make_request(b, turns, n, q->prompts));

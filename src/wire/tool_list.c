@@ -70,7 +70,7 @@ static ln_status refuse_choice(body_reader *b, const json_t *v) {
                        ln_json_text(v, found));
 }
 
-/* Reads the forms of /v1/chat/completions, and those of /v1/responses, which have no inner object. */
+/* Reads tools as /v1/chat/completions has them, and as /v1/responses has them, which have no inner object. */
 static ln_status read_choice(body_reader *b, choice *c) {
     const json_t *v = b->tool_choice, *type = json_object_get(v, "type"), *inner;
     *c = (choice){0};
@@ -193,7 +193,7 @@ static ln_status check_schemas(body_reader *b) {
     for (size_t i = 0; i < json_array_size(b->tools); i++) {
         const json_t *f = json_object_get(json_array_get(b->tools, i), "function");
         const json_t *schema = json_object_get(f, "parameters"), *type = json_object_get(schema, "type");
-        ln_str form = {0};
+        ln_str grammar = {0};
         ln_error why;
         const bool auto_call = b->q->sampling.tool_choice == LN_TOOLS_AUTO;
         if (!json_is_object(schema) || !may_call(b, json_object_get(f, "name"))) continue;
@@ -202,11 +202,12 @@ static ln_status check_schemas(body_reader *b) {
         if (type && !ln_json_is_text(type, "object"))
             return wire_refuse(b->why, field, "expected a schema of type \"object\", found %s",
                                ln_json_text(type, found));
-        ln_str_adds(&form, "{\"schema\":");
-        ln_str_json_value(&form, schema);
-        ln_str_adds(&form, "}");
-        ln_status st = form.failed ? LN_OOM(&why, "a request") : ln_grammar_check(form.data, form.len, &why);
-        ln_str_free(&form);
+        ln_str_adds(&grammar, "{\"schema\":");
+        ln_str_json_value(&grammar, schema);
+        ln_str_adds(&grammar, "}");
+        ln_status st =
+            grammar.failed ? LN_OOM(&why, "a request") : ln_grammar_check(grammar.data, grammar.len, &why);
+        ln_str_free(&grammar);
         if (st == LN_EINVALID)
             return wire_refuse(b->why, field, "%s%s", why.message,
                                auto_call ? "; \"strict\": false in the function permits any object" : "");
@@ -228,6 +229,7 @@ ln_status body_check_tools(body_reader *b) {
     LN_TRY(c.names ? add_names(b, &c) : LN_OK);
     s->tool_choice = c.required ? LN_TOOLS_REQUIRED : LN_TOOLS_AUTO;
     s->single_tool_call = s->single_tool_call || json_is_string(c.names);
-    if (c.required) s->grammar = NULL, s->grammar_bytes = 0; /* a call has no text that could have a form */
+    if (c.required)
+        s->grammar = NULL, s->grammar_bytes = 0; /* a call has no text that could have a grammar */
     return check_schemas(b);
 }

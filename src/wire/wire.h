@@ -95,7 +95,7 @@ typedef struct wire_request {
     ln_arena arena;
     struct json_t *root;
     ln_str request, arguments; /* texts of the prompt of a conversation */
-    ln_str form;               /* that sampling.grammar points to */
+    ln_str grammar;            /* that sampling.grammar points to */
     char skipped[120];         /* types of tools that were left out */
     char note[120];            /* set by the caller: what else the answer warns about */
 } wire_request;
@@ -106,8 +106,8 @@ ln_status wire_request_open(wire_request *out, const wire_target *target, wire_k
                             size_t bytes, wire_error *why);
 void wire_request_close(wire_request *q);
 /* Frees what only the opening of requests reads: texts of prompts (unless they are repeated by `echo`),
- * tools, the form of the answer, fields that nothing reads. The prompts are gone then; wire_choice may not be
- * called any more. */
+ * tools, the grammar of the answer, fields that nothing reads. The prompts are gone then; wire_choice may not
+ * be called any more. */
 void wire_request_trim(wire_request *q);
 static inline size_t wire_n_choices(const wire_request *q) { return q->n_prompts * (size_t)q->n; }
 /* Writes prompt and sampling of choice i, and sets the fields of *opt that a body decides, `sampling`
@@ -129,8 +129,8 @@ wire_answer wire_answer_of(const wire_request *q);
 void wire_random_hex(char *out, int n);
 enum { WIRE_CALL_ID = 96 };
 /* Writes the id of call k of a choice, of the tool `name`, the same whenever it is asked for: call_ and
- * digits; nine digits for models with Mistral's forms, whose templates take no other ids; functions.NAME:K
- * for Kimi's, whose template shows the id. */
+ * digits; nine digits for models with Mistral's formats of calls, whose templates take no other ids;
+ * functions.NAME:K for Kimi's, whose template shows the id. */
 void wire_call_id(char out[WIRE_CALL_ID], const wire_request *q, const wire_answer *a, size_t choice,
                   size_t k, const char *name);
 /* Appends the members id, type and function of a call; `arguments` are the JSON text of an object. */

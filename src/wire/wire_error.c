@@ -1,4 +1,4 @@
-/* Errors in the form of the API. */
+/* Errors as the API writes them. */
 #include "wire.h"
 #include "../base/c_locale.h"
 #include "../base/json_write.h"

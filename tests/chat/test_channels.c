@@ -26,9 +26,9 @@ static const ln_reasoning_delims *delims_of_channels(void) {
     return &d;
 }
 
-static const ln_call_form *harmony(void) {
-    for (size_t i = 0; ln_call_form_at(i); i++)
-        if (strcmp(ln_call_form_at(i)->name, "harmony") == 0) return ln_call_form_at(i);
+static const ln_call_format *harmony(void) {
+    for (size_t i = 0; ln_call_format_at(i); i++)
+        if (strcmp(ln_call_format_at(i)->name, "harmony") == 0) return ln_call_format_at(i);
     fail_msg("no form harmony");
     return NULL;
 }
@@ -284,7 +284,7 @@ static void the_template_takes_every_conversation(void **state) {
     if (access(SHARED "gpt-oss.jinja", R_OK) != 0) skip();
     OK(ln_model_template_open_file(&t, SHARED "gpt-oss.jinja", err));
     OK(ln_tool_support_find(&s, t, err));
-    assert_string_equal(s.form->name, "harmony");
+    assert_string_equal(s.format->name, "harmony");
     assert_true(s.shows_tools && s.shows_calls && !s.several && s.one_text && s.wants_about);
     OK(ln_tool_text(&s, talk, strlen(talk), &out, err));
     OK(ln_model_template_request(t, out.data, out.len, &r, err));
@@ -348,7 +348,7 @@ static void open_fixture(fixture *r) {
     const ln_options o = ln_options_default();
     make_model(r);
     OK(ln_package_open(&r->package, r->dir, &o, err));
-    assert_string_equal(r->package->tools.form->name, "harmony");
+    assert_string_equal(r->package->tools.format->name, "harmony");
     assert_true(r->package->delims && r->package->delims->channels);
 }
 
@@ -501,15 +501,15 @@ static void random_answers(void **state) {
     const int n = wanted ? atoi(wanted) : 100;
     bench b = {.seed = 7};
     open_fixture(&b.r);
-    OK(ln_form_vocabulary(&b.v, b.r.package->tok, ln_tok_count(b.r.package->tok), err));
+    OK(ln_grammar_vocabulary(&b.v, b.r.package->tok, ln_tok_count(b.r.package->tok), err));
     b.tools = json_loads(TOOLS, 0, NULL);
     OK(ln_call_tools(&b.arena, b.tools, names, 2, &b.list, &b.n_list, err));
     for (int need = LN_CALLS_MUST; need <= LN_CALLS_MAY; need++) {
         ln_str form = {0};
         ln_grammar *g;
         b.n_calls = b.n_cut = 0;
-        ln_call_form_put(&form, harmony(), b.r.package->tok, b.tools, names, 2, NULL, (ln_call_need)need,
-                         true);
+        ln_call_grammar_put(&form, harmony(), b.r.package->tok, b.tools, names, 2, NULL, (ln_call_need)need,
+                            true);
         OK(ln_grammar_open(&g, form.data, form.len, err));
         for (int i = 0; i < n; i++) walk(&b, g, (ln_call_need)need, headers[i % (int)LN_COUNT(headers)]);
         printf("%s: %d answers, %d calls, %d cut\n", need == LN_CALLS_MUST ? "must" : "may", n, b.n_calls,

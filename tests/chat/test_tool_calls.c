@@ -8,7 +8,7 @@
 /* ---- the format of a template ---- */
 
 static void check_form(const char *source, const char *name) {
-    const ln_call_form *f = ln_call_form_in(source);
+    const ln_call_format *f = ln_call_format_in(source);
     if (strcmp(f ? f->name : "", name) != 0) fail_msg("'%.60s': %s", source, f ? f->name : "none");
 }
 
@@ -40,7 +40,7 @@ static void forms_of_templates(void **state) {
         {"<|start_header_id|>user", ""},
     };
     for (size_t i = 0; i < LN_COUNT(rows); i++) check_form(rows[i][0], rows[i][1]);
-    assert_string_equal(ln_call_form_generic()->name, "generic");
+    assert_string_equal(ln_call_format_generic()->name, "generic");
 }
 
 /* The formats of the templates that the reference data has. */
@@ -69,7 +69,7 @@ static void forms_of_real_templates(void **state) {
         (void)snprintf(path, sizeof path, LN_ROOT "/../shared/data/tok/templates/%s.jinja", rows[i].file);
         if (access(path, R_OK) != 0) skip();
         OK(ln_read_file(path, 1 << 20, &text, &bytes, err));
-        const ln_call_form *f = ln_call_form_in(text);
+        const ln_call_format *f = ln_call_format_in(text);
         if (strcmp(f ? f->name : "", rows[i].name) != 0) fail_msg("%s: %s", path, f ? f->name : "none");
         ln_free(text);
     }
@@ -77,9 +77,9 @@ static void forms_of_real_templates(void **state) {
 
 /* ---- the splitter ---- */
 
-static const ln_call_form *form_of(const char *name) {
-    for (size_t i = 0; ln_call_form_at(i); i++)
-        if (strcmp(ln_call_form_at(i)->name, name) == 0) return ln_call_form_at(i);
+static const ln_call_format *form_of(const char *name) {
+    for (size_t i = 0; ln_call_format_at(i); i++)
+        if (strcmp(ln_call_format_at(i)->name, name) == 0) return ln_call_format_at(i);
     fail_msg("no form %s", name);
     return NULL;
 }

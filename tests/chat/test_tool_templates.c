@@ -30,7 +30,7 @@ static const family families[] = {
 };
 
 typedef struct bench {
-    const ln_call_form *form;
+    const ln_call_format *format;
     ln_tok *tok; /* in which no tag is a token */
     ln_vocabulary bytes;
     const char *names[16];
@@ -47,7 +47,7 @@ typedef struct bench {
 static void find_calls(bench *b, const char *text, size_t bytes) {
     ln_calls t;
     ln_calls_piece piece = LN_CALLS_TEXT;
-    ln_calls_open(&t, b->form, b->list, b->n_list, false);
+    ln_calls_open(&t, b->format, b->list, b->n_list, false);
     OK(ln_calls_push(&t, text, bytes, err));
     while (piece != LN_CALLS_NOTHING) {
         json_t *arguments;
@@ -65,7 +65,7 @@ static bool fits(const bench *b, const char *text, size_t bytes) {
     ln_matcher *m;
     ln_str form = {0};
     bool so_far;
-    ln_call_form_put(&form, b->form, b->tok, b->tools, b->names, b->n_names, NULL, LN_CALLS_MUST, false);
+    ln_call_grammar_put(&form, b->format, b->tok, b->tools, b->names, b->n_names, NULL, LN_CALLS_MUST, false);
     assert_false(form.failed);
     OK(ln_grammar_open(&g, form.data, form.len, err));
     OK(ln_matcher_open(&m, g, &b->bytes, err));
@@ -158,8 +158,8 @@ static void calls_are_found_again(void **state) {
         (void)snprintf(path, sizeof path, SHARED "%s.jinja", families[i].name);
         if (access(path, R_OK) != 0) skip();
         OK(ln_read_file(path, 1 << 20, &text, &bytes, err));
-        b.form = ln_call_form_in(text);
-        assert_non_null(b.form);
+        b.format = ln_call_format_in(text);
+        assert_non_null(b.format);
         ln_free(text);
         (void)snprintf(path, sizeof path, SHARED "%s.cases.jsonl", families[i].name);
         OK(ln_read_file(path, 64 << 20, &text, &bytes, err));

@@ -196,7 +196,7 @@ static void a_grammar_constrains_the_answer(void **state) {
     }
     expect(RUN(S("run"), S(TINY), S("Is it?"), S("--grammar"), S("root ::= x")), 2,
            "--grammar: grammar: the rule \"x\" is not defined");
-    expect(RUN(S("run"), S(TINY), S("Is it?"), S("--grammar"), S("[\"a\"]")), 2, "--grammar: the form");
+    expect(RUN(S("run"), S(TINY), S("Is it?"), S("--grammar"), S("[\"a\"]")), 2, "--grammar: the grammar");
     expect(RUN(S("run"), S(TINY), S("Is it?"), S("--grammar"), S("@/nowhere/x")), 5, "/nowhere/x");
     expect(RUN(S("run"), S(TINY), S("Is it?"), S("--grammar"), S("\"a\""), S("--json-schema"), S("{}")), 2,
            "--grammar");

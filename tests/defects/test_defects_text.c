@@ -2,7 +2,7 @@
  * of the real ones. */
 /* run: quick */
 #include "defects.h"
-#include "chat/fixed_forms.h"
+#include "chat/builtin_templates.h"
 
 #define MARK "\xe2\x96\x81" /* SentencePiece's space, U+2581 */
 
@@ -73,7 +73,7 @@ static size_t count(const ln_tok *t, const char *type, const char *token) {
     ln_ids ids = {0};
     bool special;
     size_t n = 0;
-    OK(ln_chat_form(t, type, &m, 1, &text, &special, err));
+    OK(ln_chat_text(t, type, &m, 1, &text, &special, err));
     OK(ln_tok_encode(t, text.data, text.len, special, &ids, err));
     for (size_t i = 0; i < ids.n; i++) n += ids.data[i] == ln_tok_id(t, token, strlen(token));
     ln_str_free(&text);

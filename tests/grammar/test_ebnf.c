@@ -64,7 +64,7 @@ static void grammars_are_refused(void **state) {
         {GRAMMAR("%import common.SECRET\\nstart: SECRET"), "line 1: the terminals of %import"},
         {GRAMMAR("start: /a/i"), "the flag i of an expression"},
         {GRAMMAR("root ::= \\\"\\\\ud800\\\""), "this is no character"},
-        {GRAMMAR("root ::= root \\\"a\\\""), "no text has this form"},
+        {GRAMMAR("root ::= root \\\"a\\\""), "no text matches this grammar"},
     };
     for (size_t i = 0; i < LN_COUNT(refused); i++) {
         ln_grammar *g;

@@ -222,7 +222,7 @@ static void forms_are_refused(void **state) {
     static const struct {
         const char *form, *word;
     } refused[] = {
-        {"{", "the form"},
+        {"{", "the grammar"},
         {"{}", "expected an object with one of schema, text"},
         {"{\"text\":\"a\",\"regex\":\"b\"}", "expected an object with one of schema, text"},
         {"{\"text\":1}", "text: expected a text, found 1"},
@@ -240,11 +240,11 @@ static void forms_are_refused(void **state) {
         {"{\"regex\":\"[z-a]\"}", "the range of a class ends before it begins"},
         {"{\"regex\":\"[a\"}", "the class has no end"},
         {"{\"regex\":\"*a\"}", "there is nothing to repeat"},
-        {"{\"regex\":\"a(^b)\"}", "no text has this form"},
+        {"{\"regex\":\"a(^b)\"}", "no text matches this grammar"},
         {"{\"regex\":\"(a?){60000}\"}", "it needs more than 16384 states"},
         {"{\"regex\":\"(.{1,50}){1,50}\"}", "it needs more than 16384 states"},
         {SCHEMA("1"), "schema: expected a schema (an object), found 1"},
-        {SCHEMA("false"), "no text has this form"},
+        {SCHEMA("false"), "no text matches this grammar"},
         {SCHEMA("{\"type\":\"text\"}"), "schema.type: expected object, array"},
         {SCHEMA("{\"type\":3}"), "schema.type: expected a type or a list of types"},
         {SCHEMA("{\"required\":[\"a\"],\"properties\":{\"a\":{\"not\":{}}}}"), "schema.properties.a.not: "

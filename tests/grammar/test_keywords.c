@@ -251,7 +251,7 @@ static void too_large_while_counted(void **state) {
         ln_str_addf(&form, ",\"p%d\":{\"format\":\"email\",\"maxLength\":%d}", i, 200 + i);
     ln_str_adds(&form, "}}}");
     assert_false(form.failed);
-    FAILS(LN_EINVALID, "the form is too large", ln_grammar_open(&g, form.data, form.len, err));
+    FAILS(LN_EINVALID, "the grammar is too large", ln_grammar_open(&g, form.data, form.len, err));
     assert_null(g);
     ln_str_free(&form);
 }

@@ -246,7 +246,7 @@ static void hostile_schemas_are_refused(void **state) {
     ln_str_adds(&form, "{\"schema\":{\"additionalProperties\":{},\"properties\":{\"");
     for (int i = 0; i < 100000; i++) ln_str_adds(&form, "abcdefghij");
     ln_str_adds(&form, "\":{}}}}");
-    FAILS(LN_EINVALID, "the form is too large", ln_grammar_open(&g, form.data, form.len, err));
+    FAILS(LN_EINVALID, "the grammar is too large", ln_grammar_open(&g, form.data, form.len, err));
     ln_str_free(&form);
 }
 

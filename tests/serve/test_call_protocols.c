@@ -90,10 +90,10 @@ static void take(made *m, ln_calls *t, bool final) {
     }
 }
 
-static const ln_call_form *form_of(const char *name) {
-    for (size_t i = 0; ln_call_form_at(i); i++)
-        if (strcmp(ln_call_form_at(i)->name, name) == 0) return ln_call_form_at(i);
-    return ln_call_form_generic();
+static const ln_call_format *form_of(const char *name) {
+    for (size_t i = 0; ln_call_format_at(i); i++)
+        if (strcmp(ln_call_format_at(i)->name, name) == 0) return ln_call_format_at(i);
+    return ln_call_format_generic();
 }
 
 static void make(made *m, const split *c, size_t one, size_t two, const char *reasoning) {

@@ -2,7 +2,7 @@
  * characters, whatever the ids are. Also the built-in chat formats, and the time that hard texts take. */
 /* run: slow asan */
 #include "vectors.h"
-#include "chat/fixed_forms.h"
+#include "chat/builtin_templates.h"
 
 static uint64_t seed = 1;
 static uint32_t draw(uint32_t n) {
@@ -117,7 +117,7 @@ static void form(const ln_tok *t, const char *type, const char *system, const ch
     bool special;
     ln_error err = {0};
     const ln_message m[] = {{"system", system, system ? strlen(system) : 0}, {"user", "Hi", 2}};
-    assert_int_equal(ln_chat_form(t, type, system ? m : m + 1, system ? 2 : 1, &s, &special, &err), LN_OK);
+    assert_int_equal(ln_chat_text(t, type, system ? m : m + 1, system ? 2 : 1, &s, &special, &err), LN_OK);
     assert_string_equal(s.data, want);
     assert_int_equal(special, want_special);
     ln_str_free(&s);
@@ -130,7 +130,7 @@ static size_t count_of(const ln_tok *t, const char *type, const char *token) {
     size_t n = 0;
     const ln_message m[] = {
         {"system", "Be brief.", 9}, {"user", "Hi", 2}, {"assistant", "Yes?", 4}, {"user", "Bye", 3}};
-    assert_int_equal(ln_chat_form(t, type, m, LN_COUNT(m), &s, &special, NULL), LN_OK);
+    assert_int_equal(ln_chat_text(t, type, m, LN_COUNT(m), &s, &special, NULL), LN_OK);
     assert_int_equal(ln_tok_encode(t, s.data, s.len, special, &ids, NULL), LN_OK);
     for (size_t i = 0; i < ids.n; i++) n += ids.data[i] == ln_tok_id(t, token, strlen(token));
     ln_str_free(&s);
@@ -157,7 +157,7 @@ static void chat_forms(void **state) {
     bool special;
     ln_error err = {0};
     const ln_message hi = {"user", "Hi", 2};
-    assert_int_equal(ln_chat_form(t, "mamba", &hi, 1, &s, &special, &err), LN_EUNSUPPORTED);
+    assert_int_equal(ln_chat_text(t, "mamba", &hi, 1, &s, &special, &err), LN_EUNSUPPORTED);
     assert_non_null(strstr(err.message, "mamba"));
     ln_str_free(&s);
     ln_tok_close(&t);
@@ -181,7 +181,7 @@ static ln_status converse(const ln_tok *t, const char *type, const char *letters
                             text[i], 2};
     }
     out->len = 0;
-    return ln_chat_form(t, type, m, n, out, &special, err);
+    return ln_chat_text(t, type, m, n, out, &special, err);
 }
 
 static void conversations(void **state) {

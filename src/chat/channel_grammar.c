@@ -1,4 +1,4 @@
-/* The forms of answers that are messages with headers (channels.c), as expressions of ln_sampling.grammar.
+/* The grammars of answers that are messages with headers (channels.c), as expressions of ln_sampling.grammar.
  * They begin with the header's author, which a prompt ends with. */
 #include "tool_calls.h"
 
@@ -13,26 +13,26 @@
     "{\"repeat\":{\"sequence\":[" TOKEN("channel") ",\"analysis\"," TOKEN( \
         "message") ",{\"regex\":\"[\\\\s\\\\S]*\"}," TOKEN("end") "," AUTHOR "]},\"max\":1}"
 
-const char ln_channel_form_must[] =
+const char ln_channel_grammar_must[] =
     "{\"sequence\":[" AUTHOR "," ANALYSIS
     ",{\"choice\":[{\"sequence\":[" TOKEN("channel") ",\"commentary to=\"]},\" to=\"]}";
 
-const char ln_channel_form_may[] =
+const char ln_channel_grammar_may[] =
     "{\"prose\":[{\"after\":[[" TOKEN("channel") ",{\"text\":\"commentary to=\"}],[" TOKEN(
         "channel") ",{\"text\":\"analysis to=\"}],[" TOKEN("start") ",{\"text\":\"assistant "
                                                                     "to=\"}]],\"then\":";
 
-const char ln_channel_form_text[] =
+const char ln_channel_grammar_text[] =
     "{\"sequence\":[{\"repeat\":{\"sequence\":[" TOKEN("channel") ",{\"choice\":[\"commentary\",\"analysis\"]"
                                                                   "}]"
                                                                   "},\"max\":1},{\"choice\":[\"\",\" "
                                                                   "json\"," CONSTRAIN
                                                                   "]}," TOKEN("message") "]}";
 
-void ln_channel_form_answer(ln_str *out, const char *form, size_t bytes) {
+void ln_channel_grammar_answer(ln_str *out, const char *grammar, size_t bytes) {
     ln_str_adds(out,
                 "{\"sequence\":[" AUTHOR "," ANALYSIS
                 "," TOKEN("channel") ",\"final\",{\"choice\":[\"\"," CONSTRAIN "]}," TOKEN("message") ",");
-    ln_str_add(out, form, bytes);
+    ln_str_add(out, grammar, bytes);
     ln_str_adds(out, "]}");
 }

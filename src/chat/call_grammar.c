@@ -1,5 +1,5 @@
 /* The form of an answer with calls of tools, as an expression of ln_sampling.grammar: the text of a model's
- * calls (call_forms.def) with the JSON schema of each tool's parameters in its place. */
+ * calls (call_formats.def) with the JSON schema of each tool's parameters in its place. */
 #include "tool_calls.h"
 #include "../base/json_write.h"
 
@@ -8,10 +8,10 @@
 
 enum { MOST_LEVELS = 6, MOST_CHOICES = 64 };
 
-/* What the parts of a form share. */
+/* What the parts of a format share. */
 typedef struct form_writer {
     ln_str *out;
-    const ln_call_form *f;
+    const ln_call_format *f;
     const ln_tok *tok;
     const json_t *tools;
     const char *const *names;
@@ -30,8 +30,8 @@ static void put_piece(const form_writer *w, const char *kind, const char *text, 
 
 static bool is_blank(char c) { return c == ' ' || c == '\n'; }
 
-/* Appends the expressions of a text of the form, with the special tokens in it as such, separated by commas.
- * loose: a blank in it may be left out. */
+/* Appends the expressions of a text of the format, with the special tokens in it as such, separated by
+ * commas. loose: a blank in it may be left out. */
 static void put_pieces(const form_writer *w, const char *text, bool loose, bool *first) {
     const char *from = text, *at = text;
     int32_t id;
@@ -159,14 +159,14 @@ static void put_typed(const form_writer *w, const json_t *root, const json_t *s,
     json_decref(copy);
 }
 
-/* The text that ends a value of a TAGS form. */
+/* The text that ends a value of a TAGS format. */
 static void stop_of(const form_writer *w, char core[40]) {
     const char *stop = w->f->value_end;
     while (*stop == '\n') stop++;
     (void)snprintf(core, 40, "%.*s", (int)strcspn(stop, "\n"), stop);
 }
 
-/* Appends a parameter's value in a TAGS form: texts stand as they are, everything else as JSON. */
+/* Appends a parameter's value in a TAGS format: texts stand as they are, everything else as JSON. */
 static void put_tag_value(const form_writer *w, const json_t *root, const json_t *schema, int level) {
     const json_t *s = ln_call_resolve(root, schema), *list = json_object_get(s, "enum");
     const json_t *one = json_object_get(s, "const"), *type = json_object_get(s, "type"),
@@ -211,7 +211,7 @@ static bool is_required(const json_t *schema, const char *name) {
     return false;
 }
 
-/* Appends the parameters of a TAGS form, in their order; those that are not required may be left out. */
+/* Appends the parameters of a TAGS format, in their order; those that are not required may be left out. */
 static void put_tags(const form_writer *w, const json_t *schema, bool loose) {
     json_t *properties = json_object_get(schema, "properties"), *property;
     const char *key;
@@ -399,7 +399,7 @@ static void put_body(const form_writer *w, size_t tool) {
     }
 }
 
-/* Appends the name of a tool as the form writes it. */
+/* Appends the name of a tool as the format writes it. */
 static void add_name(const form_writer *w, size_t tool, ln_str *out) {
     const json_t *name = ln_call_tool_name(json_array_get(w->tools, tool));
     if (w->f->body == LN_CALLS_OBJECT) ln_str_json(out, json_string_value(name), json_string_length(name));
@@ -419,7 +419,7 @@ static void put_call(const form_writer *w, size_t tool, bool begun) {
     else ln_str_json(w->out, name.data + begun, name.len - begun);
     ln_str_free(&name);
     comma(w);
-    if (in_channel(w)) ln_str_adds(w->out, ln_channel_form_text);
+    if (in_channel(w)) ln_str_adds(w->out, ln_channel_grammar_text);
     else put_literal(w, w->f->middle);
     comma(w);
     put_body(w, tool);
@@ -484,7 +484,7 @@ static void put_tagged(const form_writer *w, bool single) {
 
 static void put_must(const form_writer *w, bool single) {
     if (in_channel(w)) {
-        ln_str_addf(w->out, "%s,", ln_channel_form_must);
+        ln_str_addf(w->out, "%s,", ln_channel_grammar_must);
         put_calls(w, false);
         ln_str_adds(w->out, "]}");
         return;
@@ -498,7 +498,7 @@ static void put_must(const form_writer *w, bool single) {
     ln_str_adds(w->out, ",{\"repeat\":\"\\n\",\"max\":1}]},\"min\":1}");
 }
 
-/* Appends a mark in the spellings in which models write it: with the blanks of the form, without them, and
+/* Appends a mark in the spellings in which models write it: with the blanks of the format, without them, and
  * each also behind the tag. */
 static void put_marks(const form_writer *w, const char *text) {
     ln_str bare = {0};
@@ -556,7 +556,7 @@ static void put_may(const form_writer *w, bool single) {
     const bool start = w->f->place == LN_CALLS_AT_START;
     bool first = true;
     if (in_channel(w)) {
-        ln_str_adds(w->out, ln_channel_form_may);
+        ln_str_adds(w->out, ln_channel_grammar_may);
         put_calls(w, false);
         ln_str_adds(w->out, "}]}");
         return;
@@ -574,8 +574,9 @@ static void put_may(const form_writer *w, bool single) {
     ln_str_adds(w->out, "]}");
 }
 
-void ln_call_form_put(ln_str *out, const ln_call_form *f, const ln_tok *tok, const json_t *tools,
-                      const char *const *names, size_t n, const bool *loose, ln_call_need need, bool single) {
+void ln_call_grammar_put(ln_str *out, const ln_call_format *f, const ln_tok *tok, const json_t *tools,
+                         const char *const *names, size_t n, const bool *loose, ln_call_need need,
+                         bool single) {
     const form_writer w = {out, f, tok, tools, names, n, loose};
     if (need == LN_CALLS_MUST) put_must(&w, single);
     else put_may(&w, single);
@@ -583,7 +584,7 @@ void ln_call_form_put(ln_str *out, const ln_call_form *f, const ln_tok *tok, con
 
 /* ---- calls as texts ---- */
 
-void ln_call_text_put(ln_str *out, const ln_call_form *f, const char *name, const char *arguments,
+void ln_call_text_put(ln_str *out, const ln_call_format *f, const char *name, const char *arguments,
                       size_t bytes) {
     ln_str_addf(out, "%s%s%s", f->tag, f->open, f->begin);
     if (f->body == LN_CALLS_OBJECT) ln_str_json(out, name, strlen(name));

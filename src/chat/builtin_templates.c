@@ -1,4 +1,4 @@
-/* Built-in chat formats: the text format that each model family was trained on, for models without a
+/* Built-in templates: the text format that each model family was trained on, for models without a
  * template.
  *
  *   gemma3       <start_of_turn>user\n{system}\n\n{user}<end_of_turn>\n
@@ -13,7 +13,7 @@
  * the system text is put before the first user text. Gemma's turns must alternate; other orders are
  * refused. */
 #include "../tokenizer/tokenizer_internal.h"
-#include "fixed_forms.h"
+#include "builtin_templates.h"
 
 typedef enum role { SYSTEM = 0, USER, ASSISTANT, N_ROLES } role;
 static const char *const role_names[N_ROLES] = {"system", "user", "assistant"};
@@ -72,7 +72,8 @@ static ln_status gemma(const ln_tok *tok, const ln_message *messages, size_t n, 
         role want = user ? USER : ASSISTANT, found = role_of(&messages[i]);
         if (found != want)
             return ln_fail(err, LN_EINVALID,
-                           "message %zu: role: expected %s, found %s; this model's form is an optional "
+                           "message %zu: role: expected %s, found %s; this model's template takes an "
+                           "optional "
                            "system text, then user and assistant in turns",
                            i + 1, role_names[want], role_names[found]);
         ln_str_adds(out, user ? "<start_of_turn>user\n" : "<start_of_turn>model\n");
@@ -87,8 +88,8 @@ static ln_status gemma(const ln_tok *tok, const ln_message *messages, size_t n, 
     return LN_OK;
 }
 
-static ln_status form(const ln_tok *tok, const char *model_type, const ln_message *messages, size_t n,
-                      ln_str *out, ln_str *origin, bool *add_special, ln_error *err) {
+static ln_status write_chat(const ln_tok *tok, const char *model_type, const ln_message *messages, size_t n,
+                            ln_str *out, ln_str *origin, bool *add_special, ln_error *err) {
     char name[80];
     bool llama = strcmp(model_type, "llama") == 0;
     LN_TRY(check_roles(messages, n, err));
@@ -103,7 +104,7 @@ static ln_status form(const ln_tok *tok, const char *model_type, const ln_messag
         turns(messages, n, "<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>", out, origin);
     } else {
         return ln_fail(err, LN_EUNSUPPORTED,
-                       "model_type '%s' has no fixed chat form; continue raw text (ln_prompt.tmpl = "
+                       "model_type '%s' has no built-in template; continue raw text (ln_prompt.tmpl = "
                        "LN_TEMPLATE_RAW)",
                        ln_excerpt(name, model_type, strlen(model_type)));
     }
@@ -111,16 +112,16 @@ static ln_status form(const ln_tok *tok, const char *model_type, const ln_messag
     return out->failed || (origin && origin->failed) ? LN_OOM(err, "a prompt") : LN_OK;
 }
 
-ln_status ln_chat_form(const ln_tok *tok, const char *model_type, const ln_message *messages, size_t n,
+ln_status ln_chat_text(const ln_tok *tok, const char *model_type, const ln_message *messages, size_t n,
                        ln_str *out, bool *add_special, ln_error *err) {
-    return form(tok, model_type, messages, n, out, NULL, add_special, err);
+    return write_chat(tok, model_type, messages, n, out, NULL, add_special, err);
 }
 
 ln_status ln_chat_encode(const ln_tok *tok, const ln_controls *controls, const char *model_type,
                          const ln_message *messages, size_t n, ln_ids *out, ln_error *err) {
     ln_str text = {0}, origin = {0};
     bool add_special = false;
-    ln_status st = form(tok, model_type, messages, n, &text, &origin, &add_special, err);
+    ln_status st = write_chat(tok, model_type, messages, n, &text, &origin, &add_special, err);
     ln_guard guard = {.origin = (const uint8_t *)origin.data, .controls = controls};
     if (st == LN_OK)
         st = ln_tok_encode_guarded(tok, text.data ? text.data : "", text.len, add_special, &guard, out, err);

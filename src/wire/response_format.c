@@ -1,4 +1,4 @@
-/* The form of an answer: OpenAI's response_format, and the names that other engines have for constraints.
+/* The grammar of an answer: OpenAI's response_format, and the names that other engines have for constraints.
  * Each becomes ln_sampling.grammar. */
 #include "body.h"
 #include "../base/json_write.h"
@@ -6,27 +6,27 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sets the form, which is {"kind": value}, and for a schema perhaps "open". `field` is what the body calls
+/* Sets the grammar, which is {"kind": value}, and for a schema perhaps "open". `field` is what the body calls
  * it. */
 static ln_status set_form_of(body_reader *b, const char *field, const char *kind, const json_t *value,
                              bool open) {
     wire_request *q = b->q;
     ln_error why;
-    if (q->form.len > 0)
-        return wire_refuse(b->why, field, "the form of the answer is given twice; give one of the fields");
-    ln_str_adds(&q->form, "{");
-    put_key(&q->form, kind);
-    ln_str_json_value(&q->form, value);
-    ln_str_adds(&q->form, open ? ",\"open\":true}" : "}");
-    if (q->form.failed) return wire_fail(b->why, LN_OOM(&b->why->error, "a request"));
-    const ln_status st = ln_grammar_check(q->form.data, q->form.len, &why);
+    if (q->grammar.len > 0)
+        return wire_refuse(b->why, field, "the grammar of the answer is given twice; give one of the fields");
+    ln_str_adds(&q->grammar, "{");
+    put_key(&q->grammar, kind);
+    ln_str_json_value(&q->grammar, value);
+    ln_str_adds(&q->grammar, open ? ",\"open\":true}" : "}");
+    if (q->grammar.failed) return wire_fail(b->why, LN_OOM(&b->why->error, "a request"));
+    const ln_status st = ln_grammar_check(q->grammar.data, q->grammar.len, &why);
     if (st == LN_EINVALID) return wire_refuse(b->why, field, "%s", why.message);
     if (st != LN_OK) {
         b->why->error = why;
         return wire_fail(b->why, st);
     }
-    q->sampling.grammar = q->form.data;
-    q->sampling.grammar_bytes = q->form.len;
+    q->sampling.grammar = q->grammar.data;
+    q->sampling.grammar_bytes = q->grammar.len;
     return LN_OK;
 }
 

@@ -25,7 +25,7 @@ static int close_all(void **state) {
     "{\"schema\":{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"maxLength\":9},"     \
     "\"age\":{\"type\":\"integer\",\"minimum\":18,\"maximum\":99},\"tags\":{\"type\":\"array\",\"items\":" \
     "{\"enum\":[\"a\",\"b\"]},\"maxItems\":2}},\"required\":[\"name\",\"age\",\"tags\"]}}"
-static const char *const forms[] = {
+static const char *const grammars[] = {
     PERSON,
     "{\"schema\":{}}",
     "{\"choice\":[\"yes\",\"no\"]}",
@@ -35,22 +35,22 @@ static const char *const forms[] = {
     "{\"schema\":{\"type\":\"number\",\"minimum\":0.25,\"maximum\":0.75}}",
 };
 
-static ln_sampling sampling(const char *form, uint64_t seed) {
+static ln_sampling sampling(const char *grammar, uint64_t seed) {
     ln_sampling how = {.size = sizeof how};
     OK(ln_sampling_default(model, &how, err));
     how.temperature = seed ? 1 : 0;
     how.has_seed = true;
     how.seed = seed;
     how.n_max = 120;
-    how.grammar = form;
-    how.grammar_bytes = form ? strlen(form) : 0;
+    how.grammar = grammar;
+    how.grammar_bytes = grammar ? strlen(grammar) : 0;
     return how;
 }
 
 static const ln_prompt prompt = {.size = sizeof(ln_prompt), .text = "Tell me of it", .text_bytes = 13};
 
 /* Whether a text begins a match; *whole: and is complete. */
-static bool has_form(const char *form, const char *text, size_t bytes, bool *whole) {
+static bool matches_grammar(const char *grammar, const char *text, size_t bytes, bool *whole) {
     ln_vocabulary v = {0};
     ln_grammar *g;
     ln_matcher *m;
@@ -58,7 +58,7 @@ static bool has_form(const char *form, const char *text, size_t bytes, bool *who
     v.at = ln_zalloc(1, sizeof *v.at);
     assert_non_null(v.at);
     OK(ln_vocabulary_sort(&v, err));
-    OK(ln_grammar_open(&g, form, strlen(form), err));
+    OK(ln_grammar_open(&g, grammar, strlen(grammar), err));
     OK(ln_matcher_open(&m, g, &v, err));
     OK(ln_matcher_push(m, text, bytes, &fits, err));
     *whole = fits && ln_matcher_complete(m);
@@ -68,22 +68,23 @@ static bool has_form(const char *form, const char *text, size_t bytes, bool *who
     return fits;
 }
 
-static void answers_have_their_form(void **state) {
+static void answers_match_their_grammar(void **state) {
     (void)state;
     int n_whole = 0;
-    for (size_t i = 0; i < LN_COUNT(forms); i++)
+    for (size_t i = 0; i < LN_COUNT(grammars); i++)
         for (uint64_t seed = 0; seed < 6; seed++) {
-            const ln_sampling how = sampling(forms[i], seed);
+            const ln_sampling how = sampling(grammars[i], seed);
             ln_result r = {.size = sizeof r};
             bool whole;
             OK(ln_generate(engine, &prompt, &how, NULL, NULL, &r, err));
-            if (!has_form(forms[i], r.text, r.text_bytes, &whole)) fail_msg("%s\n%s", forms[i], r.text);
-            if (r.finish == LN_FINISH_STOP && !whole) fail_msg("%s\nended: %s", forms[i], r.text);
+            if (!matches_grammar(grammars[i], r.text, r.text_bytes, &whole))
+                fail_msg("%s\n%s", grammars[i], r.text);
+            if (r.finish == LN_FINISH_STOP && !whole) fail_msg("%s\nended: %s", grammars[i], r.text);
             if (r.finish == LN_FINISH_LENGTH) assert_int_equal(r.n_ids, how.n_max);
             n_whole += whole;
             ln_result_free(&r);
         }
-    print_message("  %d of %zu answers are whole\n", n_whole, 6 * LN_COUNT(forms));
+    print_message("  %d of %zu answers are whole\n", n_whole, 6 * LN_COUNT(grammars));
     assert_true(n_whole >= 25); /* any JSON may nest beyond n_max */
 }
 
@@ -96,7 +97,7 @@ static void neighbours_change_nothing(void **state) {
     ln_result crowd[N], alone = {.size = sizeof alone}, none = {.size = sizeof none};
     ln_sampling how[N];
     for (size_t i = 0; i < N; i++) {
-        how[i] = sampling(i == 5 ? NULL : forms[i], i + 1);
+        how[i] = sampling(i == 5 ? NULL : grammars[i], i + 1);
         const ln_request_options o = {.size = sizeof o, .sampling = &how[i], .n_logprobs = i % 2 ? 2 : -1};
         OK(ln_request_open(&req[i], engine, &prompt, &o, err));
     }
@@ -129,8 +130,8 @@ static void neighbours_change_nothing(void **state) {
  */
 static void the_end_is_the_models_or_the_forms(void **state) {
     (void)state;
-    static const char form[] = "{\"repeat\":\"ab\",\"min\":1,\"max\":5}";
-    ln_sampling how = sampling(form, 0);
+    static const char grammar[] = "{\"repeat\":\"ab\",\"min\":1,\"max\":5}";
+    ln_sampling how = sampling(grammar, 0);
     ln_result r = {.size = sizeof r};
     how.ignore_eos = true;
     OK(ln_generate(engine, &prompt, &how, NULL, NULL, &r, err));
@@ -165,7 +166,7 @@ static void forms_that_cannot_be(void **state) {
     FAILS(LN_EUSAGE, "ln_sampling.grammar: expected a JSON text",
           ln_generate(engine, &prompt, &how, NULL, NULL, &r, err));
     FAILS(LN_EUSAGE, "the grammar is NULL or empty", ln_grammar_check(NULL, 0, err));
-    FAILS(LN_EINVALID, "the form", ln_grammar_check("x", 1, err));
+    FAILS(LN_EINVALID, "the grammar", ln_grammar_check("x", 1, err));
     FAILS(LN_EINVALID, "needs more than 16384 states",
           ln_grammar_check("{\"regex\":\"(a?){60000}\"}", 23, err));
     OK(ln_grammar_check(PERSON, strlen(PERSON), err));
@@ -183,7 +184,7 @@ static void forms_that_cannot_be(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_have_their_form), cmocka_unit_test(neighbours_change_nothing),
+        cmocka_unit_test(answers_match_their_grammar), cmocka_unit_test(neighbours_change_nothing),
         cmocka_unit_test(the_end_is_the_models_or_the_forms), cmocka_unit_test(forms_that_cannot_be)};
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

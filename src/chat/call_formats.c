@@ -1,4 +1,4 @@
-/* The table of the forms of calls. */
+/* The table of the formats of calls. */
 #include "tool_calls.h"
 
 #include <string.h>
@@ -12,21 +12,21 @@
 #define QUOTED   LN_CALLS_QUOTED
 #define PYTHON   LN_CALLS_PYTHON
 
-static const ln_call_form forms[] = {
+static const ln_call_format formats[] = {
 #define FORM(name, place, body, tag, open, begin, middle, end, sep, close, key, key_end, value_end, has, \
              also, lacks, shown)                                                                         \
     {name, place, body, tag, open, begin, middle, end, sep, close, key, key_end, value_end, has, also, lacks},
-#include "call_forms.def"
+#include "call_formats.def"
 #undef FORM
 };
 
-const ln_call_form *ln_call_form_generic(void) { return &forms[LN_COUNT(forms) - 1]; }
+const ln_call_format *ln_call_format_generic(void) { return &formats[LN_COUNT(formats) - 1]; }
 
-const ln_call_form *ln_call_form_at(size_t i) { return i < LN_COUNT(forms) ? &forms[i] : NULL; }
+const ln_call_format *ln_call_format_at(size_t i) { return i < LN_COUNT(formats) ? &formats[i] : NULL; }
 
-const ln_call_form *ln_call_form_in(const char *source) {
-    for (size_t i = 0; i < LN_COUNT(forms); i++) {
-        const ln_call_form *f = &forms[i];
+const ln_call_format *ln_call_format_in(const char *source) {
+    for (size_t i = 0; i < LN_COUNT(formats); i++) {
+        const ln_call_format *f = &formats[i];
         if (f->has && strstr(source, f->has) && (!f->also || strstr(source, f->also)) &&
             (!f->lacks || !strstr(source, f->lacks)))
             return f;
@@ -45,9 +45,10 @@ size_t ln_call_token_at(const ln_tok *tok, const char *text, int32_t *id) {
     return 0;
 }
 
-void ln_call_form_tokens(const ln_call_form *form, const ln_tok *tok, int32_t ids[LN_CALL_TOKENS]) {
-    const char *const texts[] = {form->tag, form->open,  form->begin, form->middle,  form->end,
-                                 form->sep, form->close, form->key,   form->key_end, form->value_end};
+void ln_call_format_tokens(const ln_call_format *format, const ln_tok *tok, int32_t ids[LN_CALL_TOKENS]) {
+    const char *const texts[] = {format->tag,     format->open,     format->begin, format->middle,
+                                 format->end,     format->sep,      format->close, format->key,
+                                 format->key_end, format->value_end};
     size_t n = 0;
     int32_t id;
     for (size_t i = 0; i < LN_COUNT(texts); i++)

@@ -127,7 +127,8 @@ static void read_pieces(bench *b, ln_calls *t, bool final) {
         if (piece != LN_CALLS_CALL) continue;
         json_t *a = NULL;
         OK(ln_json_load(&a, "arguments", t->arguments.data, t->arguments.len, err));
-        if (!is_valid(t->name.data, a)) fail_msg("%s: %s%s", t->form->name, t->name.data, t->arguments.data);
+        if (!is_valid(t->name.data, a))
+            fail_msg("%s: %s%s", t->format->name, t->name.data, t->arguments.data);
         json_decref(a);
         b->n_calls++;
     }
@@ -135,7 +136,7 @@ static void read_pieces(bench *b, ln_calls *t, bool final) {
 
 /* Writes an answer token by token and reads it. The tag of an answer that may have calls is pushed, because
  * no random model would begin one. */
-static void walk(bench *b, const ln_call_form *f, const ln_grammar *g, bool may) {
+static void walk(bench *b, const ln_call_format *f, const ln_grammar *g, bool may) {
     enum { MOST_TOKENS = 300 };
     ln_matcher *m;
     ln_calls t;
@@ -186,20 +187,20 @@ static void random_answers(void **state) {
     const char *wanted = getenv("LN_CALLS");
     size_t n_forms = 0;
     OK(ln_tok_open(&b.tok, LN_ROOT "/models/tiny", err));
-    OK(ln_form_vocabulary(&b.v, b.tok, ln_tok_count(b.tok), err));
+    OK(ln_grammar_vocabulary(&b.v, b.tok, ln_tok_count(b.tok), err));
     b.tools = json_loads(TOOLS, 0, NULL);
     OK(ln_call_tools(&b.arena, b.tools, names, LN_COUNT(names), &b.list, &b.n_list, err));
-    while (ln_call_form_at(n_forms)) n_forms++;
+    while (ln_call_format_at(n_forms)) n_forms++;
     const int n = (wanted ? atoi(wanted) : 600) / (int)n_forms + 1;
     for (size_t i = 0; i < n_forms; i++) {
-        const ln_call_form *f = ln_call_form_at(i);
+        const ln_call_format *f = ln_call_format_at(i);
         b.n_calls = b.n_cut = 0;
         if (f->place == LN_CALLS_IN_CHANNEL) continue; /* test_channels has a vocabulary with its marks */
         for (int may = 0; may < 2; may++) {
             ln_str form = {0};
             ln_grammar *g;
-            ln_call_form_put(&form, f, b.tok, b.tools, names, LN_COUNT(names), NULL,
-                             may ? LN_CALLS_MAY : LN_CALLS_MUST, false);
+            ln_call_grammar_put(&form, f, b.tok, b.tools, names, LN_COUNT(names), NULL,
+                                may ? LN_CALLS_MAY : LN_CALLS_MUST, false);
             assert_false(form.failed);
             OK(ln_grammar_open(&g, form.data, form.len, err));
             for (int k = 0; k < n; k++) walk(&b, f, g, may);
@@ -228,7 +229,7 @@ static const char *support_of(const char *source, ln_tool_support *out, char sho
     OK(ln_tool_support_find(out, t, err));
     ln_model_template_close(&t);
     assert_int_equal(unlink(path), 0);
-    (void)snprintf(shown, 64, "%s%s%s%s%s%s%s", out->form->name, out->shows_tools ? " tools" : "",
+    (void)snprintf(shown, 64, "%s%s%s%s%s%s%s", out->format->name, out->shows_tools ? " tools" : "",
                    out->shows_calls ? " calls" : "", out->several ? " several" : "",
                    out->takes_system ? " system" : "", out->null_content ? " null" : "",
                    out->text_arguments ? " text" : "");

@@ -1,18 +1,18 @@
-/* Forms: the expressions of ln_sampling.grammar. */
+/* The expressions of ln_sampling.grammar, from JSON. */
 #include "grammar_build.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_FORM_DEPTH = 32, MOST_FORM_VALUES = 1 << 18, PLACE = 256 };
+enum { MOST_DEPTH = 32, MOST_VALUES = 1 << 18, PLACE = 256 };
 
-typedef struct form_reader {
+typedef struct grammar_reader {
     ln_grammar *g;
     int depth;
     ln_error *err;
-} form_reader;
+} grammar_reader;
 
-static ln_status expression(form_reader *r, const json_t *v, const char *place, gr_node *out);
+static ln_status expression(grammar_reader *r, const json_t *v, const char *place, gr_node *out);
 
 /* The member of an expression that says what it is. */
 static const char *kind_of(const json_t *v) {
@@ -27,7 +27,8 @@ static const char *kind_of(const json_t *v) {
     return found;
 }
 
-static ln_status check_members(const form_reader *r, const json_t *v, const char *kind, const char *place) {
+static ln_status check_members(const grammar_reader *r, const json_t *v, const char *kind,
+                               const char *place) {
     const char *key;
     char shown[80];
     json_t *one;
@@ -44,7 +45,8 @@ static ln_status check_members(const form_reader *r, const json_t *v, const char
 }
 
 /* The items of a sequence or a choice, from the last to the first. */
-static ln_status items_of(form_reader *r, const json_t *list, const char *place, bool choice, gr_node *out) {
+static ln_status items_of(grammar_reader *r, const json_t *list, const char *place, bool choice,
+                          gr_node *out) {
     char found[80], one[PLACE];
     const size_t n = json_array_size(list);
     size_t n_texts = 0;
@@ -52,7 +54,7 @@ static ln_status items_of(form_reader *r, const json_t *list, const char *place,
         return ln_fail(r->err, LN_EINVALID, "%s: expected a list of at least one expression, found %s", place,
                        ln_json_text(list, found));
     gr_span *texts = ln_alloc(n * sizeof *texts); /* of a choice */
-    ln_status st = texts ? LN_OK : LN_OOM(r->err, "a form");
+    ln_status st = texts ? LN_OK : LN_OOM(r->err, "a grammar");
     *out = choice ? GR_NOTHING : GR_EMPTY;
     for (size_t i = n; st == LN_OK && i-- > 0;) {
         const json_t *v = json_array_get(list, i);
@@ -71,7 +73,7 @@ static ln_status items_of(form_reader *r, const json_t *list, const char *place,
     return gr_check(r->g, r->err);
 }
 
-static ln_status bound_of(const form_reader *r, const json_t *v, const char *name, const char *place,
+static ln_status bound_of(const grammar_reader *r, const json_t *v, const char *name, const char *place,
                           uint32_t none, uint32_t *out) {
     const json_t *n = json_object_get(v, name);
     char found[80];
@@ -85,7 +87,7 @@ static ln_status bound_of(const form_reader *r, const json_t *v, const char *nam
 /* ---- free text ---- */
 
 /* Appends the bytes of a mark: a text, or a special token as a vocabulary has it. */
-static ln_status mark_text(form_reader *r, const json_t *v, const char *place, ln_str *out) {
+static ln_status mark_text(grammar_reader *r, const json_t *v, const char *place, ln_str *out) {
     const json_t *token = json_object_get(v, "token"), *plain = json_object_get(v, "text");
     const json_t *text = token ? token : plain ? plain : v;
     char found[80];
@@ -94,11 +96,11 @@ static ln_status mark_text(form_reader *r, const json_t *v, const char *place, l
                        ln_json_text(v, found));
     if (token) ln_str_add(out, "\xff", 1);
     ln_str_add(out, json_string_value(text), json_string_length(text));
-    return out->failed ? LN_OOM(r->err, "a form") : LN_OK;
+    return out->failed ? LN_OOM(r->err, "a grammar") : LN_OK;
 }
 
 /* The marks of an entry of "prose", each of which has its expression behind it. */
-static ln_status marks_of(form_reader *r, const json_t *entry, const char *place, gr_mark *marks,
+static ln_status marks_of(grammar_reader *r, const json_t *entry, const char *place, gr_mark *marks,
                           ln_str *texts, size_t *n) {
     const json_t *after = json_object_get(entry, "after");
     char found[80], in[PLACE];
@@ -123,7 +125,7 @@ static ln_status marks_of(form_reader *r, const json_t *entry, const char *place
 
 /* {"prose": [{"after": [M...], "then": E}...]}: any text in which E follows each M, which is a text, a
  * special token, or a list of them. With "at_start" M counts only where the text begins with it. */
-static ln_status prose_of(form_reader *r, const json_t *v, const char *place, gr_node *out) {
+static ln_status prose_of(grammar_reader *r, const json_t *v, const char *place, gr_node *out) {
     const json_t *list = json_object_get(v, "prose");
     const bool at_start = json_is_true(json_object_get(v, "at_start"));
     char found[80], in[PLACE];
@@ -135,7 +137,7 @@ static ln_status prose_of(form_reader *r, const json_t *v, const char *place, gr
     for (size_t i = 0; i < json_array_size(list); i++)
         most += json_array_size(json_object_get(json_array_get(list, i), "after"));
     gr_mark *marks = ln_alloc((most + 1) * sizeof *marks);
-    ln_status st = marks ? LN_OK : LN_OOM(r->err, "a form");
+    ln_status st = marks ? LN_OK : LN_OOM(r->err, "a grammar");
     for (size_t i = 0; st == LN_OK && i < json_array_size(list); i++) {
         (void)snprintf(in, sizeof in, "%.200s[%zu]", place, i);
         st = marks_of(r, json_array_get(list, i), in, marks, &texts, &n);
@@ -148,11 +150,11 @@ static ln_status prose_of(form_reader *r, const json_t *v, const char *place, gr
 }
 
 /* {"without": [T...]}: a text that has none of these texts of ASCII. */
-static ln_status without_of(form_reader *r, const json_t *list, const char *place, gr_node *out) {
+static ln_status without_of(grammar_reader *r, const json_t *list, const char *place, gr_node *out) {
     char found[80];
     const size_t n = json_array_size(list);
     gr_mark *marks = ln_alloc((n + 1) * sizeof *marks);
-    ln_status st = !marks ? LN_OOM(r->err, "a form") : LN_OK;
+    ln_status st = !marks ? LN_OOM(r->err, "a grammar") : LN_OK;
     bool good = n > 0;
     for (size_t i = 0; st == LN_OK && good && i < n; i++) {
         const json_t *t = json_array_get(list, i);
@@ -168,7 +170,8 @@ static ln_status without_of(form_reader *r, const json_t *list, const char *plac
     return st == LN_OK ? gr_check(r->g, r->err) : st;
 }
 
-static ln_status of_kind(form_reader *r, const json_t *v, const char *kind, const char *place, gr_node *out) {
+static ln_status of_kind(grammar_reader *r, const json_t *v, const char *kind, const char *place,
+                         gr_node *out) {
     const json_t *what = json_object_get(v, kind);
     char found[80], in[PLACE];
     uint32_t a = 0, b = GR_UNBOUNDED;
@@ -177,7 +180,7 @@ static ln_status of_kind(form_reader *r, const json_t *v, const char *kind, cons
         const json_t *open = json_object_get(v, "open");
         if (open && !json_is_boolean(open))
             return ln_fail(r->err, LN_EINVALID, "%s.open: expected true or false, found %s",
-                           place[0] ? place : "the form", ln_json_text(open, found));
+                           place[0] ? place : "the grammar", ln_json_text(open, found));
         return gr_schema(r->g, what, json_is_true(open), in, out, r->err);
     }
     if (strcmp(kind, "sequence") == 0) return items_of(r, what, in, false, out);
@@ -204,8 +207,8 @@ static ln_status of_kind(form_reader *r, const json_t *v, const char *kind, cons
     return gr_check(r->g, r->err);
 }
 
-/* Each level is a call, at most MOST_FORM_DEPTH of them. A text alone stands for {"text": ...}. */
-static ln_status expression(form_reader *r, const json_t *v, const char *place, gr_node *out) {
+/* Each level is a call, at most MOST_DEPTH of them. A text alone stands for {"text": ...}. */
+static ln_status expression(grammar_reader *r, const json_t *v, const char *place, gr_node *out) {
     char found[80];
     const char *kind = kind_of(v);
     if (json_is_string(v)) {
@@ -216,26 +219,26 @@ static ln_status expression(form_reader *r, const json_t *v, const char *place, 
         return ln_fail(r->err, LN_EINVALID,
                        "%s: expected an object with one of schema, text, regex, token, sequence, choice, "
                        "repeat, prose, without; found %s",
-                       place[0] ? place : "the form", ln_json_text(v, found));
-    LN_TRY(check_members(r, v, kind, place[0] ? place : "the form"));
-    if (++r->depth > MOST_FORM_DEPTH)
+                       place[0] ? place : "the grammar", ln_json_text(v, found));
+    LN_TRY(check_members(r, v, kind, place[0] ? place : "the grammar"));
+    if (++r->depth > MOST_DEPTH)
         return ln_fail(r->err, LN_EINVALID, "%s: expressions are nested deeper than %d levels", place,
-                       MOST_FORM_DEPTH);
+                       MOST_DEPTH);
     const ln_status st = of_kind(r, v, kind, place, out);
     r->depth--;
     return st;
 }
 
-ln_status ln_grammar_open(ln_grammar **out, const char *form, size_t bytes, ln_error *err) {
-    static const ln_json_limits limits = {.values = MOST_FORM_VALUES};
+ln_status ln_grammar_open(ln_grammar **out, const char *grammar, size_t bytes, ln_error *err) {
+    static const ln_json_limits limits = {.values = MOST_VALUES};
     json_t *v = NULL;
     gr_node root;
     bool ends;
     ln_status st = LN_OK;
     *out = NULL;
-    LN_GO(ln_json_load_limited(&v, "the form", form, bytes, &limits, err));
+    LN_GO(ln_json_load_limited(&v, "the grammar", grammar, bytes, &limits, err));
     LN_GO(gr_begin(out, err));
-    form_reader r = {.g = *out, .err = err};
+    grammar_reader r = {.g = *out, .err = err};
     LN_GO(expression(&r, v, "", &root));
     if (json_object_get(v, "schema")) /* JSON may begin with white space, which models often write */
         root = gr_seq(*out, gr_json_rules(*out).blank, root);
@@ -244,7 +247,8 @@ ln_status ln_grammar_open(ln_grammar **out, const char *form, size_t bytes, ln_e
     if (!ends)
         LN_GO(ln_fail(err, LN_EINVALID, "%s",
                       (*out)->nothing[0] ? (*out)->nothing
-                                         : "no text has this form: a part of it allows nothing, or contains "
+                                         : "no text matches this grammar: a part of it allows nothing, or "
+                                           "contains "
                                            "itself without end"));
     LN_GO(gr_finish(*out, root, err));
 out:
