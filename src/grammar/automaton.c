@@ -303,15 +303,11 @@ typedef struct spelling {
 } spelling;
 
 static gr_node escapes_of(spelling *s, const uint64_t set[2]) {
-    gr_node all = GR_NOTHING;
     for (size_t i = 0; i < LN_MIN(s->n, N_ESCAPES); i++)
         if (s->escapes[i].set[0] == set[0] && s->escapes[i].set[1] == set[1]) return s->escapes[i].node;
-    for (unsigned c = 0; c <= '\\'; c++)
-        if (set[c / 64] >> (c % 64) & 1) all = gr_alt(s->g, gr_escape(s->g, c), all);
     const size_t i = s->n++ % N_ESCAPES;
     s->escapes[i].set[0] = set[0], s->escapes[i].set[1] = set[1];
-    s->escapes[i].node = all;
-    return all;
+    return s->escapes[i].node = gr_escapes(s->g, set);
 }
 
 /* One byte of a set in a spelling: in a JSON string some are escaped. */
@@ -343,6 +339,17 @@ static gr_node body_of(spelling *s, const automaton *a, uint32_t q, const gr_nod
     return all;
 }
 
+static void set_free_chars(ln_grammar *g, const automaton *a, const gr_node *rules) {
+    uint32_t *free_chars = ln_zalloc(a->n, sizeof *free_chars);
+    if (g->no_memory || g->too_large || !free_chars || !automaton_free_chars(a, free_chars)) {
+        g->no_memory = g->no_memory || !g->too_large;
+        ln_free(free_chars);
+        return;
+    }
+    for (uint32_t q = 1; q < a->n; q++) g->exprs[rules[q]].free_chars = free_chars[q];
+    ln_free(free_chars);
+}
+
 gr_node automaton_expression(ln_grammar *g, const automaton *a, gr_spelling how, automaton_tail *tail,
                              void *context) {
     if (automaton_is_empty(a)) return GR_NOTHING;
@@ -356,6 +363,7 @@ gr_node automaton_expression(ln_grammar *g, const automaton *a, gr_spelling how,
         gr_define(g, rules[q], body_of(&s, a, q, rules, end));
     }
     const gr_node first = rules[a->start];
+    if (!tail) set_free_chars(g, a, rules); /* a tail may close states that lead to it alone */
     ln_free(rules);
     return first;
 }

@@ -43,6 +43,10 @@ static inline bool automaton_is_empty(const automaton *a) { return a->start == 0
 /* The label of a text; 0: it is none. */
 uint64_t automaton_label(const automaton *a, const char *text, size_t bytes);
 
+/* Sets free_chars[q] of each state to how many plain characters (see ln_alphabet) surely may follow,
+ * whichever they are; GR_UNBOUNDED: any number. 0 inside a character. False: out of memory. */
+bool automaton_free_chars(const automaton *a, uint32_t *free_chars);
+
 /* What follows a text of a label. */
 typedef gr_node automaton_tail(void *context, uint64_t label);
 /* The texts as an expression in a spelling; `tail` NULL: nothing follows. GR_NOTHING where there are none. */

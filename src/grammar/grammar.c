@@ -200,7 +200,10 @@ ln_status gr_finish(ln_grammar *g, gr_node root, ln_error *err) {
 
 void ln_grammar_close(ln_grammar **g) {
     if (!*g) return;
-    for (size_t i = 0; i < (*g)->n_lengths; i++) ln_free((*g)->lengths[i].ends);
+    for (size_t i = 0; i < (*g)->n_lengths; i++) {
+        ln_free((*g)->lengths[i].ends);
+        ln_free((*g)->lengths[i].free);
+    }
     ln_free((*g)->lengths);
     ln_free((*g)->exprs);
     ln_free((*g)->sets);
@@ -213,9 +216,10 @@ void ln_grammar_close(ln_grammar **g) {
 
 uint64_t ln_grammar_bytes(const ln_grammar *g) {
     uint64_t lengths = 0;
-    for (size_t i = 0; i < g->n_lengths; i++)
-        lengths +=
-            sizeof *g->lengths + g->lengths[i].words * g->lengths[i].states * sizeof *g->lengths[i].ends;
+    for (size_t i = 0; i < g->n_lengths; i++) {
+        const gr_lengths *l = &g->lengths[i];
+        lengths += sizeof *l + l->words * l->states * sizeof *l->ends + (l->max + 1) * sizeof *l->free;
+    }
     return sizeof *g + g->cap_exprs * sizeof *g->exprs + g->n_exprs * sizeof *g->height +
            g->cap_sets * sizeof *g->sets + lengths;
 }

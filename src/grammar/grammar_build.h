@@ -25,7 +25,8 @@ typedef struct gr_expr {
     uint32_t kind;
     uint32_t a,
         b; /* SET: a: number of the set; SEQ, ALT: both parts; REPEAT: a; RULE: a: its body, once known */
-    uint32_t min, max; /* REPEAT; RULE: min: its number */
+    uint32_t min, max;   /* REPEAT; RULE: min: its number */
+    uint32_t free_chars; /* RULE: how many plain characters surely may follow (automaton_free_chars) */
     /* A RULE whose b is GR_ANY_PLAIN and whose max is 0 takes any plain character of a JSON string, and more.
      * A RULE whose max is not 0 is state b of an automaton, whose characters are counted: lengths[max - 1].
      */
@@ -35,10 +36,18 @@ typedef struct gr_lengths {
     uint32_t min, max;
     size_t states, words;
     uint64_t *ends; /* [states, words] bit n: a text may end after n more characters */
+    uint32_t *free; /* [max + 1] the length up to which all states may go on, from a length on */
 } gr_lengths;
 /* Whether a text may end within the bounds, after n characters that lead to a state. */
 bool gr_lengths_allow(const gr_lengths *l, uint32_t state, uint32_t n);
 #define GR_ANY_PLAIN UINT32_MAX
+/* The plain characters by the first byte, the bounds of the second one, and how many bytes follow the
+ * first. */
+typedef struct gr_byte_kind {
+    uint8_t lo, hi, second_lo, second_hi, more;
+} gr_byte_kind;
+enum { GR_PLAIN_KINDS = 9 };
+extern const gr_byte_kind gr_plain_kinds[GR_PLAIN_KINDS]; /* '"' and '\\' excepted */
 typedef struct gr_bytes {
     uint64_t bits[4]; /* byte c is bit c % 64 of word c / 64 */
 } gr_bytes;
@@ -129,9 +138,11 @@ typedef enum gr_spelling { GR_RAW, GR_IN_STRING } gr_spelling;
 /* One character of the ranges in a spelling. In a JSON string it is written as json.dumps writes it with
  * ensure_ascii off: only quotation marks, backslashes and control characters are escaped. */
 gr_node gr_spelt(ln_grammar *g, gr_spelling how, const gr_points *ranges, size_t n);
-/* Whether a character is escaped in a JSON string; how it is then written. */
+/* Whether a character is escaped in a JSON string. */
 bool gr_is_escaped(uint32_t c);
-gr_node gr_escape(ln_grammar *g, uint32_t c);
+/* One of the characters that are escaped, which are a set (character c is bit c % 64 of word c / 64), as it
+ * is written: a state of a matcher waits for their first byte once. */
+gr_node gr_escapes(ln_grammar *g, const uint64_t chars[2]);
 /* The rules of JSON values, made when they are first asked for. */
 typedef struct gr_json {
     gr_node blank;     /* white space that may stand after an opening bracket, a comma or a colon */

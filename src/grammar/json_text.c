@@ -14,43 +14,57 @@ enum { MOST_INDENT = 20, INTEGER_DIGITS = 18, FRACTION_DIGITS = 17, EXPONENT_DIG
 
 bool gr_is_escaped(uint32_t c) { return c < 0x20 || c == '"' || c == '\\'; }
 
+static const char escaped_chars[] = "\"\\\b\f\n\r\t", escape_letters[] = "\"\\bfnrt",
+                  hex_digits[] = "0123456789abcdef";
+
 /* The escape sequence of a character for which gr_is_escaped, ended by NUL. */
 static void put_escape(uint32_t c, char out[7]) {
-    static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt", hex[] = "0123456789abcdef";
+    const char *letter = memchr(escaped_chars, (int)c, sizeof escaped_chars - 1);
     memset(out, 0, 7);
     out[0] = '\\';
-    for (size_t i = 0; i < sizeof from - 1; i++)
-        if ((unsigned char)from[i] == c) out[1] = to[i];
-    if (out[1]) return;
+    if (letter) {
+        out[1] = escape_letters[letter - escaped_chars];
+        return;
+    }
     memcpy(out, "\\u00", 4);
-    out[4] = hex[c >> 4], out[5] = hex[c & 15];
+    out[4] = hex_digits[c >> 4], out[5] = hex_digits[c & 15];
 }
 
-gr_node gr_escape(ln_grammar *g, uint32_t c) {
-    char text[7];
-    put_escape(c, text);
-    return gr_texts(g, text);
+static void add_byte(gr_bytes *set, unsigned char c) { set->bits[c / 64] |= UINT64_C(1) << (c % 64); }
+
+gr_node gr_escapes(ln_grammar *g, const uint64_t chars[2]) {
+    gr_bytes letters = {{0}}, low[2] = {{{0}}, {{0}}}; /* low: the last digits of \u000? and \u001? */
+    for (unsigned c = 0; c <= '\\'; c++) {
+        if (!(chars[c / 64] >> (c % 64) & 1)) continue;
+        const char *letter = memchr(escaped_chars, (int)c, sizeof escaped_chars - 1);
+        if (letter) add_byte(&letters, (unsigned char)escape_letters[letter - escaped_chars]);
+        else add_byte(&low[c >> 4 & 1], (unsigned char)hex_digits[c & 15]);
+    }
+    const gr_node codes = gr_alt(g, gr_seq(g, gr_texts(g, "0"), gr_set(g, &low[0])),
+                                 gr_seq(g, gr_texts(g, "1"), gr_set(g, &low[1])));
+    return gr_seq(g, gr_texts(g, "\\"), gr_alt(g, gr_set(g, &letters), gr_seq(g, gr_texts(g, "u00"), codes)));
 }
 
 gr_node gr_spelt(ln_grammar *g, gr_spelling how, const gr_points *ranges, size_t n) {
     if (how == GR_RAW) return gr_characters(g, ranges, n);
+    uint64_t escaped[2] = {0};
     gr_node all = GR_NOTHING;
     for (size_t i = 0; i < n; i++) {
         uint32_t from = ranges[i].lo;
         for (uint32_t c = ranges[i].lo; c <= ranges[i].hi && c <= '\\'; c++) {
             if (!gr_is_escaped(c)) continue;
             if (c > from) all = gr_alt(g, all, gr_characters(g, &(gr_points){from, c - 1}, 1));
-            all = gr_alt(g, all, gr_escape(g, c));
+            escaped[c / 64] |= UINT64_C(1) << (c % 64);
             from = c + 1;
         }
         if (from <= ranges[i].hi) all = gr_alt(g, all, gr_characters(g, &(gr_points){from, ranges[i].hi}, 1));
     }
-    return all;
+    return gr_alt(g, all, gr_escapes(g, escaped));
 }
 
 static gr_node one_of(ln_grammar *g, const char *bytes) {
     gr_bytes s = {{0}};
-    for (; *bytes; bytes++) s.bits[(unsigned char)*bytes / 64] |= UINT64_C(1) << ((unsigned char)*bytes % 64);
+    for (; *bytes; bytes++) add_byte(&s, (unsigned char)*bytes);
     return gr_set(g, &s);
 }
 

@@ -89,6 +89,30 @@ static void fill(const automaton *a, const kinds *k, const steps *s, const gr_le
     }
 }
 
+/* Whether a text of a length may go on in a state: next[n] is the least number of characters, from n on, to
+ * an end of the state. */
+static bool may_go_on(const gr_lengths *l, const uint32_t *next, uint32_t length) {
+    return next[l->min - LN_MIN(l->min, length)] <= l->max - length;
+}
+
+/* Fills l->free. */
+static bool find_free(const automaton *a, const kinds *k, const gr_lengths *l) {
+    bool *all = ln_alloc(l->max + 1); /* of a length, whether a text may go on in every state */
+    uint32_t *next = ln_alloc((l->max + 2) * sizeof *next);
+    const bool ok = all && next;
+    for (uint32_t n = 0; ok && n <= l->max; n++) all[n] = true;
+    for (uint32_t q = 1; ok && q < a->n; q++) {
+        if (is_inside(a, k, q)) continue;
+        next[l->max + 1] = GR_UNBOUNDED;
+        for (uint32_t n = l->max + 1; n-- > 0;) next[n] = get(l, q, n) ? n : next[n + 1];
+        for (uint32_t n = 0; n <= l->max; n++) all[n] = all[n] && may_go_on(l, next, n);
+    }
+    for (uint32_t n = l->max + 1; ok && n-- > 0;) l->free[n] = n < l->max && all[n + 1] ? l->free[n + 1] : n;
+    ln_free(all);
+    ln_free(next);
+    return ok;
+}
+
 bool gr_lengths_allow(const gr_lengths *l, uint32_t q, uint32_t n) {
     if (n > l->max) return false;
     for (uint32_t more = l->min - LN_MIN(l->min, n); more <= l->max - n; more++)
@@ -111,14 +135,16 @@ ln_status automaton_counted(ln_grammar *g, const automaton *a, gr_spelling how, 
     gr_lengths l = {.min = min, .max = LN_MIN(max, most), .states = a->n};
     l.words = l.max / 64 + 1;
     l.ends = ln_zalloc(a->n * l.words, sizeof *l.ends);
-    if (!l.ends) LN_GO(LN_OOM(err, "an automaton"));
+    l.free = ln_zalloc(l.max + 1, sizeof *l.free);
+    if (!l.ends || !l.free) LN_GO(LN_OOM(err, "an automaton"));
     LN_GO(find_steps(a, &k, &s, err));
     fill(a, &k, &s, &l);
+    if (!find_free(a, &k, &l)) LN_GO(LN_OOM(err, "an automaton"));
     if (!gr_lengths_allow(&l, a->start, 0)) goto out; /* no text is of such a length */
     LN_GO(ln_grow(&p, &g->cap_lengths, g->n_lengths + 1, sizeof *g->lengths, err));
     g->lengths = p;
     g->lengths[g->n_lengths++] = l;
-    l.ends = NULL;
+    l.ends = NULL, l.free = NULL;
     *out = automaton_expression(g, a, how, NULL, NULL);
     LN_GO(gr_check(g, err));              /* else some rules are missing */
     for (uint32_t q = 1; q < a->n; q++) { /* the rules of the states are one after the other */
@@ -127,6 +153,7 @@ ln_status automaton_counted(ln_grammar *g, const automaton *a, gr_spelling how, 
     }
 out:
     ln_free(l.ends);
+    ln_free(l.free);
     ln_free(s.to);
     ln_free(s.at);
     ln_free(s.seen);

@@ -62,7 +62,7 @@ static void forget(ln_matcher *m, uint32_t *keep, size_t n) {
 
 /* The state after a text; 0: it does not fit, or a failure. */
 static uint32_t walk(ln_matcher *m, const char *text, size_t bytes) {
-    uint32_t at[2] = {m->current, m->current}; /* what is kept when there is no room */
+    uint32_t at[2] = {m->current, m->current}; /* what is kept when the states are full */
     for (size_t i = 0; i < bytes && at[1] != 0; i++) {
         uint32_t to = gr_step(&m->s, at[1], (unsigned char)text[i]);
         if (m->s.full && !m->s.no_memory) {
@@ -131,8 +131,9 @@ ln_status ln_matcher_allows(ln_matcher *m, int32_t id, bool *fits, ln_error *err
 /* ---- masks ---- */
 
 /* Whether any `chars` characters of an alphabet may follow a state. */
-static bool has_room(ln_matcher *m, uint32_t state, ln_alphabet alphabet, size_t chars) {
-    if (m->s.states[state].room > 0) return m->s.states[state].room >= chars; /* at least */
+static bool may_follow(ln_matcher *m, uint32_t state, ln_alphabet alphabet, size_t chars) {
+    if (m->s.states[state].free_chars >= chars) return true;
+    if (m->s.states[state].stops) return false;
     for (; chars > 0 && state != 0; chars--) {
         const uint32_t to = gr_common_step(&m->s, state, alphabet);
         if (to == state) return true;
@@ -145,7 +146,7 @@ static void set_all(uint64_t *mask, const int32_t *ids, size_t from, size_t to) 
     for (size_t i = from; i < to; i++) mask[ids[i] / 64] |= UINT64_C(1) << (ids[i] % 64);
 }
 
-/* The state after a node's byte. Where there is no room, all states are forgotten that are not on the way. */
+/* The state after a node's byte. If the states are full, all are forgotten that are not on the way. */
 static uint32_t step_along(ln_matcher *m, size_t depth, uint8_t byte) {
     uint32_t to = gr_step(&m->s, m->path[depth - 1], byte);
     if (!m->s.full || m->s.no_memory) return to;
@@ -156,7 +157,7 @@ static uint32_t step_along(ln_matcher *m, size_t depth, uint8_t byte) {
 /* Whether all that is below a node of a slice may follow a state. */
 static bool takes_all(ln_matcher *m, const ln_trie_node *p, ln_alphabet alphabet, uint32_t state) {
     const bool inside = p[1].depth > p->depth && (p[1].byte & 0xc0) == 0x80; /* a character goes on */
-    return !inside && p->below < LN_TRIE_DEEP && has_room(m, state, alphabet, p->below);
+    return !inside && p->below < LN_TRIE_DEEP && may_follow(m, state, alphabet, p->below);
 }
 
 /* Sets the tokens of a tree that may follow. In a slice of an alphabet, tokens below a state that takes so
@@ -193,7 +194,7 @@ static void find_mask(ln_matcher *m, uint64_t *mask) {
         const ln_slice *slice = &v->slices[k];
         const ln_alphabet alphabet = (ln_alphabet)(k / LN_SLICES);
         if (slice->longest == 0) continue;
-        if (!strips && has_room(m, m->current, alphabet, slice->longest))
+        if (!strips && may_follow(m, m->current, alphabet, slice->longest))
             for (size_t w = 0; w < m->words; w++) mask[w] |= slice->mask[w];
         else if (!failed(m)) walk_tokens(m, &slice->trie, alphabet, strips, mask);
     }
@@ -210,7 +211,7 @@ ln_status ln_matcher_mask(ln_matcher *m, const uint64_t **mask, ln_error *err) {
     uint64_t *made = m->masks + k * m->words;
     if (m->n_masks == N_MASKS) m->s.states[m->mask_of[k]].mask = -1;
     find_mask(m, made);
-    if (m->s.full && !m->s.no_memory) { /* has_room or the state itself needed more */
+    if (m->s.full && !m->s.no_memory) { /* may_follow or the state itself needed more */
         m->s.full = false;
         forget(m, &m->current, 1);
         if (!failed(m)) find_mask(m, made);

@@ -41,8 +41,8 @@ static uint64_t hash_state(const gr_states *s, size_t i) {
 
 typedef uint64_t hash_fn(const gr_states *s, size_t i);
 
-/* Makes room for one more of n entries. */
-static bool make_room(gr_states *s, gr_table *t, size_t n, hash_fn *hash) {
+/* Grows a table for one more of n entries. */
+static bool make_space(gr_states *s, gr_table *t, size_t n, hash_fn *hash) {
     if (2 * (n + 1) <= t->n_slots) return true;
     const size_t n_slots = t->n_slots ? 2 * t->n_slots : 256;
     uint32_t *slots = ln_zalloc(n_slots, sizeof *slots);
@@ -70,7 +70,7 @@ static uint32_t depth_of(const gr_states *s, uint32_t next) {
 /* The number of a frame; CLOSED when it is too deep, or after a failure. */
 static uint32_t frame_of(gr_states *s, uint32_t node, uint32_t count, uint32_t next) {
     if (next == CLOSED) return CLOSED;
-    if (!make_room(s, &s->frame_table, s->n_frames, hash_frame)) return CLOSED;
+    if (!make_space(s, &s->frame_table, s->n_frames, hash_frame)) return CLOSED;
     const size_t last = s->frame_table.n_slots - 1;
     size_t at = mix(mix(mix(1, node), count), next) & last;
     for (; s->frame_table.slots[at]; at = (at + 1) & last) {
@@ -82,15 +82,17 @@ static uint32_t frame_of(gr_states *s, uint32_t node, uint32_t count, uint32_t n
     if (s->n_frames >= s->most.frames) return s->full = true, CLOSED;
     if (!grow(s, &s->frames, &s->cap_frames, s->n_frames + 1, sizeof *s->frames)) return CLOSED;
     if (!grow(s, &s->stamps, &s->cap_stamps, s->n_frames + 1, sizeof *s->stamps)) return CLOSED;
+    if (!grow(s, &s->after, &s->cap_after, s->n_frames + 1, sizeof *s->after)) return CLOSED;
     s->frames[s->n_frames] = (gr_frame){node, count, next, depth + 1};
     s->stamps[s->n_frames] = 0;
+    s->after[s->n_frames] = GR_UNKNOWN;
     s->frame_table.slots[at] = (uint32_t)++s->n_frames;
     return (uint32_t)s->n_frames - 1;
 }
 
 /* A group of n > 1 frames, ascending by expression and count; CLOSED after a failure. */
 static uint32_t group_of(gr_states *s, const uint32_t *frames, size_t n) {
-    if (!make_room(s, &s->group_table, s->n_groups, hash_group)) return CLOSED;
+    if (!make_space(s, &s->group_table, s->n_groups, hash_group)) return CLOSED;
     const size_t last = s->group_table.n_slots - 1;
     size_t at = hash_list(frames, n) & last;
     for (; s->group_table.slots[at]; at = (at + 1) & last) {
@@ -101,9 +103,12 @@ static uint32_t group_of(gr_states *s, const uint32_t *frames, size_t n) {
     if (s->n_members + n > s->most.members || s->n_groups >= s->most.frames) return s->full = true, CLOSED;
     if (!grow(s, &s->groups, &s->cap_groups, s->n_groups + 1, sizeof *s->groups)) return CLOSED;
     if (!grow(s, &s->members, &s->cap_members, s->n_members + n, sizeof *s->members)) return CLOSED;
+    if (!grow(s, &s->group_after, &s->cap_group_after, s->n_groups + 1, sizeof *s->group_after))
+        return CLOSED;
     memcpy(s->members + s->n_members, frames, n * sizeof *frames);
     s->groups[s->n_groups] = (gr_span_of){(uint32_t)s->n_members, (uint32_t)n};
     s->n_members += n;
+    s->group_after[s->n_groups] = GR_UNKNOWN;
     s->group_table.slots[at] = (uint32_t)++s->n_groups;
     return ((uint32_t)s->n_groups - 1) | GR_GROUP;
 }
@@ -166,10 +171,19 @@ static bool begins_character(const gr_states *s, uint32_t node) {
     return e->kind != GR_IS_SET || s->g->sets[e->a].bits[2] == 0; /* continuations are 0x80 .. 0xbf */
 }
 
+/* Notes that so many plain characters may follow a frame of an automaton. A frame that is nearly too deep may
+ * be closed in the middle of them. */
+static void note_free(gr_states *s, const gr_frame *f, uint32_t chars) {
+    enum { FRAMES_OF_A_STATE = 2 };
+    if (f->depth + FRAMES_OF_A_STATE > GR_MOST_DEPTH) return;
+    s->free_chars = LN_MAX(s->free_chars, chars);
+}
+
 /* Opens a state of an automaton whose characters are counted: its alternatives are the end, or a character,
  * or a part of one, and another state. */
 static void open_counted(gr_states *s, const gr_frame *f, const gr_expr *rule, size_t *n) {
     const gr_lengths *l = &s->g->lengths[rule->max - 1];
+    if (f->count <= l->max) note_free(s, f, LN_MIN(rule->free_chars, l->free[f->count] - f->count));
     for (uint32_t body = rule->a; body != GR_NOTHING;) {
         const gr_expr *e = &s->g->exprs[body];
         const uint32_t one = e->kind == GR_IS_ALT ? e->a : body;
@@ -195,13 +209,17 @@ static void open_frame(gr_states *s, uint32_t number, size_t *n) {
         push(s, n, frame_of(s, e->b, 0, f.next));
         break;
     case GR_IS_RULE:
-        if (e->max > 0) open_counted(s, &f, e, n);
-        else push(s, n, frame_of(s, e->a, 0, f.next));
+        if (e->max > 0) {
+            open_counted(s, &f, e, n);
+            break;
+        }
+        note_free(s, &f, e->free_chars);
+        push(s, n, frame_of(s, e->a, 0, f.next));
         break;
     case GR_IS_REPEAT: {
         const gr_expr *one = &s->g->exprs[e->a];
         if (one->kind == GR_IS_RULE && one->b == GR_ANY_PLAIN && one->max == 0 && f.count < e->max)
-            s->room = LN_MAX(s->room, e->max == GR_UNBOUNDED ? GR_UNBOUNDED : e->max - f.count);
+            s->repeats = LN_MAX(s->repeats, e->max == GR_UNBOUNDED ? GR_UNBOUNDED : e->max - f.count);
         /* without an upper bound, repetitions beyond the lower one are all alike */
         const uint32_t done = e->max == GR_UNBOUNDED ? LN_MIN(f.count + 1, e->min) : f.count + 1;
         if (f.count >= e->min) push(s, n, f.next);
@@ -230,7 +248,7 @@ static void expand(gr_states *s, uint32_t next) {
 
 static void begin_expansion(gr_states *s) {
     s->n_found = 0;
-    s->room = 0;
+    s->free_chars = s->repeats = 0;
     if (++s->stamp == 0) { /* stamps would repeat */
         memset(s->stamps, 0, s->n_frames * sizeof *s->stamps);
         s->stamp = 1;
@@ -296,7 +314,8 @@ static uint32_t add_state(gr_states *s, size_t slot) {
                                         .n = (uint32_t)n,
                                         .mask = -1,
                                         .common = {GR_UNKNOWN, GR_UNKNOWN},
-                                        .room = s->room,
+                                        .free_chars = LN_MAX(s->free_chars, s->repeats),
+                                        .stops = s->repeats > s->free_chars,
                                         .complete = n > 0 && s->found[0] == 0};
     memset(s->next + s->n_states * classes, 0xff, classes * sizeof *s->next); /* GR_UNKNOWN */
     s->n_waiting += n;
@@ -308,7 +327,7 @@ static uint32_t add_state(gr_states *s, size_t slot) {
 static uint32_t state_of(gr_states *s) {
     if (s->no_memory || s->full) return 0;
     if (s->n_found > 1) tidy_found(s);
-    if (s->no_memory || s->full || !make_room(s, &s->state_table, s->n_states, hash_state)) return 0;
+    if (s->no_memory || s->full || !make_space(s, &s->state_table, s->n_states, hash_state)) return 0;
     const size_t last = s->state_table.n_slots - 1;
     size_t at = hash_list(s->found, s->n_found) & last;
     for (; s->state_table.slots[at]; at = (at + 1) & last) {
@@ -320,17 +339,35 @@ static uint32_t state_of(gr_states *s) {
     return add_state(s, at);
 }
 
+static uint32_t *after_of(const gr_states *s, uint32_t next) {
+    return next & GR_GROUP ? &s->group_after[next & ~GR_GROUP] : &s->after[next];
+}
+
+/* Whether a frame that waits takes a byte. */
+static bool takes(const gr_states *s, uint32_t f, unsigned char byte) {
+    if (f == 0) return false;
+    const gr_bytes *set = &s->g->sets[s->g->exprs[s->frames[f].node].a];
+    return set->bits[byte / 64] >> (byte % 64) & 1;
+}
+
+/* Most bytes of a state are taken by one of its frames, and many by the same one: what comes after it is
+ * expanded once. */
 uint32_t gr_states_compute(gr_states *s, uint32_t from, unsigned char byte) {
     const size_t at = s->states[from].at, n = s->states[from].n;
-    begin_expansion(s);
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t f = s->waiting[at + i];
-        if (f == 0) continue;
-        const gr_bytes *set = &s->g->sets[s->g->exprs[s->frames[f].node].a];
-        if (set->bits[byte / 64] >> (byte % 64) & 1) expand(s, s->frames[f].next);
+    uint32_t next = 0, to = GR_UNKNOWN; /* next: of the last frame that takes it */
+    size_t n_takes = 0;
+    for (size_t i = 0; i < n; i++)
+        if (takes(s, s->waiting[at + i], byte)) next = s->frames[s->waiting[at + i]].next, n_takes++;
+    if (n_takes == 0) to = 0;
+    if (n_takes == 1) to = *after_of(s, next);
+    if (to == GR_UNKNOWN) {
+        begin_expansion(s);
+        for (size_t i = 0; i < n; i++)
+            if (takes(s, s->waiting[at + i], byte)) expand(s, s->frames[s->waiting[at + i]].next);
+        to = state_of(s);
+        if (s->no_memory || s->full) return 0;
+        if (n_takes == 1) *after_of(s, next) = to;
     }
-    const uint32_t to = state_of(s);
-    if (s->no_memory || s->full) return 0;
     s->next[(size_t)from * s->g->n_classes + s->g->class_of[byte]] = to;
     return to;
 }
@@ -353,12 +390,7 @@ static uint32_t common_step(gr_states *s, uint32_t from, unsigned lo, unsigned h
     return all;
 }
 
-/* The characters of an alphabet by the first byte, the bounds of the second, and how many follow. */
-typedef struct byte_kind {
-    uint8_t lo, hi, second_lo, second_hi, more;
-} byte_kind;
-
-static uint32_t common_of(gr_states *s, uint32_t from, const byte_kind *kinds, size_t n) {
+static uint32_t common_of(gr_states *s, uint32_t from, const gr_byte_kind *kinds, size_t n) {
     uint32_t all = from;
     for (size_t i = 0; i < n && all != 0; i++) {
         uint32_t to = common_step(s, from, kinds[i].lo, kinds[i].hi);
@@ -390,16 +422,12 @@ static bool may_be_common(const gr_states *s, uint32_t from, ln_alphabet alphabe
 }
 
 uint32_t gr_common_compute(gr_states *s, uint32_t from, ln_alphabet alphabet) {
-    static const byte_kind word[] = {
+    static const gr_byte_kind word[] = {
         {'0', '9', 0, 0, 0}, {'A', 'Z', 0, 0, 0}, {'_', '_', 0, 0, 0}, {'a', 'z', 0, 0, 0}};
-    static const byte_kind plain[] = {
-        {0x20, 0x7f, 0, 0, 0},       {0xc2, 0xdf, 0x80, 0xbf, 1}, {0xe0, 0xe0, 0xa0, 0xbf, 2},
-        {0xe1, 0xec, 0x80, 0xbf, 2}, {0xed, 0xed, 0x80, 0x9f, 2}, {0xee, 0xef, 0x80, 0xbf, 2},
-        {0xf0, 0xf0, 0x90, 0xbf, 3}, {0xf1, 0xf3, 0x80, 0xbf, 3}, {0xf4, 0xf4, 0x80, 0x8f, 3}};
     uint32_t all = 0;
     if (may_be_common(s, from, alphabet))
         all = alphabet == LN_WORD ? common_of(s, from, word, LN_COUNT(word))
-                                  : common_of(s, from, plain, LN_COUNT(plain));
+                                  : common_of(s, from, gr_plain_kinds, GR_PLAIN_KINDS);
     if (s->no_memory || s->full) return 0;
     return s->states[from].common[alphabet] = all;
 }
@@ -408,7 +436,7 @@ uint32_t gr_common_compute(gr_states *s, uint32_t from, ln_alphabet alphabet) {
 
 uint64_t gr_states_bytes(const gr_limits *most) {
     const uint64_t lists = (uint64_t)most->waiting * 3 + most->members * 2;
-    return most->frames * (sizeof(gr_frame) + sizeof(gr_span_of) + 8 * sizeof(uint32_t)) +
+    return most->frames * (sizeof(gr_frame) + sizeof(gr_span_of) + 10 * sizeof(uint32_t)) +
            most->states * (sizeof(gr_state) + 4 * sizeof(uint32_t)) +
            (lists + most->cells) * sizeof(uint32_t);
 }
@@ -416,12 +444,14 @@ uint64_t gr_states_bytes(const gr_limits *most) {
 /* Makes frame 0 and state 0. */
 static void begin(gr_states *s) {
     if (grow(s, &s->frames, &s->cap_frames, 1, sizeof *s->frames) &&
-        grow(s, &s->stamps, &s->cap_stamps, 1, sizeof *s->stamps)) {
+        grow(s, &s->stamps, &s->cap_stamps, 1, sizeof *s->stamps) &&
+        grow(s, &s->after, &s->cap_after, 1, sizeof *s->after)) {
         s->frames[0] = (gr_frame){GR_EMPTY, 0, 0, 0};
         s->stamps[0] = 0;
+        s->after[0] = GR_UNKNOWN;
         s->n_frames = 1;
         s->n_found = 0;
-        s->room = 0;
+        s->free_chars = s->repeats = 0;
         (void)state_of(s);
     }
 }
@@ -442,6 +472,8 @@ ln_status gr_states_open(gr_states *s, const ln_grammar *g, gr_node root, gr_lim
 void gr_states_close(gr_states *s) {
     void *all[] = {s->frames,
                    s->stamps,
+                   s->after,
+                   s->group_after,
                    s->groups,
                    s->members,
                    s->states,
@@ -497,7 +529,8 @@ static void move_states(gr_states *s, const moving *m, uint32_t *keep, size_t n)
     for (size_t i = 0; i < n && !s->no_memory && !s->full; i++) {
         const gr_state o = m->old.states[keep[i]];
         s->n_found = 0;
-        s->room = o.room;
+        s->free_chars = o.stops ? 0 : o.free_chars;
+        s->repeats = o.stops ? o.free_chars : 0;
         for (uint32_t k = 0; k < o.n; k++) {
             const uint32_t f = moved_frame(s, m, m->old.waiting[o.at + k]);
             if (f != CLOSED && grow(s, &s->found, &s->cap_found, s->n_found + 1, sizeof *s->found))

@@ -31,7 +31,8 @@ typedef struct gr_state {
     uint32_t at, n;                /* its frames are waiting[at .. at + n), ascending by their expressions */
     int32_t mask;                  /* number of its mask, -1: none; see matcher.c */
     uint32_t common[LN_ALPHABETS]; /* see gr_common_step; GR_UNKNOWN */
-    uint32_t room;                 /* plain characters of a JSON string that surely may follow */
+    uint32_t free_chars;           /* plain characters of a JSON string that surely may follow */
+    bool stops;                    /* ... and after them no further one, of any alphabet */
     bool complete;                 /* the text may end */
 } gr_state;
 
@@ -45,18 +46,22 @@ typedef struct gr_states {
     gr_limits most;
     gr_frame *frames;
     uint32_t *stamps; /* [n_frames] the last expansion that met a frame */
+    uint32_t *after;  /* [n_frames] the state in which a frame alone is next, GR_UNKNOWN until it is found */
     gr_span_of *groups;
-    uint32_t *members; /* frames of all groups */
+    uint32_t *group_after; /* [n_groups] the state in which a group alone is next */
+    uint32_t *members;     /* frames of all groups */
     gr_state *states;
     uint32_t *waiting; /* frames of all states */
     uint32_t *next;    /* [n_states, n_classes] transitions */
     uint32_t *work, *found, *joined;
     uint64_t *keys;
     gr_table frame_table, group_table, state_table;
-    size_t n_frames, cap_frames, cap_stamps, n_groups, cap_groups, n_members, cap_members, n_states,
-        cap_states, n_waiting, cap_waiting, cap_next, cap_work, n_found, cap_found, n_joined, cap_joined,
-        cap_keys;
-    uint32_t stamp, room; /* room: of the expansion that runs */
+    size_t n_frames, cap_frames, cap_stamps, cap_after, n_groups, cap_groups, cap_group_after, n_members,
+        cap_members, n_states, cap_states, n_waiting, cap_waiting, cap_next, cap_work, n_found, cap_found,
+        n_joined, cap_joined, cap_keys;
+    uint32_t stamp;
+    uint32_t free_chars,
+        repeats;          /* of the expansion that runs: by automata, by repetitions of any character */
     bool no_memory, full; /* sticky until gr_states_forget or gr_states_fault */
 } gr_states;
 
@@ -82,7 +87,7 @@ static inline uint32_t gr_common_step(gr_states *s, uint32_t from, ln_alphabet a
     return to != GR_UNKNOWN ? to : gr_common_compute(s, from, alphabet);
 }
 /* Forgets everything but the n states of `keep`, which receive their new numbers. Sets no_memory or full
- * where they leave no room. */
+ * if they leave no space. */
 void gr_states_forget(gr_states *s, uint32_t *keep, size_t n);
 /* The error of a failure, which it clears. */
 ln_status gr_states_fault(gr_states *s, ln_error *err);
