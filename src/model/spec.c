@@ -18,9 +18,13 @@ static const ln_family families[] = {
 };
 
 static ln_status unknown(const ln_config *c, ln_error *err) {
-    char known[640] = "", shown[LN_PATH_TEXT], text[80];
-    for (size_t i = 0, n = 0; i < LN_COUNT(families); i++)
-        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", families[i].model_type);
+    static const char list[] = /* each name after ", " */
+#define FAMILY(type, keys, reader, reads, ignores, text_types) ", " type
+#include "families/registry.def"
+#undef FAMILY
+        ;
+    const char *known = list + 2;
+    char shown[LN_PATH_TEXT], text[80];
     ln_path_text(shown, c->path);
     if (!c->model_type[0])
         return ln_fail(err, LN_EUNSUPPORTED, "%s: names no model_type; linnet knows %s", shown, known);
