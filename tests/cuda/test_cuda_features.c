@@ -11,6 +11,7 @@ enum { V = 61, C = 160, HEAD = 40, HEADS = C / HEAD, LONG = 90 /* positions; the
 typedef ln_v build_fn(ln_graph *g, ln_v x);
 
 static ln_v sigmoid(ln_graph *g, ln_v x) { return ln_g_sigmoid(g, "y", x); }
+static ln_v relu2(ln_graph *g, ln_v x) { return ln_g_relu2(g, "y", x); }
 static ln_v softcap(ln_graph *g, ln_v x) { return ln_g_softcap(g, "y", x, 0.7f); }
 static ln_v relu2(ln_graph *g, ln_v x) { return ln_g_relu2(g, "y", x); }
 static ln_v scale(ln_graph *g, ln_v x) { return ln_g_scale(g, "y", x, 0.37f); }
@@ -88,6 +89,7 @@ static void check_case(const char *what, const cuda_case *c, double more) {
 
 static void ops_of_families(void **state) {
     static const op_case cases[] = {{"sigmoid", sigmoid, 0},
+                                    {"relu2", relu2, 0},
                                     {"softcap", softcap, 0},
                                     {"relu2", relu2, 0},
                                     {"scale", scale, 0},
