@@ -13,7 +13,6 @@ typedef ln_v build_fn(ln_graph *g, ln_v x);
 static ln_v sigmoid(ln_graph *g, ln_v x) { return ln_g_sigmoid(g, "y", x); }
 static ln_v relu2(ln_graph *g, ln_v x) { return ln_g_relu2(g, "y", x); }
 static ln_v softcap(ln_graph *g, ln_v x) { return ln_g_softcap(g, "y", x, 0.7f); }
-static ln_v relu2(ln_graph *g, ln_v x) { return ln_g_relu2(g, "y", x); }
 static ln_v scale(ln_graph *g, ln_v x) { return ln_g_scale(g, "y", x, 0.37f); }
 static ln_v centre(ln_graph *g, ln_v x) { return ln_g_centre(g, "y", x); }
 static ln_v slice(ln_graph *g, ln_v x) { return ln_g_slice(g, "y", x, 5, 77); }
@@ -91,7 +90,6 @@ static void ops_of_families(void **state) {
     static const op_case cases[] = {{"sigmoid", sigmoid, 0},
                                     {"relu2", relu2, 0},
                                     {"softcap", softcap, 0},
-                                    {"relu2", relu2, 0},
                                     {"scale", scale, 0},
                                     {"centre", centre, 0},
                                     {"slice", slice, 0},
