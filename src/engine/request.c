@@ -68,6 +68,7 @@ static ln_status copy_options(ln_req *r, const ln_req_options *opt, ln_error *er
     if (!r->all.data) return LN_OOM(err, "a request");
     memcpy(r->all.data, opt->ids, (size_t)opt->n_ids * sizeof *r->all.data);
     r->all.n = r->all.cap = (size_t)opt->n_ids;
+    r->n_prompt = opt->n_ids;
     if (!opt->how) return LN_OK;
     LN_TRY(ln_sampling_copy(&r->arena, opt->how, &r->how, err));
     r->opt.how = &r->how;

@@ -78,6 +78,9 @@ struct ln_req {
 
     /* ---- of the thread that holds the driver token ---- */
     ln_seq *seq;
+    /* tokens that are read before the next one is chosen: those of the prompt, or the whole text when it grew
+     * so long that all of it is computed again (ln_spec_rope_switch) */
+    int64_t n_prompt;
     ln_answer answer;
     ln_constraint constraint;
     int64_t share, grant; /* rows, and rows of logits, in the step that is being built */

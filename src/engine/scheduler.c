@@ -116,13 +116,45 @@ static void end_all(ln_sched *s, const ln_error *error) {
     }
 }
 
+/* Whether the sequence of a request is computed again: what it reads is not only its prompt. */
+static bool reads_again(const ln_req *r) { return r->n_prompt != r->opt.n_ids; }
+
+/* Whether the rows of the prompt from first_row on have logits. */
+static bool wants_rows(const ln_req *r) {
+    return (r->opt.on_row || r->opt.prompt_logprobs) && !reads_again(r);
+}
+
+/* Closes the sequences of answers that have grown beyond the length from which on all rows of a text have
+ * other frequencies. Their requests wait at the head of the queue, in their order, and read the whole text.
+ */
+static void restart_grown(ln_sched *s) {
+    const int64_t most = ln_spec_rope_switch(s->e->run->spec);
+    for (int i = s->n_running - 1; most > 0 && i >= 0; i--) {
+        ln_req *r = s->running[i];
+        if (!ln_req_generates(r) || r->state != LN_REQ_RUNNING || r->n_prompt > most ||
+            (int64_t)r->all.n <= most)
+            continue;
+        ln_seq_close(s->e, &r->seq);
+        pthread_mutex_lock(&s->lock);
+        ln_sched_remove(s, r);
+        r->n_prompt = (int64_t)r->all.n;
+        r->state = LN_REQ_WAITING;
+        r->next = s->queue;
+        if (s->queue) s->queue->prev = r;
+        else s->queue_end = r;
+        s->queue = r;
+        s->n_waiting++;
+        pthread_mutex_unlock(&s->lock);
+    }
+}
+
 /* Takes the sequence for the first request of the queue; NULL in r->seq: it must wait. */
 static ln_status open_seq(ln_sched *s, ln_req *r, ln_error *err) {
     const size_t n = (size_t)r->opt.n_ids, n_top = (size_t)r->opt.n_top;
     const ln_seq_options o = {.ids = r->all.data,
-                              .n_prompt = r->opt.n_ids,
+                              .n_prompt = r->n_prompt,
                               .n_most = r->n_most,
-                              .n_fresh = r->opt.on_row ? r->opt.n_ids - r->opt.first_row : 0,
+                              .n_fresh = wants_rows(r) && r->opt.on_row ? r->opt.n_ids - r->opt.first_row : 0,
                               .n_share = r->opt.n_share,
                               .no_cache = r->opt.no_cache || r->opt.prompt_logprobs,
                               .adapter = r->opt.adapter,
@@ -139,6 +171,7 @@ static void begin(ln_sched *s, ln_req *r) {
     ln_sched_remove(s, r);
     s->running[s->n_running++] = r;
     r->turn = s->n_steps;
+    if (reads_again(r)) return;
     r->n_read = r->seq->n;
     r->metrics.cached_tokens = r->seq->n_cached;
     r->metrics.cache_miss_reason = r->seq->cache_miss_reason;
@@ -170,22 +203,19 @@ static bool admit(ln_sched *s) {
 
 /* ---- what a step takes of each request ---- */
 
-static int64_t left_of(const ln_req *r) { return r->opt.n_ids - r->seq->n; }
+static int64_t left_of(const ln_req *r) { return r->n_prompt - r->seq->n; }
 
-/* Whether the rows of the prompt from first_row on have logits. */
-static bool wants_rows(const ln_req *r) { return r->opt.on_row || r->opt.prompt_logprobs; }
-
-/* The first row of the prompt whose logits are wanted; n_ids: none are. */
+/* The first row of the prompt whose logits are wanted; n_prompt: none are. */
 static int64_t first_out(const ln_req *r) {
     return wants_rows(r) ? (r->opt.prompt_logprobs ? 0 : r->opt.first_row)
-                         : r->opt.n_ids - (ln_req_generates(r) ? 1 : 0);
+                         : r->n_prompt - (ln_req_generates(r) ? 1 : 0);
 }
 
 /* Rows that a step may take of a prompt at most: up to the first row with logits, or from there on. */
 static int64_t most_rows(const ln_req *r) {
     const int64_t out = first_out(r), n = r->seq->n;
-    if (n < out) return (out < r->opt.n_ids - 1 ? out : r->opt.n_ids) - n;
-    return r->opt.on_row ? LN_MIN(left_of(r), atomic_load(&r->n_allowed)) : left_of(r);
+    if (n < out) return (out < r->n_prompt - 1 ? out : r->n_prompt) - n;
+    return r->opt.on_row && wants_rows(r) ? LN_MIN(left_of(r), atomic_load(&r->n_allowed)) : left_of(r);
 }
 
 /* Shares `rows` evenly among the prompts that are read; what does not divide goes to the oldest. Prompts that
@@ -319,12 +349,13 @@ static void add_job(ln_sched *s, ln_sample_job d) { s->jobs[s->n_jobs++] = d; }
  * one entry for each row: LN_SAMPLE_ROWS stands for all of them. The sequence has not advanced yet. */
 static void list_rows(ln_sched *s, ln_req *r, const ln_batch_item *item, int64_t row) {
     const int64_t n = rows_out(item), end = r->seq->n + item->n, first = end - n;
-    const bool of_prompt = n > 0 && r->seq->n < r->opt.n_ids, rows = of_prompt && r->opt.on_row;
+    const bool of_prompt = n > 0 && r->seq->n < r->n_prompt && wants_rows(r),
+               rows = of_prompt && r->opt.on_row;
     if (rows) add_job(s, (ln_sample_job){.r = r, .kind = LN_SAMPLE_ROWS, .row = row, .t = first, .n = n});
     for (int64_t i = 0; i < n && of_prompt && r->opt.prompt_logprobs; i++)
         if (first + i + 1 < r->opt.n_ids)
             add_job(s, (ln_sample_job){.r = r, .kind = LN_SAMPLE_SCORE, .row = row + i, .t = first + i});
-    if (ln_req_generates(r) && end >= r->opt.n_ids && !rows)
+    if (ln_req_generates(r) && end >= r->n_prompt && !rows)
         add_job(s, (ln_sample_job){.r = r, .kind = LN_SAMPLE_TOKEN, .row = row + n - 1});
 }
 
@@ -386,7 +417,7 @@ static void deliver(ln_sched *s, ln_req *r) {
         ln_sched_end(s, r, LN_FINISH_CANCELLED, err.code == LN_ECANCELLED ? NULL : &err);
         return;
     }
-    if (r->seq->n < r->opt.n_ids) return; /* its prompt goes on */
+    if (r->seq->n < r->n_prompt) return; /* its prompt goes on */
     if (ln_req_generates(r)) {
         if (ln_req_take(r, &done, &how, &err) != LN_OK) ln_sched_end(s, r, LN_FINISH_CANCELLED, &err);
         else if (done) ln_sched_end(s, r, how, NULL);
@@ -407,6 +438,7 @@ ln_status ln_sched_step(ln_sched *s, bool *worked, ln_error *err) {
     err = err ? err : &own;
     ln_cache_apply(s->e);
     *worked = end_cancelled(s);
+    restart_grown(s);
     *worked = admit(s) || *worked;
     t.start = ln_now();
     const int64_t n_prefill = build(s, &n_decode);

@@ -363,17 +363,31 @@ void ln_rope_settle_context(ln_spec *s) {
     for (int i = 0; i < s->n_ropes; i++) s->n_ctx = LN_MAX(s->n_ctx, s->ropes[i].n_ctx);
 }
 
-int64_t ln_spec_rope_length(const ln_spec *s, int64_t n_prompt) {
-    int64_t from = 0; /* the least length from which on a table depends on it */
-    bool two_sets = true;
+/* The least length from which on a table depends on it; 0: none does. *two_sets: each such table has one set
+ * of frequencies for shorter texts and one for longer ones. */
+static int64_t depends_from(const ln_spec *s, bool *two_sets) {
+    int64_t from = 0;
+    *two_sets = true;
     for (int i = 0; i < s->n_ropes; i++) {
         const int64_t here = s->ropes[i].ntk.positions;
         if (here > 0) from = from > 0 ? LN_MIN(from, here) : here;
-        if (here > 0) two_sets = two_sets && s->ropes[i].beyond;
+        if (here > 0) *two_sets = *two_sets && s->ropes[i].beyond;
     }
+    return from;
+}
+
+int64_t ln_spec_rope_length(const ln_spec *s, int64_t n_prompt) {
+    bool two_sets;
+    const int64_t from = depends_from(s, &two_sets);
     if (from > 0 && two_sets)
         return n_prompt > from ? INT64_MAX : from; /* LongRoPE: all rows of longer texts are alike */
     return from > 0 ? LN_MAX(n_prompt, from) : 0;
+}
+
+int64_t ln_spec_rope_switch(const ln_spec *s) {
+    bool two_sets;
+    const int64_t from = depends_from(s, &two_sets);
+    return two_sets ? from : 0;
 }
 
 /* ---- locating the parameter objects ---- */

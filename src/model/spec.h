@@ -135,6 +135,9 @@ void ln_spec_close(ln_spec *s);
  * dynamic NTK scaling these depend on the length of the prompt: the number is the length whose frequencies
  * rows at positions below it have. 0: all prompts use the same. */
 int64_t ln_spec_rope_length(const ln_spec *s, int64_t n_prompt);
+/* The length beyond which a text has other frequencies in all of its rows (LongRoPE), so that a text that
+ * grows beyond it is computed again; 0: there is none. */
+int64_t ln_spec_rope_switch(const ln_spec *s);
 
 /* One row of the family registry. */
 typedef struct ln_family {

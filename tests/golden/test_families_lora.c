@@ -133,7 +133,7 @@ static void logits(family_model *f) {
 static void logits_are_those_of_peft(void **state) {
     (void)state;
     worst = 0;
-    each_family(logits);
+    each_family(logits, true);
     print_message("largest difference of a logit: %.1e\n", worst);
 }
 
@@ -210,7 +210,7 @@ static void fuse(family_model *f) {
 }
 static void fused_weights_are_the_sums(void **state) {
     (void)state;
-    each_family(fuse);
+    each_family(fuse, true);
 }
 
 /* ---- gradients ---- */
@@ -285,7 +285,7 @@ static void gradients(family_model *f) {
 static void gradients_are_those_of_peft(void **state) {
     (void)state;
     worst = 0;
-    each_family(gradients);
+    each_family(gradients, true);
     print_message("losses within %.1e, gradients within %.1e\n", worst_loss, worst);
 }
 
@@ -348,7 +348,7 @@ static void train_all(family_model *f) {
 }
 static void trained_adapters_have_the_names_of_peft(void **state) {
     (void)state;
-    each_family(train_all);
+    each_family(train_all, true);
 }
 
 int main(int argc, char **argv) {
