@@ -58,6 +58,7 @@ typedef struct args {
     const char *argument; /* the second positional argument, or NULL */
     const char *stops[MAX_STOPS];
     size_t n_stops;
+    ln_arena texts;    /* of the settings of --config */
     char fields[1024]; /* --field: NAME=MEMBER, with commas between */
     const char *aliases[MAX_STOPS];
     size_t n_aliases;

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ON(v) (1u << VERB_##v)
 #define PLANNED \
     (ON(RUN) | ON(PLAN)) /* plan takes the same command line as run, so that the verbs can be exchanged */
 #define GENERATES (PLANNED | ON(CHAT))
@@ -44,7 +43,7 @@ const verb_row verb_rows[VERB_COUNT] = {
 
 const char *verb_name(verb v) { return verb_rows[v].name; }
 bool takes_prompt(verb v) { return (1u << v & PROMPTED) != 0; }
-static bool takes_file(verb v) { return (1u << v & FILED) != 0; }
+bool takes_file(verb v) { return (1u << v & FILED) != 0; }
 
 verb planned_verb(const args *a) {
     static const verb verbs[] = {VERB_RUN,  VERB_SCORE, VERB_ATTENTION, VERB_CLASSIFY,
@@ -231,7 +230,7 @@ static const char *without_mark(const char *text) {
     return strncmp(text, "\xef\xbb\xbf", 3) == 0 ? text + 3 : text;
 }
 
-static ln_status take_value(args *a, flag f, const char *text, ln_error *err) {
+ln_status flag_take(args *a, flag f, const char *text, ln_error *err) {
     const flag_row *r = &flag_rows[f];
     flag_value *v = &a->flag[f];
     v->set = true;
@@ -259,8 +258,7 @@ static ln_status take_value(args *a, flag f, const char *text, ln_error *err) {
 
 /* ---- arguments ---- */
 
-/* The flag whose spelling is the first n bytes of `word`; F_COUNT when there is none. */
-static flag find_flag(const char *word, size_t n) {
+flag flag_find(const char *word, size_t n) {
     for (int f = 0; f < F_COUNT; f++) {
         if (strlen(flag_rows[f].name) == n && memcmp(flag_rows[f].name, word, n) == 0) return (flag)f;
         if (n == 2 && word[0] == '-' && flag_rows[f].letter && word[1] == flag_rows[f].letter) return (flag)f;
@@ -270,7 +268,7 @@ static flag find_flag(const char *word, size_t n) {
 
 /* Whether `word` is a short flag of the verb with its value attached (-n5 for -n 5). */
 static bool joined_value(verb v, const char *word) {
-    flag f = word[1] != '-' && word[1] && word[2] ? find_flag(word, 2) : F_COUNT;
+    flag f = word[1] != '-' && word[1] && word[2] ? flag_find(word, 2) : F_COUNT;
     return f != F_COUNT && flag_rows[f].kind != SWITCH && (flag_rows[f].verbs & 1u << v) &&
            ((word[2] >= '0' && word[2] <= '9') || word[2] == '/');
 }
@@ -316,7 +314,7 @@ static bool looks_like_flag(const char *text) {
     size_t n = strcspn(text, "= \t\n");
     if (!is_letter(*name)) return strcmp(text, "--") == 0;
     if (text[n] == '\0' || text[n] == '=') return true;
-    flag f = find_flag(text, n);
+    flag f = flag_find(text, n);
     return f != F_COUNT && is_value_of(f, text + n);
 }
 
@@ -337,8 +335,7 @@ static ln_status switch_with_value(flag f, const char *value, ln_error *err) {
     return ln_fail(err, LN_EUSAGE, "%s takes no value", name);
 }
 
-/* Of two flags with one name, that of the verb. */
-static flag flag_of_verb(flag f, verb v) {
+flag flag_of_verb(flag f, verb v) {
     for (int k = f; k < F_COUNT; k++)
         if (strcmp(flag_rows[k].name, flag_rows[f].name) == 0 && (flag_rows[k].verbs & 1u << v))
             return (flag)k;
@@ -348,14 +345,14 @@ static flag flag_of_verb(flag f, verb v) {
 static ln_status take_flag(args *a, int argc, char **argv, int *at, ln_error *err) {
     const char *word = argv[*at], *equals = strchr(word, '=');
     size_t n = equals ? (size_t)(equals - word) : strlen(word);
-    flag f = flag_of_verb(find_flag(word, n), a->verb);
+    flag f = flag_of_verb(flag_find(word, n), a->verb);
     if (f == F_COUNT || !(flag_rows[f].verbs & 1u << a->verb)) return unknown_flag(a->verb, word, f, err);
     if (flag_rows[f].kind == SWITCH) {
         if (equals) return switch_with_value(f, equals + 1, err);
         a->flag[f].set = true;
         return LN_OK;
     }
-    if (equals) return take_value(a, f, equals + 1, err);
+    if (equals) return flag_take(a, f, equals + 1, err);
     if (*at + 1 >= argc)
         return ln_fail(err, LN_EUSAGE, "%s needs a value: %s", flag_rows[f].name, flag_rows[f].value);
     if (looks_like_flag(argv[*at + 1])) {
@@ -365,7 +362,7 @@ static ln_status take_flag(args *a, int argc, char **argv, int *at, ln_error *er
                        flag_rows[f].name, flag_rows[f].value,
                        ln_excerpt(shown, argv[*at + 1], strnlen(argv[*at + 1], 200)), flag_rows[f].name);
     }
-    return take_value(a, f, argv[++*at], err);
+    return flag_take(a, f, argv[++*at], err);
 }
 
 /* Reports an argument that is neither MODEL nor a text that the verb reads. */
@@ -395,155 +392,6 @@ static ln_status take_words(args *a, const char *const *words, size_t n, ln_erro
     return LN_OK;
 }
 
-/* Whether the inputs are lines of a file, and --prompt a template for all of them. */
-static bool reads_many(const args *a) { return planned_verb(a) == VERB_CLASSIFY; }
-static bool is_source(flag f) { return f == F_PROMPT || f == F_FILE; }
-
-/* Rejects texts if train is planned. */
-static ln_status check_train_plan(const args *a, ln_error *err) {
-    static const flag texts[] = {F_PROMPT, F_FILE, F_IDS, F_SYSTEM, F_RAW, F_CHAT};
-    const bool trains = planned_verb(a) == VERB_TRAIN;
-    if (a->verb != VERB_PLAN) return LN_OK;
-    for (size_t i = 0; trains && i < LN_COUNT(texts); i++)
-        if (has(a, texts[i]) || a->argument)
-            return ln_fail(err, LN_EUSAGE, "training has no prompt: %s is not planned with --for train",
-                           a->argument ? "a text" : flag_rows[texts[i]].name);
-    if (trains && !has(a, F_DATA))
-        return ln_fail(err, LN_EUSAGE, "--for train plans for samples: add --data FILE");
-    return LN_OK;
-}
-
-/* Rejects a flag of plan that the planned verb does not take: it would plan memory that the verb never
- * takes, or have no effect. A verb other than train takes what run does, and --parallel. */
-static ln_status check_planned_flags(const args *a, ln_error *err) {
-    const verb v = planned_verb(a);
-    for (int f = 0; f < F_COUNT; f++) {
-        const unsigned takers = flag_rows[f].verbs & ~ON(PLAN);
-        if (!has(a, (flag)f) || !takers || takers & 1u << v) continue;
-        if (v == VERB_TRAIN)
-            return ln_fail(err, LN_EUSAGE, "%s is not a flag of train, the verb that --for names",
-                           flag_rows[f].name);
-        int taker = 0;
-        while (!(takers & 1u << taker)) taker++;
-        if (!(takers & ON(RUN)) && f != F_PARALLEL)
-            return ln_fail(err, LN_EUSAGE, "%s is a flag of %s; add --for %s", flag_rows[f].name,
-                           verb_rows[taker].name, verb_rows[taker].name);
-    }
-    return LN_OK;
-}
-
-/* Rejects what plan does not accept for the planned verb. */
-static ln_status check_plan(const args *a, ln_error *err) {
-    static const flag texts[] = {F_PROMPT, F_FILE, F_IDS, F_SYSTEM};
-    LN_TRY(check_train_plan(a, err));
-    if (a->verb == VERB_PLAN) LN_TRY(check_planned_flags(a, err));
-    for (size_t i = 0; plans_server(a) && i < LN_COUNT(texts); i++)
-        if (has(a, texts[i]) || a->argument)
-            return ln_fail(err, LN_EUSAGE,
-                           "a server has no prompt of its own: %s is not planned with --for serve",
-                           a->argument ? "a text" : flag_rows[texts[i]].name);
-    return LN_OK;
-}
-
-/* Rejects flags that mean nothing without another one. */
-static ln_status check_classes(const args *a, ln_error *err) {
-    static const struct {
-        flag flag;
-        verb verb;
-    } own[] = {{F_LABELS, VERB_CLASSIFY}, {F_NEXT_TOKEN, VERB_CLASSIFY}, {F_NORMALIZE, VERB_CLASSIFY},
-               {F_JSONL, VERB_CLASSIFY},  {F_WINDOW, VERB_EVAL},         {F_STRIDE, VERB_EVAL}};
-    for (size_t i = 0; a->verb == VERB_PLAN && i < LN_COUNT(own); i++)
-        if (has(a, own[i].flag) && planned_verb(a) != own[i].verb)
-            return ln_fail(err, LN_EUSAGE, "%s is a flag of %s; add --for %s", flag_rows[own[i].flag].name,
-                           verb_rows[own[i].verb].name, verb_rows[own[i].verb].name);
-    if (!reads_many(a)) return LN_OK;
-    static const flag draws[] = {F_TEMP, F_TOP_K, F_TOP_P, F_MIN_P, F_SEED};
-    for (size_t i = 0; has(a, F_LABELS) && i < LN_COUNT(draws); i++)
-        if (has(a, draws[i]))
-            return ln_fail(err, LN_EUSAGE,
-                           "%s chooses a token and belongs to --next-token; labels are compared",
-                           flag_rows[draws[i]].name);
-    if (has(a, F_PROMPT) && !strstr(a->flag[F_PROMPT].text, "{text}"))
-        return ln_fail(err, LN_EUSAGE,
-                       "--prompt: expected a template with {text} in place of the input, found '%s'",
-                       a->flag[F_PROMPT].text);
-    return LN_OK;
-}
-
-/* Rejects pairs of flags that contradict each other. */
-static ln_status check_pairs(const args *a, ln_error *err) {
-    static const flag pairs[][2] = {{F_IDS, F_PROMPT},          {F_IDS, F_FILE},
-                                    {F_IDS, F_SYSTEM},          {F_IDS, F_CHAT},
-                                    {F_PROMPT, F_FILE},         {F_RAW, F_CHAT},
-                                    {F_RAW, F_SYSTEM},          {F_THINK, F_NO_THINK},
-                                    {F_RAW, F_THINK},           {F_RAW, F_NO_THINK},
-                                    {F_RAW, F_THINK_BUDGET},    {F_IDS, F_THINK_BUDGET},
-                                    {F_IDS, F_THINK},           {F_IDS, F_NO_THINK},
-                                    {F_THINK, F_TEMPLATE_ARGS}, {F_NO_THINK, F_TEMPLATE_ARGS},
-                                    {F_RAW, F_CHAT_TEMPLATE},   {F_RAW, F_TEMPLATE_ARGS},
-                                    {F_IDS, F_CHAT_TEMPLATE},   {F_IDS, F_TEMPLATE_ARGS},
-                                    {F_JSONL, F_IDS},           {F_JSONL, F_PROMPT},
-                                    {F_STATS, F_NO_STATS},      {F_LABELS, F_NEXT_TOKEN},
-                                    {F_JSON_SCHEMA, F_GRAMMAR}, {F_NORMALIZE, F_NEXT_TOKEN},
-                                    {F_EPOCHS, F_STEPS},        {F_VALID, F_VALID_SPLIT}};
-    for (size_t i = 0; i < LN_COUNT(pairs); i++)
-        if (has(a, pairs[i][0]) && has(a, pairs[i][1]) && !(reads_many(a) && is_source(pairs[i][1])))
-            return ln_fail(err, LN_EUSAGE, "%s and %s contradict each other; give one",
-                           flag_rows[pairs[i][0]].name, flag_rows[pairs[i][1]].name);
-    static const flag with_argument[] = {F_FILE, F_IDS, F_PROMPT, F_JSONL};
-    for (size_t i = 0; a->argument && i < (reads_many(a) ? 2 : LN_COUNT(with_argument)); i++)
-        if (has(a, with_argument[i]) && !(with_argument[i] == F_JSONL && strcmp(a->argument, "-") == 0))
-            return ln_fail(err, LN_EUSAGE, "%s and %s as argument contradict each other; give one",
-                           flag_rows[with_argument[i]].name, takes_file(a->verb) ? "a file" : "a text");
-    if (has(a, F_FORCE) && !has(a, F_LOGITS) && !has(a, F_OUTPUT) && !has(a, F_SAVE_KV) &&
-        a->verb != VERB_CHAT)
-        return ln_fail(err, LN_EUSAGE, "--force without a file to write");
-    return LN_OK;
-}
-
-/* Results that are files or directories get their name when they are complete, so stdout cannot take them. */
-static ln_status check_outputs(const args *a, ln_error *err) {
-    static const flag written[] = {F_OUTPUT, F_LOGITS, F_SAVE_KV};
-    for (size_t i = 0; i < LN_COUNT(written); i++)
-        if (has(a, written[i]) && strcmp(a->flag[written[i]].text, "-") == 0)
-            return ln_fail(err, LN_EUSAGE,
-                           "%s: expected the name of what to write, found '-', which is not stdout",
-                           flag_rows[written[i]].name);
-    return LN_OK;
-}
-
-bool other_backend(const args *a) {
-    return has(a, F_BACKEND) && strcmp(a->flag[F_BACKEND].text, "native") != 0;
-}
-
-static ln_status check_backend_name(const char *name, ln_error *err) {
-    char shown[80];
-    if (ln_backend_get(name)) return LN_OK;
-    return ln_fail(err, LN_EUSAGE,
-                   "--backend: expected native or mlx_lm, found '%s'; linnet doctor lists them",
-                   ln_excerpt(shown, name, strnlen(name, 200)));
-}
-
-/* Rejects an unknown backend, and flags that it does not honour. */
-static ln_status check_backend(const args *a, ln_error *err) {
-    static const flag native[] = {F_NUMERICS,  F_DEVICE,  F_THREADS, F_MEMORY,       F_PARALLEL,
-                                  F_KV_MEMORY, F_MLOCK,   F_LOAD_KV, F_SAVE_KV,      F_SKIP_UNKNOWN,
-                                  F_QUANTIZE,  F_CEILING, F_STREAMS, F_THINK_BUDGET, F_CHAT_TEMPLATE};
-    if (has(a, F_BACKEND)) LN_TRY(check_backend_name(a->flag[F_BACKEND].text, err));
-    if (!other_backend(a)) {
-        if (has(a, F_PYTHON) && a->verb != VERB_DOCTOR)
-            return ln_fail(err, LN_EUSAGE, "--python is the interpreter of --backend mlx_lm; give both");
-        return LN_OK;
-    }
-    for (size_t i = 0; i < LN_COUNT(native); i++)
-        if (has(a, native[i]))
-            return ln_fail(err, LN_EUSAGE,
-                           "%s is a flag of the native engine, which --backend %s does not have; leave it "
-                           "out",
-                           flag_rows[native[i]].name, a->flag[F_BACKEND].text);
-    return LN_OK;
-}
-
 ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err) {
     enum { MOST_WORDS = 3 }; /* one more than any verb accepts */
     const char *words[MOST_WORDS];
@@ -557,36 +405,9 @@ ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err) {
         else if (n_words < MOST_WORDS) words[n_words++] = word;
         if (has(a, F_HELP)) return LN_OK;
     }
+    LN_TRY(args_config(a, err));
     LN_TRY(take_words(a, words, n_words, err));
-    LN_TRY(check_pairs(a, err));
-    LN_TRY(check_outputs(a, err));
-    LN_TRY(check_classes(a, err));
-    LN_TRY(check_backend(a, err));
-    LN_TRY(check_plan(a, err));
-    if (!a->model && verb_rows[v].takes == MODEL && !(v == VERB_SHOW && has(a, F_ADAPTER)))
-        return ln_fail(err, LN_EUSAGE, "%s needs a MODEL: a directory, a cache id (org/name) or tiny",
-                       verb_rows[v].name);
-    if (v == VERB_ATTENTION && !has(a, F_OUTPUT)) return ln_fail(err, LN_EUSAGE, "attention needs -o FILE");
-    if (v == VERB_QUANTIZE && !has(a, F_OUTPUT)) return ln_fail(err, LN_EUSAGE, "quantize needs -o DIR");
-    if (v == VERB_TRAIN && (!has(a, F_DATA) || (!has(a, F_OUTPUT) && !has(a, F_DRY_RUN))))
-        return ln_fail(err, LN_EUSAGE,
-                       "train needs samples and a directory to write: linnet train MODEL --data FILE -o DIR");
-    if (v == VERB_FUSE && (!a->argument || !has(a, F_OUTPUT)))
-        return ln_fail(err, LN_EUSAGE,
-                       "fuse needs an adapter and a directory to write: linnet fuse MODEL ADAPTER -o DIR");
-    if (v == VERB_FUSE) LN_TRY(adapter_add(a, a->argument, err));
-    if (v == VERB_FUSE && has(a, F_GROUP) && !has(a, F_BITS))
-        return ln_fail(err, LN_EUSAGE, "--group is of quantised weights; add --bits");
-    if (v == VERB_CLASSIFY && !has(a, F_LABELS) && !has(a, F_NEXT_TOKEN))
-        return ln_fail(err, LN_EUSAGE, "classify needs --labels A,B,... (or @FILE), or --next-token");
-    if (v == VERB_BATCH && (!a->argument || !has(a, F_OUTPUT)))
-        return ln_fail(err, LN_EUSAGE,
-                       "batch needs a file of requests and one for the answers: linnet batch MODEL "
-                       "IN.jsonl -o OUT.jsonl");
-    if (v == VERB_BATCH && strcmp(a->argument, "-") == 0)
-        return ln_fail(err, LN_EUSAGE,
-                       "batch reads its requests twice, and stdin can be read once: save them to a file");
-    return LN_OK;
+    return args_check(a, err);
 }
 
 void args_free(args *a) {
@@ -596,5 +417,6 @@ void args_free(args *a) {
         ln_free((char *)(uintptr_t)a->overrides[i].name); /* copies that read_keep allocated */
     ln_free(a->overrides);
     adapters_free(a);
+    ln_arena_free(&a->texts);
     *a = (args){0};
 }

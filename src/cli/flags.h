@@ -5,6 +5,9 @@
 
 #include "cli.h"
 
+/* The bit of a verb in flag_row.verbs. */
+#define ON(v) (1u << VERB_##v)
+
 typedef enum kind {
     SWITCH,
     TEXT,
@@ -45,6 +48,19 @@ typedef struct verb_row {
 
 extern const flag_row flag_rows[F_COUNT];
 extern const verb_row verb_rows[VERB_COUNT];
+
+/* flags.c: the flag whose spelling is the first n bytes of `word`; F_COUNT when there is none. */
+flag flag_find(const char *word, size_t n);
+/* Of two flags with one name, that of the verb. */
+flag flag_of_verb(flag f, verb v);
+/* Stores the value of a flag. LN_EUSAGE: the text is none. The text is borrowed. */
+ln_status flag_take(args *a, flag f, const char *text, ln_error *err);
+/* Whether the argument after MODEL is a file. */
+bool takes_file(verb v);
+/* flags_check.c: returns LN_EUSAGE if arguments contradict each other, or if the verb needs more. */
+ln_status args_check(args *a, ln_error *err);
+/* settings_file.c: adds the settings in the file of --config, of which the command line has none. */
+ln_status args_config(args *a, ln_error *err);
 
 /* names.c: suggestions for unknown names. `word` has n bytes, including its dashes. */
 /* The flag for which `word` is another tool's spelling with the same meaning, or F_COUNT. */

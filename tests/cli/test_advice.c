@@ -8,6 +8,10 @@
 
 #include "cli/flags.c"
 
+#include "cli/flags_check.c"
+
+#include "cli/settings_file.c"
+
 #include "cli/names.c"
 
 #include "cli/advice.c"

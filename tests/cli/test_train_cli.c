@@ -88,6 +88,48 @@ static void deep_directories(void **state) {
     expect(RUN(TRAIN, deep), 5, "cannot create");
 }
 
+static void settings(const char *path, const char *text) {
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* Settings of a file are those of flags; flags of the command line come first. */
+static void settings_in_a_file(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *word;
+    } bad[] = {{"[1]", "expected a JSON object, found an array"},
+               {"{\"rank\":{}}", "--config: \"rank\": expected a value"},
+               {"{\"rank\":[[1]]}", "--config: \"rank\": expected a value"},
+               {"{\"rslora\":1}", "--config: \"rslora\": expected true or false, found 1"},
+               {"{\"rank\":true}", "--config: \"rank\": expected N, found true"},
+               {"{\"lr\":\"x\"}", "--lr: expected a number"},
+               {"{\"temp\":1}", "--config: temp is no setting of train"},
+               {"{\"config\":\"x\"}", "--config: config is no setting of train"},
+               {"{\"epochs\":1,\"steps\":1}", "--epochs and --steps contradict each other"}};
+    char path[100];
+    snprintf(path, sizeof path, "%s/run.json", dir);
+    settings(path, "{\"data\":\"" ROWS "\",\"epochs\":2,\"rank\":4,\"targets\":\"q_proj\",\"max_length\":16,"
+                   "\"rslora\":true,\"no-shuffle\":false,\"seed\":null,\"field\":[\"text=body\"]}");
+    expect(RUN(S("train"), S(BASE_MODEL), S("--config"), path, S("--dry-run")), 0, NULL);
+    assert_non_null(strstr(last->out, "in 2 matrices"));
+    expect(RUN(S("train"), S(BASE_MODEL), S("--config"), path, S("--dry-run"), S("--steps"), S("7"),
+               S("--targets"), S("q_proj,v_proj")),
+           0, NULL);
+    assert_non_null(strstr(last->out, "in 4 matrices"));
+    assert_non_null(strstr(last->out, "7 steps"));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        settings(path, bad[i].text);
+        expect(RUN(S("train"), S(BASE_MODEL), S("--config"), path, S("--data"), S(ROWS), S("--dry-run")), 2,
+               bad[i].word);
+    }
+    settings(path, "{\"lr\":1e-4,}");
+    expect(RUN(S("train"), S(BASE_MODEL), S("--config"), path, S("--data"), S(ROWS), S("--dry-run")), 3,
+           "byte 11");
+}
+
 static void refused(void **state) {
     (void)state;
     expect(RUN(S("train"), S(BASE_MODEL), S("-o"), other), 2, "--data FILE -o DIR");
@@ -173,6 +215,7 @@ static void template_and_names(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trains_resumes_and_fuses), cmocka_unit_test(of_a_model_with_images),
-        cmocka_unit_test(template_and_names), cmocka_unit_test(deep_directories), cmocka_unit_test(refused)};
+        cmocka_unit_test(template_and_names),       cmocka_unit_test(deep_directories),
+        cmocka_unit_test(settings_in_a_file),       cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, begin, end);
 }
