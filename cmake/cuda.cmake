@@ -113,7 +113,7 @@ foreach(source ${LN_CUDA_KERNELS})
     endforeach()
   elseif(name STREQUAL "products_wgmma") # one object for each layout of weights
     if(90 IN_LIST archs)
-      foreach(form 0 1 2 3)
+      foreach(form 0 1 2 3 4)
         ln_cuda_object(products_wgmma_${form} ${source} -DGPU_WGMMA_FORM=${form})
       endforeach()
     endif()

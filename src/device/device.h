@@ -33,8 +33,9 @@ typedef struct ln_dev_options {
 } ln_dev_options;
 
 /* What a device has kernels for besides the forward pass of a model: the products of adapters (the op lora),
- * the ops of training and of derivatives, and products with weights in coded rows (quant/coded.h). */
-enum { LN_CAN_ADAPTERS = 1, LN_CAN_GRADIENTS = 2, LN_CAN_CODED = 4 };
+ * the ops of training and of derivatives, products with weights in coded rows (quant/coded.h), and those of
+ * rows in bf16 with weights in fp8, which fast programs have then (LN_POLICY_FAST_FP8). */
+enum { LN_CAN_ADAPTERS = 1, LN_CAN_GRADIENTS = 2, LN_CAN_CODED = 4, LN_CAN_FP8 = 8 };
 
 typedef struct ln_dev_info {
     uint32_t size;
@@ -79,8 +80,9 @@ typedef struct ln_dev_limits {
 } ln_dev_limits;
 
 /* How programs use a weight: formats of the activations that it is multiplied with (f32, bf16, block floating
- * point), and lookups of its rows. A device chooses a layout by them and knows no numerics mode. */
-enum { LN_USE_F32 = 1, LN_USE_BF16 = 2, LN_USE_BFP = 4, LN_USE_GATHER = 8 };
+ * point), and lookups of its rows. A device chooses a layout by them and knows no numerics mode. LN_USE_FP8:
+ * of a weight in fp8, bf16 instead of f32 on a device with LN_CAN_FP8. */
+enum { LN_USE_F32 = 1, LN_USE_BF16 = 2, LN_USE_BFP = 4, LN_USE_GATHER = 8, LN_USE_FP8 = 16 };
 
 /* A weight: a vector [C], a matrix [D, C], or the matrices of X experts one after another, [X, D, C]. */
 typedef struct ln_weight_desc {

@@ -162,9 +162,9 @@ enum { LN_STATE_PAGES, LN_STATE_ADAPTERS, LN_STATES };
  * first reader. The pool becomes the state LN_STATE_ADAPTERS. LN_EMEMORY, LN_EINTERNAL. grad.h has the same
  * for adapters that are trained. */
 ln_status ln_graph_adapt(ln_graph *g, const ln_p_lora *places, size_t n_places, ln_error *err);
-/* The numerics of a program: f32 alone; operands of products and of attention in few bits; the same in
- * training, where activations are never quantised. */
-typedef enum ln_policy { LN_POLICY_EXACT, LN_POLICY_FAST, LN_POLICY_TRAIN } ln_policy;
+/* The numerics of a program: f32 alone; operands of products and of attention in few bits, also on devices
+ * that multiply fp8 with bf16 (LN_CAN_FP8); the same in training, where activations are never quantised. */
+typedef enum ln_policy { LN_POLICY_EXACT, LN_POLICY_FAST, LN_POLICY_FAST_FP8, LN_POLICY_TRAIN } ln_policy;
 /* The format in which a policy has node n read operand k, a temp. There is a product for the format and the
  * weight that it names. */
 ln_format ln_policy_operand(ln_policy p, const ln_node *n, int k, const ln_value *values);

@@ -117,6 +117,13 @@ static real product_coded(const ln_arg *x, const ln_arg *w, int64_t r, int64_t d
     return real_lanes_sum(lane);
 }
 
+static real product_coded_rounded(const ln_arg *x, const ln_arg *w, int64_t r, int64_t d) {
+    real lane[16] = {0};
+    for (int64_t i = 0; i < x->cols; i++)
+        lane[i % 16] = real_fma((real)ln_coded_rounded_at(w->data, d, i), real_row(x, r)[i], lane[i % 16]);
+    return real_lanes_sum(lane);
+}
+
 LN_KERNEL(ln_ref_convert_bf16) {
     LN_MY_ROWS(c, c->out[0].rows, lo, hi);
     for (int64_t r = lo; r < hi; r++)

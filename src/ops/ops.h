@@ -34,6 +34,8 @@
  *     F32_E4M3, F32_E5M2, F32_E2M1, F32_ZEROED
  *               the weight of coded rows is a number in f32 (quant/coded.h): fma of w[c] * x[c] over
  *               c = 0 .. C-1 in 16 lanes; then + bias.
+ *     BF16_E4M3, BF16_E5M2
+ *               the same with the scale rounded to bf16, then the weight, and x. Only GPUs use them.
  *   linear_gated
  *               two such products, then the activation of the first times the second.
  *   embed       table[id] * scale; of affine groups fma(s, q, b) * scale, of coded rows their f32 number

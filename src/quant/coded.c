@@ -37,3 +37,12 @@ float ln_coded_at(const ln_coded *w, int64_t d, int64_t column) {
     ln_coded_load(w, d, column, 1, &x);
     return x;
 }
+
+float ln_coded_rounded_at(const ln_coded *w, int64_t d, int64_t column) {
+    const ln_row_bytes row = ln_encoding_row(w->enc, w->cols);
+    const uint8_t code = ((const uint8_t *)w->rows.data)[d * row.data + column];
+    const float s = ln_num_load((const char *)w->rows.scales + d * row.scales, (ln_dtype)w->enc.scale,
+                                column / ln_coded_group(w)),
+                f = w->enc.kind == LN_STORED_E4M3 ? ln_e4m3_f32(code) : ln_e5m2_f32(code);
+    return ln_bf16_f32(ln_f32_bf16(ln_bf16_f32(ln_f32_bf16(s)) * f));
+}

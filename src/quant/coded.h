@@ -45,7 +45,8 @@ static inline int64_t ln_coded_group(const ln_coded *w) { return w->enc.group ? 
 void ln_coded_codes(const ln_coded *w, int64_t d, uint8_t *out);
 /* Writes elements [from, from + n) of row d as f32. */
 void ln_coded_load(const ln_coded *w, int64_t d, int64_t from, int64_t n, float *out);
-/* Returns one element. */
+/* Returns one element; in fp8 with the scale rounded to bf16, and then the product. */
 float ln_coded_at(const ln_coded *w, int64_t d, int64_t column);
+float ln_coded_rounded_at(const ln_coded *w, int64_t d, int64_t column);
 
 #endif

@@ -53,6 +53,9 @@ static inline bool ln_encoding_is_dense(ln_encoding e) {
     return e.kind == LN_STORED_DENSE || e.kind == LN_STORED_BF16;
 }
 static inline bool ln_encoding_is_coded(ln_encoding e) { return e.kind >= LN_STORED_E4M3; }
+static inline bool ln_encoding_is_fp8(ln_encoding e) {
+    return e.kind == LN_STORED_E4M3 || e.kind == LN_STORED_E5M2;
+}
 /* Columns of a group and bits of a code of a coded weight. */
 static inline int64_t ln_coded_width(ln_encoding e, int64_t cols) { return e.group ? e.group : cols; }
 static inline int ln_coded_bits(ln_encoding e) {

@@ -21,6 +21,7 @@ ln_weight_desc ln_weight_describe(const ln_weight *w, ln_numerics numerics) {
     if (w->d1) d.dims[d.n_dims - 1] = w->d1;
     if (w->d1 && w->uses & LN_WEIGHT_MATMUL)
         d.uses |= numerics != LN_FAST            ? LN_USE_F32
+                  : ln_encoding_is_fp8(w->enc)   ? LN_USE_F32 | LN_USE_FP8
                   : ln_encoding_is_coded(w->enc) ? LN_USE_F32
                   : ln_encoding_is_dense(w->enc) ? LN_USE_BF16
                                                  : LN_USE_BFP;

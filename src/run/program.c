@@ -79,12 +79,19 @@ static ln_status build(const ln_run *r, ln_graph *g, ln_v *logits, ln_error *err
     return ln_graph_check(g, "adapt", err);
 }
 
+static ln_policy policy_of(const ln_run *r) {
+    const ln_run *as = r->opt.program_of; /* its device chooses formats */
+    const uint32_t can = as ? as->info.can : r->info.can;
+    if (r->opt.numerics != LN_FAST) return LN_POLICY_EXACT;
+    return can & LN_CAN_FP8 ? LN_POLICY_FAST_FP8 : LN_POLICY_FAST;
+}
+
 /* Makes a program in r->arena. The graph is needed no longer then. */
 static ln_status make_program(ln_run *r, int which, ln_error *err) {
     const ln_run *as = r->opt.program_of;
     ln_run_program *p = &r->programs[which];
     ln_v logits;
-    const ln_compile_options o = {.policy = r->opt.numerics == LN_FAST ? LN_POLICY_FAST : LN_POLICY_EXACT,
+    const ln_compile_options o = {.policy = policy_of(r),
                                   .fuses = true,
                                   .bounds = bounds_of(&r->opt, which),
                                   .real_bytes = r->info.real_bytes,

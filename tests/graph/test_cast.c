@@ -4,7 +4,7 @@
 #include "../common.h"
 #include "ops/ops.h"
 
-static const ln_policy policies[] = {LN_POLICY_EXACT, LN_POLICY_FAST, LN_POLICY_TRAIN};
+static const ln_policy policies[] = {LN_POLICY_EXACT, LN_POLICY_FAST, LN_POLICY_FAST_FP8, LN_POLICY_TRAIN};
 
 /* A policy that names a pair of a format and an encoding without a row in quant/formats.def would make
  * programs that no device can run. */
@@ -61,6 +61,7 @@ static void conversions_precede_their_first_consumer(void **state) {
     static const char *const wanted[] = {
         "x layer.n layer.sum layer.q layer.v layer.k layer.qk layer.vs layer.y ",
         "x layer.n layer.sum layer.n.bf16 layer.q layer.n.bfp4g32 layer.v layer.k layer.qk layer.vs layer.y ",
+        "x layer.n layer.sum layer.n.bf16 layer.q layer.n.bfp4g32 layer.v layer.k layer.qk layer.vs layer.y ",
         "x layer.n layer.sum layer.n.bf16 layer.q layer.v layer.k layer.qk layer.vs layer.y "};
     for (size_t p = 0; p < LN_COUNT(policies); p++) {
         ln_graph g;
@@ -82,8 +83,29 @@ static void conversions_precede_their_first_consumer(void **state) {
     }
 }
 
+/* Weights in fp8 have their operand in bf16 on devices that say so, other coded rows in f32 everywhere. */
+static void fp8_reads_bf16_on_some_devices(void **state) {
+    static const ln_stored stored[] = {LN_STORED_E4M3, LN_STORED_E5M2, LN_STORED_E2M1};
+    (void)state;
+    for (size_t i = 0; i < LN_COUNT(stored); i++)
+        for (size_t p = 0; p < LN_COUNT(policies); p++) {
+            ln_graph g;
+            ln_graph_open(&g);
+            const ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 64), 1);
+            const ln_encoding e = ln_encoding_floats(stored[i], LN_F32, 32);
+            ln_g_output(&g, ln_g_linear(&g, "y", x, ln_g_encoded(&g, "w", e, 1, 2, (const int64_t[]){64, 64}),
+                                        -1));
+            OK(ln_graph_cast(&g, policies[p], err));
+            const ln_node *y = &g.nodes[g.n_nodes - 1];
+            const bool rounds = policies[p] == LN_POLICY_FAST_FP8 && stored[i] != LN_STORED_E2M1;
+            assert_int_equal(g.values[y->in[0]].format.kind, rounds ? LN_FORMAT_BF16 : LN_FORMAT_F32);
+            ln_graph_close(&g);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_operand_has_a_product),
-                                       cmocka_unit_test(conversions_precede_their_first_consumer)};
+                                       cmocka_unit_test(conversions_precede_their_first_consumer),
+                                       cmocka_unit_test(fp8_reads_bf16_on_some_devices)};
     return cmocka_run_group_tests_name("cast", tests, NULL, NULL);
 }

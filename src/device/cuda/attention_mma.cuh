@@ -114,7 +114,7 @@ struct running {
 __device__ inline running first_state(const gpu_attention &a, int32_t head) {
     if (!a.sinks) return {minus_infinity(), 0, 0, 0};
     const float sink = load_element(a.sinks, a.sink_type, head);
-    return {a.softcap > 0 ? sink : sink / a.scale, 1, 0, 0};
+    return {a.softcap > 0 ? sink : __fdividef(sink, a.scale), 1, 0, 0};
 }
 __device__ inline float merged(float O, float o, const running &r) { return fmaf(o, r.b, O * r.a); }
 
@@ -226,7 +226,7 @@ __device__ inline int32_t blocks_of(int32_t n, int32_t each) {
 }
 // The share of this block; all lanes of a warp call it. splits_of(i): of row i, 0 if it has none.
 template <int PER_LANE, typename F>
-__device__ inline row_share find_share(int32_t rows, int32_t room, const F &splits_of) {
+__device__ inline row_share find_share(int32_t rows, int32_t space, const F &splits_of) {
     const int32_t lane = (int32_t)threadIdx.x % 32, x = (int32_t)blockIdx.x, most = (int32_t)gridDim.x;
     const uint32_t all = 0xffffffffu;
     enum { WORKERS_BITS = 12, MASK = (1 << WORKERS_BITS) - 1 };
@@ -246,7 +246,7 @@ __device__ inline row_share find_share(int32_t rows, int32_t room, const F &spli
             workers += w;
             if (w > 1) stored += n[i];
         }
-        if (__reduce_add_sync(all, workers) <= most && __reduce_add_sync(all, stored) <= room) break;
+        if (__reduce_add_sync(all, workers) <= most && __reduce_add_sync(all, stored) <= space) break;
     }
     int32_t before = 0; // workers, and above them the stored splits, of the rows before those of this turn
     row_share share = {-1, 0, 0, 0, 0};
@@ -272,9 +272,27 @@ __device__ inline row_share find_share(int32_t rows, int32_t room, const F &spli
     }
     return share;
 }
-template <typename F> __device__ inline row_share share_of(int32_t rows, int32_t room, const F &splits_of) {
-    if (rows <= 64) return find_share<2>(rows, room, splits_of);
-    if (rows <= SHARED_ROWS) return find_share<SHARED_ROWS / 32>(rows, room, splits_of);
+// The share of block x of `most` of a row that is alone: what find_share finds, without its steps.
+__device__ inline row_share share_alone(int32_t n, int32_t space, int32_t x, int32_t most) {
+    const int32_t each = n > space   ? n
+                         : n <= most ? 1
+                                     : blocks_of(n, most),
+                  workers = each == 1 ? n : blocks_of(n, each);
+    if (x >= workers) return {-1, 0, 0, 0, 0};
+    return {0, x, workers, n, 0};
+}
+// MOST: rows that a step can have. The code for more is left out, because a kernel of few rows takes longer
+// if its code is large. If it is 1, the blocks of a row are those of the grid's z, so that the first to start
+// are those that have work (bench/log/attempts.csv).
+template <int MOST, typename F>
+__device__ inline row_share share_of(int32_t rows, int32_t space, const F &splits_of) {
+    if (MOST == 1)
+        return rows < 1 ? row_share{-1, 0, 0, 0, 0}
+                        : share_alone(splits_of(0), space, (int32_t)blockIdx.z, (int32_t)gridDim.z);
+    if (rows == 1) return share_alone(splits_of(0), space, (int32_t)blockIdx.x, (int32_t)gridDim.x);
+    if (MOST <= 32) return find_share<1>(rows, space, splits_of);
+    if (rows <= 64) return find_share<2>(rows, space, splits_of);
+    if (rows <= SHARED_ROWS) return find_share<SHARED_ROWS / 32>(rows, space, splits_of);
     const int32_t x = (int32_t)blockIdx.x, n = x < rows ? splits_of(x) : 0;
     return {n > 0 ? x : -1, 0, 1, n, 0};
 }

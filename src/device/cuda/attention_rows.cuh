@@ -20,9 +20,10 @@ __device__ inline int32_t row_at(const gpu_step &step, int32_t i, int32_t per_se
     const int32_t seq = i / per_seq, row0 = step.row0[seq], n = step.row0[seq + 1] - row0;
     return n <= per_seq && i % per_seq < n ? row0 + i % per_seq : -1;
 }
+template <int MOST>
 __device__ inline row_share find_row(const gpu_step &step, const gpu_attention &a, int32_t per_seq) {
     const int32_t rows = per_seq ? step.head->n_seqs * per_seq : step.head->n_rows;
-    return share_of(rows, a.room, [&](int32_t i) {
+    return share_of<MOST>(rows, a.room, [&](int32_t i) {
         const int32_t r = row_at(step, i, per_seq);
         return r < 0 ? 0 : splits_seen(a.window, step.pos[r], MMA_SPLIT);
     });

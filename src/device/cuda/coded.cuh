@@ -23,14 +23,17 @@ __device__ inline uint32_t coded_bits(const uint8_t *row, int32_t bits, int64_t 
     return v >> shift & ((1u << bits) - 1u);
 }
 
-// Row d of a weight, whose columns are read in ascending order. NUMBERS: gpu_weight.numbers.
+// Row d of a weight, whose columns are read in ascending order. NUMBERS: gpu_weight.numbers. rounds: scales
+// are rounded to bf16, and elements.
 template <int NUMBERS> struct coded_row {
     const gpu_weight &w;
     const uint8_t *codes;
     int64_t unit, end; // the scale of the present group, and the first column after it
     float scale;
+    bool rounds;
 
-    __device__ coded_row(const gpu_weight &of, int64_t d) : w(of), unit(0), end(0), scale(0) {
+    __device__ coded_row(const gpu_weight &of, int64_t d, bool is_rounded = false)
+        : w(of), unit(0), end(0), scale(0), rounds(is_rounded) {
         const int64_t row = NUMBERS == GPU_E2M1     ? (w.C + 1) / 2
                             : NUMBERS == GPU_ZEROED ? (w.C * w.bits + 31) / 32 * 4
                                                     : w.C,
@@ -47,12 +50,13 @@ template <int NUMBERS> struct coded_row {
         if (k >= end) {
             const int64_t further = (k - end) / w.group + 1;
             unit += further, end += further * w.group;
-            scale = load_element(w.scales, w.type, unit);
+            scale = rounded(load_element(w.scales, w.type, unit));
         }
-        return scale * (NUMBERS == GPU_E4M3   ? number_of_e4m3(codes[k])
-                        : NUMBERS == GPU_E5M2 ? number_of_e5m2(codes[k])
-                                              : number_of_e2m1(codes[k / 2] >> (k & 1) * 4 & 15u));
+        return rounded(scale * (NUMBERS == GPU_E4M3   ? number_of_e4m3(codes[k])
+                                : NUMBERS == GPU_E5M2 ? number_of_e5m2(codes[k])
+                                                      : number_of_e2m1(codes[k / 2] >> (k & 1) * 4 & 15u)));
     }
+    __device__ float rounded(float x) const { return rounds ? bf16_to_f32(f32_to_bf16(x)) : x; }
 };
 __device__ inline float coded_element(const gpu_weight &w, int64_t d, int64_t k) {
     switch (w.numbers) {

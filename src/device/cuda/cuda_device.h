@@ -139,6 +139,9 @@ ln_status gpu_upload(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h
                      ln_device_weight *out, ln_error *err);
 /* Forgets what is known of the scales of weights in a block that is about to be freed. */
 void gpu_forget_scales(ln_dev *d, const void *block, size_t bytes);
+/* Columns of a group of an fp8 weight that is packed for the tensor cores, which divides its groups; 0: it is
+ * stored row by row. */
+int gpu_fp8_group(ln_encoding e, int64_t cols);
 /* The weight of a program's value, as kernels take it. */
 gpu_weight gpu_weight_of(ln_dev *d, const ln_pvalue *v);
 /* Set by the plug-in: releases pages of a mapped file to the system, once they have been read. */

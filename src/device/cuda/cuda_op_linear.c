@@ -11,7 +11,8 @@ static bool can_multiply(const ln_lower_ask *q) {
  * differ, and its largest gate and its largest other factor need not meet in one output. */
 static double tolerance(const ln_lower_ask *q) {
     enum { PAIR = 4 };
-    if (ln_encoding_is_coded(q->in[1].enc)) return 0; /* the order of the reference */
+    if (ln_encoding_is_coded(q->in[1].enc) && !gpu_fp8_group(q->in[1].enc, q->in[1].dims[1]))
+        return 0; /* the order of the reference */
     const double C = (double)q->in[1].dims[1];
     return (q->op == LN_OP_LINEAR_GATED ? PAIR : 1) * (GPU_FAR * GPU_UNIT * sqrt(C) + 2 * GPU_UNIT * C / 16) +
            gpu_rounding(q);

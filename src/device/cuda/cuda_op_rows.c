@@ -5,10 +5,14 @@ static ln_status prepare_embed(gpu_preparing *p, gpu_node *g, ln_error *err) {
     g->scale = p->n->p.embed.scale;
     return gpu_weight_operand(p, 0, &g->w, err);
 }
+/* The scales of fp8 that is packed for fast products are rounded to bf16. */
+static double embed_tolerance(const ln_lower_ask *q) {
+    return gpu_fp8_group(q->in[0].enc, q->in[0].dims[1]) ? 0x1p-8 : 0;
+}
 static int launch_embed(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
     return gpu_embed(l, s, &g->w, &g->y, g->scale);
 }
-const gpu_op gpu_op_embed = {.prepare = prepare_embed, .launch = launch_embed};
+const gpu_op gpu_op_embed = {.tolerance = embed_tolerance, .prepare = prepare_embed, .launch = launch_embed};
 
 static double rmsnorm_tolerance(const ln_lower_ask *q) {
     const int64_t width = q->n_in > 1 ? q->in[1].dims[0] : ((const ln_p_norm *)q->params)->width;

@@ -7,6 +7,8 @@
  *               coded    codes [D][row] | scales [D][groups] | zero points [D][groups], columns [C]
  *     packed    dense    fragments, D rounded up to 16
  *               affine   fragments of codes | pairs of a scale and a bias, D rounded up to 16
+ *               fp8      the same as affine groups of 8 bits, whose biases are 0, with scales in f32; with
+ *                        those of e4m3 for fast programs in bf16 (ln_pvalue.layout_id 1)
  *
  * Each part begins at a multiple of GPU_ALIGN bytes.
  *
@@ -30,9 +32,26 @@ static bool is_packed(int n_dims, int64_t C, ln_dtype dtype, int bits, size_t ro
     const bool has_form = bits == 4 || bits == 8 || (bits == 0 && dtype == LN_BF16);
     return n_dims == 2 && C % 32 == 0 && has_form && row <= GPU_STAGING;
 }
-static int bits_of(const ln_weight_desc *w) { return ln_encoding_groups(w->enc).bits; }
-static int group_of(const ln_weight_desc *w) { return ln_encoding_groups(w->enc).group; }
-static ln_dtype dtype_of(const ln_weight_desc *w) { return (ln_dtype)w->enc.scale; }
+int gpu_fp8_group(ln_encoding e, int64_t cols) {
+    static const int sizes[] = {128, 64, 32};
+    if (!ln_encoding_is_fp8(e) || cols > GPU_STAGING) return 0;
+    for (size_t i = 0; i < LN_COUNT(sizes); i++)
+        if (cols % sizes[i] == 0 && ln_coded_width(e, cols) % sizes[i] == 0) return sizes[i];
+    return 0;
+}
+/* Whether a weight is stored in coded rows. */
+static bool is_coded(const ln_weight_desc *w) {
+    return ln_encoding_is_coded(w->enc) && (w->n_dims != 2 || !gpu_fp8_group(w->enc, w->dims[1]));
+}
+static bool is_fp8(const ln_weight_desc *w) { return ln_encoding_is_fp8(w->enc) && !is_coded(w); }
+static int bits_of(const ln_weight_desc *w) { return is_fp8(w) ? 8 : ln_encoding_groups(w->enc).bits; }
+static int group_of(const ln_weight_desc *w) {
+    return is_fp8(w) ? gpu_fp8_group(w->enc, w->dims[1]) : ln_encoding_groups(w->enc).group;
+}
+static ln_dtype dtype_of(const ln_weight_desc *w) {
+    if (!is_fp8(w)) return (ln_dtype)w->enc.scale;
+    return w->uses & LN_USE_FP8 && w->enc.kind == LN_STORED_E4M3 ? LN_BF16 : LN_F32;
+}
 static parts coded_parts(const ln_weight_desc *w) {
     const ln_row_bytes row = ln_encoding_row(w->enc, w->dims[1]);
     const size_t D = (size_t)w->dims[0];
@@ -44,7 +63,7 @@ static parts coded_parts(const ln_weight_desc *w) {
     return p;
 }
 static parts parts_of(const ln_weight_desc *w) {
-    if (ln_encoding_is_coded(w->enc)) return coded_parts(w);
+    if (is_coded(w)) return coded_parts(w);
     const int64_t C = w->n_dims == 2 ? w->dims[1] : 1;
     const size_t element = (size_t)ln_dtype_bytes(dtype_of(w));
     parts p = {.row = bits_of(w) ? (size_t)(C / 32 * 4 * bits_of(w)) : (size_t)C * element};
@@ -62,7 +81,7 @@ static parts parts_of(const ln_weight_desc *w) {
 ln_status gpu_weight_size(const ln_dev *d, const ln_weight_desc *w, const ln_host_weight *sample,
                           ln_weight_size *out, ln_error *err) {
     (void)d, (void)sample;
-    if (w->n_dims > 2 || (bits_of(w) && w->enc.scale != w->enc.offset))
+    if (w->n_dims > 2 || (ln_encoding_groups(w->enc).bits && w->enc.scale != w->enc.offset))
         return ln_fail(err, LN_EUNSUPPORTED,
                        "weight %s: the CUDA device has no layout for %s; use ln_options.device = "
                        "LN_DEVICE_CPU",
@@ -96,32 +115,40 @@ void gpu_forget_scales(ln_dev *d, const void *block, size_t bytes) {
     (void)pthread_mutex_unlock(&d->lock);
 }
 
+static int numbers_of(ln_encoding e) {
+    switch (e.kind) {
+    case LN_STORED_E4M3: return GPU_E4M3;
+    case LN_STORED_E5M2: return GPU_E5M2;
+    case LN_STORED_E2M1: return GPU_E2M1;
+    case LN_STORED_ZEROED: return GPU_ZEROED;
+    default: return GPU_INTEGERS;
+    }
+}
 /* What coded rows have in addition to addresses of codes, scales and zero points. */
 static void set_coded(gpu_weight *w, ln_encoding e, size_t columns) {
     w->form = GPU_CODED;
     w->group = (int32_t)ln_coded_width(e, w->C);
     w->bits = ln_coded_bits(e);
-    w->numbers = e.kind == LN_STORED_E4M3   ? GPU_E4M3
-                 : e.kind == LN_STORED_E5M2 ? GPU_E5M2
-                 : e.kind == LN_STORED_E2M1 ? GPU_E2M1
-                                            : GPU_ZEROED;
     if (w->numbers == GPU_ZEROED)
         w->columns = (const uint16_t *)(const void *)((const char *)w->data + columns);
 }
 
 gpu_weight gpu_weight_of(ln_dev *d, const ln_pvalue *v) {
     const bool matrix = v->n_dims == 2;
-    const ln_weight_desc desc = {
-        .enc = v->enc, .n_dims = v->n_dims, .dims = {v->dims[0], matrix ? v->dims[1] : 0}};
+    const ln_weight_desc desc = {.enc = v->enc,
+                                 .n_dims = v->n_dims,
+                                 .dims = {v->dims[0], matrix ? v->dims[1] : 0},
+                                 .uses = v->layout_id ? LN_USE_FP8 : 0};
     const parts p = parts_of(&desc);
     gpu_weight w = {.data = v->data,
                     .D = matrix ? v->dims[0] : 1,
                     .C = matrix ? v->dims[1] : v->dims[0],
-                    .type = (int32_t)v->dtype,
+                    .type = is_fp8(&desc) ? (int32_t)dtype_of(&desc) : (int32_t)v->dtype,
+                    .numbers = numbers_of(v->enc),
                     .bits = bits_of(&desc),
                     .group = group_of(&desc),
                     .form = p.packed ? GPU_FRAGMENTS : GPU_ROWS};
-    if (ln_encoding_is_coded(v->enc)) set_coded(&w, v->enc, p.columns);
+    if (is_coded(&desc)) set_coded(&w, v->enc, p.columns);
     if (w.bits) w.scales = (char *)v->data + p.scales;
     if (w.bits && !p.packed) w.biases = (char *)v->data + p.biases;
     (void)pthread_mutex_lock(&d->lock);
@@ -214,6 +241,28 @@ static ln_status send_packed(ln_dev *d, const gpu_packing *p, const void *from, 
     }
     return LN_OK;
 }
+/* Packs the scales of fp8, each for as many groups as it has, and biases of 0. */
+static ln_status pack_fp8_scales(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, gpu_packing *g,
+                                 int *turn, ln_error *err) {
+    const int64_t width = ln_coded_width(w->enc, w->dims[1]), each = group_of(w), n = g->cols * h->n_rows,
+                  row = ln_encoding_row(w->enc, w->dims[1]).scales,
+                  pitch = h->scale_pitch ? h->scale_pitch : row;
+    const size_t bytes = (size_t)(g->cols * g->element);
+    char *scales = ln_zalloc((size_t)n + 1, (size_t)g->element);
+    if (!scales) return LN_OOM(err, "the scales of a weight");
+    for (int64_t i = 0; i < n; i++) {
+        const float s = ln_num_load((const char *)h->scales + i / g->cols * pitch, (ln_dtype)w->enc.scale,
+                                    i % g->cols * each / width);
+        ln_num_store(scales, dtype_of(w), i, w->uses & LN_USE_FP8 ? ln_bf16_f32(ln_f32_bf16(s)) : s);
+    }
+    g->part = GPU_PACK_SCALES;
+    ln_status st = send_packed(d, g, scales, bytes, 0, turn, err);
+    memset(scales, 0, (size_t)(n * g->element));
+    g->part = GPU_PACK_BIASES;
+    if (st == LN_OK) st = send_packed(d, g, scales, bytes, 0, turn, err);
+    ln_free(scales);
+    return st;
+}
 static ln_status pack_all(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, char *room, int *turn,
                           ln_error *err) {
     const parts p = parts_of(w);
@@ -224,6 +273,7 @@ static ln_status pack_all(ln_dev *d, const ln_weight_desc *w, const ln_host_weig
     LN_TRY(send_packed(d, &g, h->data, p.row, h->pitch, turn, err));
     if (!bits_of(w)) return LN_OK;
     g.to = room + p.scales, g.cols = C / group_of(w), g.element = ln_dtype_bytes(dtype_of(w));
+    if (is_fp8(w)) return pack_fp8_scales(d, w, h, &g, turn, err);
     g.part = GPU_PACK_SCALES;
     g.large_scales = dtype_of(w) == LN_BF16 ? d->found_large : NULL;
     LN_TRY(send_packed(d, &g, h->scales, p.group_row, h->scale_pitch, turn, err));
@@ -278,7 +328,8 @@ ln_status gpu_upload(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h
                        w->name, (long long)h->row0, (long long)h->n_rows, (long long)h->col0,
                        (long long)h->n_cols, (long long)w->dims[0], (long long)C);
     const size_t bytes = parts_of(w).bytes;
-    *out = (ln_device_weight){.data = room, .bytes = bytes, .read_bytes = bytes};
+    const uint32_t layout = is_fp8(w) && dtype_of(w) == LN_BF16;
+    *out = (ln_device_weight){.data = room, .bytes = bytes, .layout_id = layout, .read_bytes = bytes};
     (void)pthread_mutex_lock(&d->lock);
     const ln_status st = upload_rows(d, w, h, room, err);
     (void)pthread_mutex_unlock(&d->lock);

@@ -15,7 +15,7 @@
 // A word belongs to one row, so that an upload may write any range of rows.
 #pragma once
 
-#include "cuda_common.cuh"
+#include "coded.cuh"
 
 enum { TILE_ROWS = 16, MMA_K = 16, CHUNK = 32 };
 
@@ -43,6 +43,13 @@ __host__ __device__ inline int64_t scale_index(int64_t groups, int64_t d, int64_
     return (d / TILE_ROWS * groups + g) * TILE_ROWS + d % 8 * 2 + half_of(d);
 }
 
+// The number that a code stands for (gpu_weight.numbers), of those that are packed.
+__device__ inline float number_of(int32_t numbers, uint32_t code) {
+    return numbers == GPU_E4M3   ? number_of_e4m3(code)
+           : numbers == GPU_E5M2 ? number_of_e5m2(code)
+                                 : (float)code;
+}
+
 // Element (d, k) of any weight, in f32: of an affine one fma(s, q, b).
 __device__ inline float weight_element(const gpu_weight &w, int64_t d, int64_t k) {
     const bool packed = w.form == GPU_FRAGMENTS;
@@ -52,7 +59,8 @@ __device__ inline float weight_element(const gpu_weight &w, int64_t d, int64_t k
         const uint32_t word = ((const uint32_t *)w.data)[code_word(w.bits, w.C, d, k)],
                        q = word >> code_shift(w.bits, k) & ((1u << w.bits) - 1u);
         const int64_t i = 2 * scale_index(groups, d, g);
-        return fmaf(load_element(w.scales, w.type, i), (float)q, load_element(w.scales, w.type, i + 1));
+        return fmaf(load_element(w.scales, w.type, i), number_of(w.numbers, q),
+                    load_element(w.scales, w.type, i + 1));
     }
     return fmaf(load_element(w.scales, w.type, d * groups + g),
                 (float)affine_code(affine_row(w, d), w.bits, k),
@@ -96,6 +104,16 @@ __device__ inline uint32_t bytes_of(uint32_t word, int i) {
     const uint32_t power_127 = 0x7f007f00u, power_6 = 0x42804280u;
     const uint32_t q = __byte_perm(word, 0, i ? 0x4341 : 0x4240);
     return fma_bf16x2(fma_bf16x2(q, power_127, 0), power_6, 0);
+}
+// Bytes i and i + 2 of a word in fp8 as a pair of bf16 numbers. Sign, exponent and mantissa take their places
+// in bf16; a multiplication corrects the exponent's bias, also of numbers below the least normal one.
+__device__ inline uint32_t fp8_of(uint32_t word, int i, int32_t numbers) {
+    const uint32_t q = __byte_perm(word, 0, i ? 0x4341 : 0x4240), sign = (q & 0x00800080u) << 8;
+    const bool e4m3 = numbers == GPU_E4M3;
+    return fma_bf16x2((q & 0x007f007fu) << (e4m3 ? 4 : 5) | sign, e4m3 ? 0x7b807b80u : 0x77807780u, 0);
+}
+template <bool E4M3> __device__ inline uint32_t byte_pair(uint32_t word, int i) {
+    return E4M3 ? fp8_of(word, i, GPU_E4M3) : bytes_of(word, i);
 }
 __device__ inline float low_float(uint32_t pair) { return __uint_as_float(pair << 16); }
 __device__ inline float high_float(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }

@@ -1,5 +1,4 @@
 // Kernels of the ops whose elements are made one by one: embed, gather_rows, slice, pos_scale, pointwise ops.
-#include "coded.cuh"
 #include "fragments.cuh"
 
 static inline int launched(void) { return (int)cudaGetLastError(); }

@@ -1,5 +1,6 @@
 // Products with weights in coded rows, in f32, with the bits of the reference kernel (product_coded in
-// ops/linear_op.c): lane l of 16 sums columns l, l + 16, ... by fma, and the lanes are added in pairs.
+// ops/linear_op.c): lane l of 16 sums columns l, l + 16, ... by fma, and the lanes are added in pairs. If x
+// is bf16, scales and weights are rounded to bf16, too.
 //
 // Half a warp computes one output of up to ROWS rows.
 #include "coded.cuh"
@@ -12,7 +13,7 @@ template <int NUMBERS>
 __device__ inline void row_sums(const gpu_array &x, const gpu_weight &w, int32_t r0, int32_t n, int64_t d,
                                 float sum[ROWS]) {
     for (int i = 0; i < ROWS; i++) sum[i] = 0;
-    coded_row<NUMBERS> row(w, d);
+    coded_row<NUMBERS> row(w, d, x.type == GPU_BF16);
 #pragma unroll 4
     for (int64_t k = threadIdx.x % LANES; k < w.C; k += LANES) {
         const float v = row.at(k);

@@ -24,8 +24,8 @@ template <int BITS> struct column_walk {
         if (w.form == GPU_FRAGMENTS && BITS == 0) v = load_element(w.data, w.type, at);
         else if (w.form == GPU_FRAGMENTS && (BITS == 4 || BITS == 8)) {
             const int64_t i = 2 * scale_index(w.C / w.group, d, k / w.group);
-            v = fmaf(load_element(w.scales, w.type, i),
-                     (float)(((const uint32_t *)w.data)[at] >> shift & ((1u << BITS) - 1u)),
+            const uint32_t code = ((const uint32_t *)w.data)[at] >> shift & ((1u << BITS) - 1u);
+            v = fmaf(load_element(w.scales, w.type, i), BITS == 8 ? number_of(w.numbers, code) : (float)code,
                      load_element(w.scales, w.type, i + 1));
         } else if (BITS) {
             const int64_t g = d * (w.C / w.group) + k / w.group;

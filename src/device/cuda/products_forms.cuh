@@ -44,9 +44,10 @@ template <int COLUMNS> struct dense_form {
 };
 
 // What the scales of a form are. ANY_SCALES: f16 or f32, an element is rounded to f32 and then to bf16.
-// SMALL_SCALES: bf16, none of which is large (gpu_weight); LARGE_SCALES: bf16, some may be large. Elements of
+// FP8_SCALES: bf16, of codes in e4m3. SMALL_SCALES: bf16, none of which is large (gpu_weight); LARGE_SCALES:
+// bf16, some may be large. Elements of
 // both are rounded to bf16 once, so their bits are equal; small scales take fewer instructions.
-enum { ANY_SCALES, SMALL_SCALES, LARGE_SCALES };
+enum { ANY_SCALES, SMALL_SCALES, LARGE_SCALES, FP8_SCALES };
 
 // Codes of 4 or 8 bits, packed. GROUPS: the groups of columns in a unit, 1 if a group is a unit or more.
 template <int BITS, int COLUMNS, int GROUPS, int SCALES> struct words_form {
@@ -57,7 +58,8 @@ template <int BITS, int COLUMNS, int GROUPS, int SCALES> struct words_form {
         WORDS = COLUMNS / word_columns(BITS), // of a row, in a unit
         WORD_TILES = TILES_K / WORDS,
         DEPTH = 1024 / BITS / COLUMNS,
-        DEPTH_OF_8_ROWS = SCALES == SMALL_SCALES && COLUMNS == 64 ? 2 * DEPTH : DEPTH
+        FAST = SCALES == SMALL_SCALES || SCALES == FP8_SCALES,
+        DEPTH_OF_8_ROWS = FAST && COLUMNS == 64 ? 2 * DEPTH : DEPTH
     };
     struct unit {
         uint2 w[WORDS];
@@ -67,10 +69,11 @@ template <int BITS, int COLUMNS, int GROUPS, int SCALES> struct words_form {
     const char *scales;
     int32_t type, pair_bytes; // of a scale and a bias
     int32_t first, shift;     // the unit of the first column; log2 of the units of a group
+    int32_t numbers;          // gpu_weight.numbers, read for 8 bits with ANY_SCALES
 
     __device__ inline void open(const gpu_weight &w, int32_t tile, int32_t k0) {
         const uint32_t C = (uint32_t)w.C, groups = w.group == 32 ? C / 32 : w.group == 64 ? C / 64 : C / 128;
-        type = w.type;
+        type = w.type, numbers = w.numbers;
         pair_bytes = !BF16 && type == GPU_F32 ? 8 : 4;
         shift = w.group / COLUMNS / 2; // a group has 1, 2 or 4 units
         first = (int32_t)((uint32_t)k0 / COLUMNS);
@@ -115,7 +118,11 @@ template <int BITS, int COLUMNS, int GROUPS, int SCALES> struct words_form {
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 const int nibble = j % 2 * 2 + i;
-                if constexpr (BITS == 8) a[h + 2 * i] = p.of_numbers(bytes_of(word, i));
+                if constexpr (BITS == 8 && SCALES == FP8_SCALES)
+                    a[h + 2 * i] = p.of_numbers(fp8_of(word, i, GPU_E4M3));
+                else if constexpr (BITS == 8)
+                    a[h + 2 * i] = p.of_numbers(BF16 || numbers == GPU_INTEGERS ? bytes_of(word, i)
+                                                                                : fp8_of(word, i, numbers));
                 else if constexpr (SUBNORMAL)
                     a[h + 2 * i] =
                         p.of_numbers(subnormal_codes(nibble ? word >> (4 * nibble - 4) : word << 4));

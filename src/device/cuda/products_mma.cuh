@@ -449,6 +449,8 @@ static void launch_mma(const gpu_launch *l, const gpu_step *s, const gpu_product
     if (p->w[0].type != GPU_BF16) launch_words<ANY_SCALES>(l, s, p);
 #if GPU_CODE_BITS == 4
     else if (large) launch_words<LARGE_SCALES>(l, s, p);
+#else
+    else if (p->w[0].numbers == GPU_E4M3) launch_words<FP8_SCALES>(l, s, p);
 #endif
     else launch_words<SMALL_SCALES>(l, s, p);
 }

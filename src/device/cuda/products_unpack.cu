@@ -33,7 +33,8 @@ __global__ void unpack(gpu_weight w, int64_t d0, int64_t rows, uint32_t *to) {
                       k = k16 * MMA_K + 8 * (r / 2) + lane % 4 * 2;
         uint32_t v = 0;
         if (d < w.D) {
-            const uint32_t q = round_pair((float)code_at(w, d, k), (float)code_at(w, d, k + 1));
+            const uint32_t q = round_pair(number_of(w.numbers, code_at(w, d, k)),
+                                          number_of(w.numbers, code_at(w, d, k + 1)));
             const float s = scale_at(w, d, k / w.group, false), b = scale_at(w, d, k / w.group, true);
             v = w.type == GPU_BF16 ? element_pair<true>(s, b, q) : element_pair<false>(s, b, q);
         }

@@ -52,6 +52,7 @@ int gpu_wgmma_open(int32_t *clusters) {
     if (r == 0) r = wgmma_open_bf16();
     if (r == 0) r = wgmma_open_f16();
     if (r == 0) r = wgmma_open_bytes();
+    if (r == 0) r = wgmma_open_fp8();
     if (r == 0) *clusters = largest_cluster();
     return r;
 }
@@ -69,6 +70,7 @@ static bool fits(const gpu_product *p) {
 bool gpu_wgmma(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
     if (l->clusters < WG_CLUSTER || !fits(p)) return false;
     const int e = p->w[0].bits == 0          ? wgmma_dense(l, s, p)
+                  : p->w[0].numbers          ? wgmma_fp8(l, s, p)
                   : p->w[0].bits == 8        ? wgmma_bytes(l, s, p)
                   : p->w[0].type == GPU_BF16 ? wgmma_bf16(l, s, p)
                                              : wgmma_f16(l, s, p);
@@ -89,6 +91,11 @@ int wgmma_bf16(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
 int wgmma_open_bytes(void) { return open_form<WG_BYTES_BF16>(); }
 int wgmma_bytes(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
     return launch_form<WG_BYTES_BF16>(l, s, p);
+}
+#elif GPU_WGMMA_FORM == 4
+int wgmma_open_fp8(void) { return open_form<WG_FP8_BF16>(); }
+int wgmma_fp8(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+    return launch_form<WG_FP8_BF16>(l, s, p);
 }
 #else
 int wgmma_open_f16(void) { return open_form<WG_CODES_F16>(); }

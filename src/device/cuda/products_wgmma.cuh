@@ -20,19 +20,20 @@
 
 // Stored forms of the weight: bf16, codes of 4 bits with scales of bf16 or f16, codes of 8 bits with scales
 // of bf16. One object each.
-enum { WG_DENSE, WG_CODES_BF16, WG_CODES_F16, WG_BYTES_BF16 };
+enum { WG_DENSE, WG_CODES_BF16, WG_CODES_F16, WG_BYTES_BF16, WG_FP8_BF16 };
 // Bytes of a panel, 16 outputs and 64 columns.
 __host__ __device__ constexpr int wg_panel(int form) {
-    return form == WG_DENSE ? 2048 : form == WG_BYTES_BF16 ? 1024 : 512;
+    return form == WG_DENSE ? 2048 : form >= WG_BYTES_BF16 ? 1024 : 512;
 }
 int wgmma_open_dense(void);
 int wgmma_open_bf16(void);
 int wgmma_open_f16(void);
-int wgmma_open_bytes(void);
+int wgmma_open_bytes(void), wgmma_open_fp8(void);
 int wgmma_dense(const gpu_launch *l, const gpu_step *s, const gpu_product *p);
 int wgmma_bf16(const gpu_launch *l, const gpu_step *s, const gpu_product *p);
 int wgmma_f16(const gpu_launch *l, const gpu_step *s, const gpu_product *p);
 int wgmma_bytes(const gpu_launch *l, const gpu_step *s, const gpu_product *p);
+int wgmma_fp8(const gpu_launch *l, const gpu_step *s, const gpu_product *p);
 
 // cuTensorMapEncodeTiled of the driver, which gpu_wgmma_open finds.
 typedef CUresult (*gpu_map_encoder)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
@@ -167,12 +168,12 @@ template <int FORM> struct wg_scales {
             raw[1] = *(const uint2 *)(pairs + each - 64 + g * 8);
         }
     }
-    // Two weights of codes, which codes_of or bytes_of made. row: 0 or 1, of outputs g and g + 8.
+    // Two weights of codes, which codes_of, bytes_of or fp8_of made. row: 0 or 1, of outputs g and g + 8.
     __device__ uint32_t weights(uint32_t codes, int half, int row) const {
         const uint32_t word = row ? raw[half].y : raw[half].x;
         affine_pair<FORM != WG_CODES_F16> pair;
         set(pair, word);
-        return FORM == WG_BYTES_BF16 ? pair.of_numbers(codes) : pair.of(codes);
+        return FORM >= WG_BYTES_BF16 ? pair.of_numbers(codes) : pair.of(codes);
     }
     static __device__ void set(affine_pair<true> &pair, uint32_t word) {
         pair.s = __byte_perm(word, word, 0x1010), pair.b = __byte_perm(word, word, 0x3232);
@@ -183,8 +184,7 @@ template <int FORM> struct wg_scales {
     }
 };
 
-// The codes of 32 columns, of which fragments are made.
-struct wg_codes {
+struct wg_codes { // of 32 columns, of which fragments are made
     uint2 word;
 };
 // The fragment of columns 16 k .. 16 k + 15 of a stage. w: this warp's 16 outputs.
@@ -196,10 +196,11 @@ __device__ inline void load_fragment(const char *w, int k, int lane, const wg_sc
         a[0] = v.x, a[1] = v.y, a[2] = v.z, a[3] = v.w;
         return;
     }
-    if (FORM == WG_BYTES_BF16) {
+    if (FORM >= WG_BYTES_BF16) {
         const uint2 v = *(const uint2 *)(w + k * 256 + lane * 8);
 #pragma unroll
-        for (int i = 0; i < 4; i++) a[i] = scales.weights(bytes_of(i % 2 ? v.y : v.x, i / 2), k / 2, i % 2);
+        for (int i = 0; i < 4; i++)
+            a[i] = scales.weights(byte_pair<FORM == WG_FP8_BF16>(i % 2 ? v.y : v.x, i / 2), k / 2, i % 2);
         return;
     }
     if (k % 2 == 0) codes.word = *(const uint2 *)(w + k / 2 * 256 + lane * 8);

@@ -14,6 +14,9 @@ static const ln_format f32 = {LN_FORMAT_F32, 0, 0}, bf16 = {LN_FORMAT_BF16, 0, 0
 /* The format of x in a product with w. */
 static ln_format product_operand(ln_policy p, const ln_value *w) {
     switch (p) {
+    case LN_POLICY_FAST_FP8:
+        if (ln_encoding_is_fp8(w->enc)) return bf16;
+        /* fall through */
     case LN_POLICY_FAST:
         if (ln_encoding_is_coded(w->enc)) return f32;
         return ln_encoding_is_dense(w->enc) ? bf16 : ln_format_of(LN_FORMAT_BFP, ln_encoding_groups(w->enc));
@@ -27,8 +30,9 @@ ln_format ln_policy_operand(ln_policy p, const ln_node *n, int k, const ln_value
     if (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_GATED) return product_operand(p, &values[n->in[1]]);
     if (n->op == LN_OP_LINEAR_BACK || n->op == LN_OP_LINEAR_CROSS_ENTROPY)
         return p == LN_POLICY_TRAIN ? product_operand(p, &values[n->in[1]]) : f32;
-    if (n->op == LN_OP_LORA_DOWN) return p == LN_POLICY_FAST && n->p.lora.rounds ? bf16 : f32;
-    if (n->op == LN_OP_ATTN_PAGED) return p == LN_POLICY_FAST && n->p.attn.kv.dtype == LN_BF16 ? bf16 : f32;
+    const bool fast = p == LN_POLICY_FAST || p == LN_POLICY_FAST_FP8;
+    if (n->op == LN_OP_LORA_DOWN) return fast && n->p.lora.rounds ? bf16 : f32;
+    if (n->op == LN_OP_ATTN_PAGED) return fast && n->p.attn.kv.dtype == LN_BF16 ? bf16 : f32;
     return f32;
 }
 
