@@ -27,6 +27,23 @@ static void alone_and_among_others(void **state) {
     }
 }
 
+/* 256 requests at once, all cases 16 times: each has the tokens and log-probabilities that it has alone. */
+static void among_255_others(void **state) {
+    (void)state;
+    enum { COPIES = 16 };
+    ln_package *m = open_package(QWEN);
+    static alone_results a;
+    static ln_req *r[COPIES * CASES];
+    run_all_alone(m, &a);
+    ln_eng *e = open_engine(m, 2, 512, COPIES * CASES);
+    for (int i = 0; i < COPIES * CASES; i++) OK(ln_req_new(&r[i], e, &a.cases[i % CASES].opt, err));
+    step_until_done(e, 5000);
+    for (int i = 0; i < COPIES; i++) assert_all_alone(r + i * CASES, &a);
+    ln_eng_close(&e);
+    free_results(&a);
+    ln_package_close(&m);
+}
+
 /* Every other request is stopped at some step, or freed; those that stay give the same bits. */
 static void others_are_cancelled(void **state) {
     (void)state;
@@ -523,6 +540,7 @@ static void any_allocation_may_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(alone_and_among_others),
+                                       cmocka_unit_test(among_255_others),
                                        cmocka_unit_test(others_are_cancelled),
                                        cmocka_unit_test(events_are_the_result),
                                        cmocka_unit_test(a_reader_runs_the_steps),
