@@ -37,7 +37,7 @@ for shape in shapes:
     for bits in (16, 4):
         flags = ["--quantize", "4"] if bits == 4 else []
         out = subprocess.run([f"{build}/linnet", "bench", f"{build}/shapes/{shape}", "--device", "cuda", "--numerics", "fast", "--json", "--prefill", "2048",
-                              "--chunk", "2048", "--depth", "0,8192", "--streams", "64", *flags], capture_output=True, text=True)
+                              "--chunk", "2048", "--depth", "0,8192", "--streams", "64,128,256,512", *flags], capture_output=True, text=True)
         if out.returncode:
             sys.exit(out.stderr)
         c = json.load(open(f"{build}/shapes/{shape}/config.json"))

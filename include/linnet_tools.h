@@ -386,7 +386,7 @@ LN_API LN_MUST_CHECK ln_status ln_explain(ln_engine *engine, int64_t n_rows, int
 LN_API LN_MUST_CHECK ln_status ln_diff(const ln_model *model, const ln_options *opt, const int32_t *ids,
                                        size_t n_ids, ln_node_fn *fn, void *user, ln_error *err);
 
-#define LN_BENCH_STREAMS 64 /* maximum number of streams of a benchmark */
+#define LN_BENCH_STREAMS 512 /* maximum number of streams of a benchmark */
 /* PREFILL: a prompt. DECODE: one sequence after a text. STREAMS: several sequences decoded in one batch. */
 typedef enum ln_work { LN_WORK_PREFILL = 0, LN_WORK_DECODE, LN_WORK_STREAMS } ln_work;
 
