@@ -166,7 +166,7 @@ golden: setup
 	@$(VENV)/bin/python tools/golden_quantised.py tests/golden/quantised
 	@$(VENV)/bin/python tools/golden_official.py tests/golden/official
 
-# A model of each option of every family, made by transformers, and its logits, keys and greedy tokens. Needs PyPI; two minutes.
+# A model of each option of every family, made by transformers, and its logits, keys and greedy tokens. Needs PyPI. Ten minutes.
 check-families: all
 	@[ -x $(VENV)/bin/python ] || python3 -m venv $(VENV) || { echo "linnet: python3 with venv is needed (Debian: python3-venv)" >&2; exit 1; }
 	@$(VENV)/bin/python -m pip install -q -r tools/requirements.txt transformers==5.24.0 peft==0.21.2

@@ -160,8 +160,12 @@ const ln_source *ln_source_quantizing(ln_arena *arena, const ln_source *of) {
     return s;
 }
 
+bool ln_source_is_fp8(const ln_weight *w) {
+    return (w->enc.kind == LN_STORED_E4M3 || w->enc.kind == LN_STORED_E5M2) && !w->code.bits;
+}
+
 bool ln_source_quantize(ln_weight *w, ln_groups code) {
-    const bool fp8 = (w->enc.kind == LN_STORED_E4M3 || w->enc.kind == LN_STORED_E5M2) && !w->code.bits;
+    const bool fp8 = ln_source_is_fp8(w);
     if (w->d1 == 0 || w->d1 % code.group != 0 || (!ln_encoding_is_dense(w->enc) && !fp8)) return false;
     w->under = w->enc;
     w->enc = ln_encoding_affine(code, w->dtype, w->dtype);

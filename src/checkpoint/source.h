@@ -116,6 +116,8 @@ void ln_source_sibling_name(char out[LN_SOURCE_NAME], const char *weight, const 
  * groups of columns, or one in fp8; it returns whether it is. */
 const ln_source *ln_source_quantizing(ln_arena *arena, const ln_source *of);
 bool ln_source_quantize(ln_weight *w, ln_groups code);
+/* Whether a weight is stored in fp8 with scales (not in a mode of MLX). */
+bool ln_source_is_fp8(const ln_weight *w);
 
 /* Returns the bytes of a part of the buffer for rows, rounded up to 64. */
 static inline size_t ln_source_aligned(int64_t bytes) { return (size_t)((bytes + 63) / 64 * 64); }

@@ -18,12 +18,12 @@ enum { LN_CONVERT_PARTS = 3 };
  * is written. */
 typedef struct ln_convert_item {
     const ln_weight *w; /* a tensor that holds the rows of several weights is one weight here */
-    char name[192];    /* of the tensor in the new model, for example `model.layers.0.mlp.up_proj.weight` */
-    bool same_name;    /* the new tensor has the name of the source's, not `name` */
-    size_t path_bytes; /* length of the module path: `name` without `.weight` or `.bias` */
-    ln_groups code;    /* bits 0: the tensor stays dense */
-    bool entry;        /* the quantization block has an entry for it, as its encoding is not the default */
-    ln_dtype dtype;    /* of the new tensor if dense, else of its scales and biases */
+    char name[192];     /* of the tensor in the new model, for example `model.layers.0.mlp.up_proj.weight` */
+    bool same_name;     /* the new tensor has the name of the source's, not `name` */
+    size_t path_bytes;  /* length of the module path: `name` without `.weight` or `.bias` */
+    ln_groups code;     /* bits 0: the tensor stays dense */
+    bool entry;         /* the quantization block has an entry for it, as its encoding is not the default */
+    ln_dtype dtype;     /* of the new tensor if dense, else of its scales and biases */
     int shard[LN_CONVERT_PARTS]; /* of each part: the shard, and the byte offset in its data area */
     uint64_t at[LN_CONVERT_PARTS];
     uint64_t bytes;
@@ -80,6 +80,8 @@ ln_status ln_convert_modules(const ln_convert *c, const char *to, ln_error *err)
  * too. */
 ln_status ln_convert_open(ln_convert *c, const char *model, ln_error *err);
 void ln_convert_close(ln_convert *c);
+/* Rejects weights in formats that are not read here; takes_fp8: fp8 is. */
+ln_status ln_convert_check_stored(const ln_convert *c, bool takes_fp8, ln_error *err);
 /* Returns what is written for weights.items[i]: the weight, the whole tensor for the first of those that it
  * holds, and NULL for the others. */
 const ln_weight *ln_convert_stored(ln_convert *c, size_t i);

@@ -162,16 +162,21 @@ static ln_status add_eos(const ln_convert *c, json_t *config, ln_error *err) {
     return ok ? LN_OK : LN_OOM(err, "a configuration");
 }
 
-/* config.json of a dense model: the source's, without the quantization blocks of a quantised one. */
-static ln_status write_dense_config(const ln_convert *c, const char *to, ln_error *err) {
+/* Removes the quantization blocks of the source. */
+static void delete_blocks(json_t *config) {
     static const char *const blocks[] = {"quantization", "quantization_config"};
-    if (!c->weights.code.bits) return ln_convert_copy(c->from, to, "config.json", err);
-    json_t *config = ln_json_deep_copy(c->config.root);
-    if (!config) return LN_OOM(err, "a configuration");
     for (size_t i = 0; i < LN_COUNT(blocks); i++) {
         (void)json_object_del(config, blocks[i]);
         (void)json_object_del(json_object_get(config, "text_config"), blocks[i]);
     }
+}
+
+/* config.json of a dense model: the source's, without the quantization blocks of a quantised one. */
+static ln_status write_dense_config(const ln_convert *c, const char *to, ln_error *err) {
+    if (!c->weights.code.bits) return ln_convert_copy(c->from, to, "config.json", err);
+    json_t *config = ln_json_deep_copy(c->config.root);
+    if (!config) return LN_OOM(err, "a configuration");
+    delete_blocks(config);
     const ln_status st = write_json(to, "config.json", config, err);
     json_decref(config);
     return st;
@@ -184,6 +189,7 @@ static ln_status write_config(const ln_convert *c, const char *to, ln_error *err
     if (ok) {
         (void)json_object_del(config, "_name_or_path");
         (void)json_object_del(config, "vision_config");
+        delete_blocks(config);
         st = add_eos(c, config, err);
     }
     if (ok && c->spec.tied != c->tied_there) { /* the tensors contradicted config.json */

@@ -137,6 +137,7 @@ ln_status ln_convert_fuse(const char *model, const char *adapter, const char *ou
     c->scale = opt->scale;
     LN_GO(ln_pool_reserve(ln_pool_default(), n_threads, err));
     LN_GO(ln_convert_open(c, model, err));
+    LN_GO(ln_convert_check_stored(c, false, err));
     LN_GO(ln_adapter_file_open(&c->adapter, adapter, err));
     *n_modules = (int)c->adapter->n;
     LN_GO(ln_adapter_split(c->adapter, &c->spec, err));

@@ -106,16 +106,17 @@ const ln_weight *ln_convert_stored(ln_convert *c, size_t i) {
     return all;
 }
 
-/* Rejects weights that are computed while they are loaded: tensors are read as the file has them here. */
-static ln_status check_stored(const ln_convert *c, ln_error *err) {
+ln_status ln_convert_check_stored(const ln_convert *c, bool takes_fp8, ln_error *err) {
     char shown[LN_PATH_TEXT];
-    for (size_t i = 0; i < c->weights.n; i++)
-        if (c->weights.items[i].made)
-            return ln_fail(err, LN_EUNSUPPORTED,
-                           "%s: tensor %s is stored as %s; quantize and fuse read dense weights and MLX's "
-                           "affine groups; use the model in bf16 that it was made from",
-                           ln_path_text(shown, c->from), c->weights.items[i].tensor->name,
-                           ln_quant_method(&c->spec.quant));
+    for (size_t i = 0; i < c->weights.n; i++) {
+        const ln_weight *w = &c->weights.items[i];
+        if (!w->made || (takes_fp8 && ln_source_is_fp8(w))) continue;
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "%s: tensor %s is stored as %s; quantize reads dense weights and fp8, fuse dense "
+                       "weights "
+                       "and MLX's affine groups; use the model in bf16 that it was made from",
+                       ln_path_text(shown, c->from), w->tensor->name, ln_quant_method(&c->spec.quant));
+    }
     return LN_OK;
 }
 
@@ -127,7 +128,7 @@ ln_status ln_convert_open(ln_convert *c, const char *model, ln_error *err) {
     c->tied_there = c->spec.tied;
     LN_TRY(ln_weights_bind(&c->weights, &c->spec, &c->tensors, err));
     c->shared = ln_zalloc(c->weights.n + 1, sizeof *c->shared);
-    return c->shared ? check_stored(c, err) : LN_OOM(err, "the list of tensors");
+    return c->shared ? LN_OK : LN_OOM(err, "the list of tensors");
 }
 
 static ln_status check_dense(const ln_convert *c, ln_error *err) {
@@ -171,6 +172,7 @@ ln_status ln_convert_quantize(const char *model, const char *out, const ln_quant
     if (!c) return LN_OOM(err, "a model");
     LN_GO(ln_pool_reserve(ln_pool_default(), n_threads, err));
     LN_GO(ln_convert_open(c, model, err));
+    LN_GO(ln_convert_check_stored(c, true, err));
     LN_GO(check_dense(c, err));
     LN_GO(ln_convert_decide(c, opt, shard_bytes, err));
     LN_GO(ln_convert_check_out(c, out, err));

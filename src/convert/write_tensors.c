@@ -18,6 +18,7 @@ typedef struct worker {
     double *sum;                      /* a row of B A */
     uint8_t *parts[LN_CONVERT_PARTS]; /* one block of each part */
     ln_encoded_rows rows;             /* a block of the source */
+    void *computed;                   /* for blocks that the source computes; NULL if it computes none */
     ln_affine_error sums;
     ln_error error;
 } worker;
@@ -51,13 +52,13 @@ static int64_t stored_bytes(const ln_convert_item *x) {
     return ln_encoding_row(x->w->enc, LN_MAX(x->w->d1, 1)).data;
 }
 
-/* Sets me->rows to rows [lo, hi) of the source, in place: ln_convert_open rejects weights whose rows are
- * computed while they are loaded. */
+/* Sets me->rows to rows [lo, hi) of the source, in place or computed. A thread of the pool computes alone. */
 static ln_status find_rows(const writing *w, worker *me, int64_t lo, int64_t hi) {
     const ln_source *s = w->c->weights.source;
     me->rows = (ln_encoded_rows){.data = w->x->raw ? w->x->raw->data + lo : NULL};
     if (w->x->raw) return LN_OK;
-    return s->ops->rows(s, w->x->w, lo, hi - lo, NULL, NULL, &me->rows, &me->error);
+    const ln_source_work alone = {ln_pool_default(), 1};
+    return s->ops->rows(s, w->x->w, lo, hi - lo, &alone, me->computed, &me->rows, &me->error);
 }
 
 /* row += scale * B[r] A of the module that has row r, the sum in double. */
@@ -165,9 +166,9 @@ static void write_blocks(void *user, int thread, int64_t lo, int64_t hi) {
         const int64_t from = b * n, to = LN_MIN(from + n, x->d0);
         const size_t bytes = (size_t)((to - from) * stored);
         if (find_rows(w, me, from, to) != LN_OK) return;
-        ln_guard_fetch(me->rows.data, bytes);
+        if (!x->made) ln_guard_fetch(me->rows.data, bytes);
         if (write_rows(w, me, from, to) != LN_OK) return;
-        ln_guard_release(me->rows.data, bytes);
+        if (!x->made) ln_guard_release(me->rows.data, bytes);
     }
 }
 
@@ -293,18 +294,22 @@ static ln_status write_tensors(writing *w, const char *to, ln_quantized_fn *fn, 
 /* Allocates each thread's buffers: a row as f32, and the largest block of each part. */
 static ln_status new_workers(const ln_convert *c, worker *workers, int n_threads, ln_error *err) {
     int64_t cols = 1, most[LN_CONVERT_PARTS] = {0}, block = 0;
+    size_t computed = 0;
     for (size_t i = 0; i < c->n_items; i++) {
         const ln_convert_item *x = &c->items[i];
         if (is_computed(x)) block = LN_MAX(block, block_rows(x->w) * LN_MAX(x->w->d1, 1));
         cols = LN_MAX(cols, x->w->d1);
+        computed = LN_MAX(computed, ln_source_bytes(x->w, LN_MIN(block_rows(x->w), x->w->d0)));
         for (int k = 0; k < ln_convert_parts(x); k++)
             most[k] = LN_MAX(most[k], block_rows(x->w) * row_bytes(x, k));
     }
     for (int t = 0; t < n_threads; t++) {
         workers[t].row = ln_zalloc((size_t)cols, sizeof(float));
         workers[t].sum = ln_zalloc((size_t)cols, sizeof(double));
+        workers[t].computed = computed > 0 ? ln_alloc(computed) : NULL;
         workers[t].block = block > 0 ? ln_zalloc((size_t)block, sizeof(float)) : NULL;
-        if (!workers[t].row || !workers[t].sum || (block > 0 && !workers[t].block))
+        if (!workers[t].row || !workers[t].sum || (block > 0 && !workers[t].block) ||
+            (computed > 0 && !workers[t].computed))
             return LN_OOM(err, "rows that are quantised");
         for (int k = 0; k < LN_CONVERT_PARTS; k++)
             if (!(workers[t].parts[k] = ln_zalloc(1, (size_t)most[k] + 1)))
@@ -332,6 +337,7 @@ out:
         ln_free(w.workers[t].row);
         ln_free(w.workers[t].sum);
         ln_free(w.workers[t].block);
+        ln_free(w.workers[t].computed);
         for (int k = 0; k < LN_CONVERT_PARTS; k++) ln_free(w.workers[t].parts[k]);
     }
     free_modules(&w);

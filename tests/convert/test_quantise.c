@@ -305,6 +305,59 @@ static void test_replace(void **state) {
     assert_int_equal(entries(top), before);
 }
 
+/* Rows of a weight that is quantised at load, or in place; the caller frees *buffer. */
+static ln_encoded_rows rows_of(const ln_package *m, const ln_weight *w, void **buffer) {
+    const ln_source_work work = {ln_pool_default(), 1};
+    ln_encoded_rows out;
+    *buffer = malloc(ln_source_bytes(w, w->d0) + 64);
+    OK(m->weights.source->ops->rows(m->weights.source, w, 0, w->d0, &work, *buffer, &out, err));
+    return out;
+}
+
+/* From fp8 quantize writes what quantising at load gives: the numbers are rounded to 16 bits first. Other
+ * formats, and fp8 if an adapter is to be added, are rejected by name. */
+static void test_fp8(void **state) {
+    (void)state;
+    static const char *const names[] = {"fp8-block", "fp8-small-block", "fp8-tensor", "fp8-e5m2-ue8m0",
+                                        "ct-fp8-block"};
+    const ln_groups code = {4, 32};
+    const ln_quantize_options o = {.size = sizeof o, .bits = 4, .group = 32, .force = true, .n_threads = 2};
+    OK(ln_pool_reserve(ln_pool_default(), 2, err));
+    for (size_t i = 0; i < LN_COUNT(names); i++) {
+        char from[300];
+        ln_package *at_load, *written;
+        size_t n = 0;
+        (void)snprintf(from, sizeof from, LN_ROOT "/tests/golden/official/%s", names[i]);
+        OK(quantise(from, at("fp8"), &o, err));
+        OK(ln_package_open(&at_load, from, &(ln_options){0}, err));
+        OK(ln_weights_encode(&at_load->weights, &at_load->spec, code, err));
+        OK(ln_package_open(&written, at("fp8"), &(ln_options){0}, err));
+        assert_int_equal(at_load->weights.n, written->weights.n);
+        for (size_t k = 0; k < written->weights.n; k++) {
+            const ln_weight *a = &at_load->weights.items[k], *b = &written->weights.items[k];
+            void *buffers[2];
+            if (!a->quantised) continue;
+            const ln_encoded_rows x = rows_of(at_load, a, &buffers[0]), y = rows_of(written, b, &buffers[1]);
+            const ln_row_bytes row = ln_encoding_row(a->enc, a->d1);
+            assert_true(a->d0 == b->d0 && a->d1 == b->d1 && b->code.bits == 4);
+            assert_memory_equal(x.data, y.data, (size_t)(a->d0 * row.data));
+            assert_memory_equal(x.scales, y.scales, (size_t)(a->d0 * row.scales));
+            assert_memory_equal(x.offsets, y.offsets, (size_t)(a->d0 * row.offsets));
+            free(buffers[0]), free(buffers[1]);
+            n++;
+        }
+        assert_true(n > 0);
+        ln_package_close(&at_load);
+        ln_package_close(&written);
+    }
+    FAILS(LN_EUNSUPPORTED, "is stored as gptq",
+          quantise(LN_ROOT "/tests/golden/official/gptq-4", at("x"), &o, err));
+    const ln_fuse_options fuse = ln_fuse_options_default();
+    FAILS(LN_EUNSUPPORTED, "is stored as fp8",
+          ln_fuse(LN_ROOT "/tests/golden/official/fp8-block", LN_ROOT "/tests/golden/lora/llama-all", at("x"),
+                  &fuse, NULL, NULL, NULL, err));
+}
+
 static void test_every_allocation_may_fail(void **state) {
     (void)state;
     const ln_quantize_options o = {
@@ -348,6 +401,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_shards, begin, end),
         cmocka_unit_test_setup_teardown(test_refusals, begin, end),
         cmocka_unit_test_setup_teardown(test_replace, begin, end),
-        cmocka_unit_test_setup_teardown(test_every_allocation_may_fail, begin, end)};
+        cmocka_unit_test_setup_teardown(test_every_allocation_may_fail, begin, end),
+        cmocka_unit_test_setup_teardown(test_fp8, begin, end)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -192,9 +192,10 @@ static void fuse(family_model *f) {
         }
         double *delta = delta_of(f, w);
         bool any = false;
-        for (int64_t k = 0; k < w->dims[0] * w->dims[1]; k++) {
+        for (int64_t k = 0; k < w->dims[0] * w->dims[1]; k++) any = any || delta[k] != 0;
+        if (!any) assert_memory_equal(w->data, x->data, w->bytes);
+        for (int64_t k = 0; any && k < w->dims[0] * w->dims[1]; k++) {
             uint8_t bytes[4];
-            any = any || delta[k] != 0;
             ln_num_store(bytes, dtype, 0, (float)((double)ln_num_load(w->data, dtype, k) + scale * delta[k]));
             if (memcmp(x->data + k * ln_dtype_bytes(dtype), bytes, (size_t)ln_dtype_bytes(dtype)) != 0)
                 fail_msg("%s: %s: element %lld is not the sum", f->name, x->name, (long long)k);
