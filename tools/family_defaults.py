@@ -16,12 +16,15 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers.core_model_loading import revert_weight_conversion
 
-# what some classes need: their own default configuration builds no model
-NEEDED = {"hunyuan_v1_dense": dict(head_dim=128)}
+# what some classes need: their own default configuration builds no model, or one whose width is no multiple of its heads
+NEEDED = {"hunyuan_v1_dense": dict(head_dim=128), "glm4_moe": dict(head_dim=128)}
 # text models of wrappers that transformers builds within their wrapper only
 WITHIN = {"qwen2_5_vl_text": "qwen2_5_vl", "qwen3_vl_text": "qwen3_vl", "gemma4_unified_text": "gemma4_unified"}
 SCALARS = ("embedding_multiplier", "residual_multiplier", "logits_scaling", "logit_scale", "attn_logit_softcapping", "final_logit_softcapping")
+# matrices of experts have several names and layouts, and are left out
+EXPERTS = re.compile(r"\.experts\.|_sparse_moe\.(in|out)put_linear\.")
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -41,7 +44,14 @@ def build(config):
 def decoder(model):
     """The module that has the layers of the text model."""
     found = [(name, m) for name, m in model.named_modules() if hasattr(m, "layers") and hasattr(m, "embed_tokens")]
-    return min(found, key=lambda x: len(x[0]))
+    return min(found, key=lambda x: len(x[0]))[1]
+
+
+def stored_tensors(model):
+    """Parameters and buffers under the names that save_pretrained writes, shared ones once."""
+    stored = model.state_dict()
+    own = {name: x for name, x in [*model.named_parameters(), *model.named_buffers()] if name in stored}
+    return revert_weight_conversion(model, own)
 
 
 def ropes(text, rotary):
@@ -66,17 +76,19 @@ def facts(model_type, text_types):
     given = NEEDED.get(model_type, {}) | ({"text_config": {"model_type": text_types.split()[0]}} if text_types else {})
     config = AutoConfig.for_model(WITHIN.get(model_type, model_type), **given)
     text, model = config.get_text_config(), build(config)
-    prefix, inner = decoder(model)
-    first, last = inner.layers[0], len(inner.layers) - 1
+    inner = decoder(model)
+    last = len(inner.layers) - 1
+    attention = next(layer.self_attn for layer in inner.layers if hasattr(layer, "self_attn"))
+    stored = stored_tensors(model)
+    prefix = next(name for name in stored if name.endswith("embed_tokens.weight")).removesuffix("embed_tokens.weight")
     tensors = {}
-    for name, p in model.named_parameters():
-        short = name.removeprefix(prefix + ".")
+    for name, x in stored.items():
+        short = name.removeprefix(prefix)
         layer = re.match(r"layers\.(\d+)\.", short)
-        if not (short != name or name.startswith("lm_head")) or layer and int(layer[1]) not in (0, last):
+        if not (name.startswith(prefix) or name.startswith("lm_head")) or layer and int(layer[1]) not in (0, last) or EXPERTS.search(short):
             continue
-        tensors[short] = list(p.shape)
+        tensors[short] = list(x.shape)
     window, sliding = windows(text)
-    attention = first.self_attn
     tied = getattr(config, "tie_word_embeddings", getattr(text, "tie_word_embeddings", False))
     return {
         "config": {"model_type": model_type} | given, "layers": last + 1, "positions": text.max_position_embeddings,
@@ -94,11 +106,11 @@ def main():
     if only and os.path.exists(out):
         with open(out) as f:
             rows = {r["config"]["model_type"]: r for r in map(json.loads, f)}
-    for t, text_types in registry().items():
-        if not only or t in only:
-            rows[t] = facts(t, text_types)
+    families = registry()
+    for t in only or families:
+        rows[t] = facts(t, families.get(t))
     with open(out, "w") as f:
-        f.writelines(json.dumps(rows[t]) + "\n" for t in registry() if t in rows)
+        f.writelines(json.dumps(rows[t]) + "\n" for t in sorted(rows))
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ static void check_scalars(const json_t *row, const ln_spec *s) {
                {"residual_multiplier", (double)s->residual_scale},
                {"logits_scaling", 1 / (double)s->logit_scale},
                {"logit_scale", (double)s->logit_scale},
-               {"attn_logit_softcapping", (double)ln_attn_of(s, 0)->softcap},
+               {"attn_logit_softcapping", (double)s->attn[0].softcap},
                {"final_logit_softcapping", (double)s->logit_softcap}};
     const json_t *recorded = json_object_get(row, "scalars");
     size_t n = 0;
@@ -85,7 +85,7 @@ static void check_facts(const json_t *row, const ln_spec *s) {
     equal(row, "layers", s->L);
     equal(row, "positions", (double)s->n_ctx);
     equal(row, "eps", s->eps);
-    equal(row, "scale", (double)ln_attn_of(s, 0)->scale);
+    equal(row, "scale", (double)s->attn[0].scale);
     equal(row, "window", (double)window);
     equal(row, "sliding", sliding);
     const char *act = json_string_value(json_object_get(row, "act"));
@@ -104,21 +104,25 @@ static int64_t rows_of(const ln_spec *s, int slot, int l) {
         n += ln_slot_size(s, ln_slot_rows[own->parts[i]].shape[0], l);
     return n ? n : ln_slot_size(s, ln_slot_rows[slot].shape[0], l);
 }
-/* Compares the tensor of a slot with the class's, and marks that it has been compared. */
+/* Compares the tensor of a slot with the class's, and marks that it has been compared. Matrices of experts
+ * have several names and layouts in files, and are left out. */
 static void check_slot(json_t *tensors, json_t *seen, const ln_spec *s, int slot, int l) {
-    if (!ln_slot_wanted(s, slot, l)) return;
+    if (!ln_slot_wanted(s, slot, l) || strstr(ln_slot_rows[slot].name, ".experts.")) return;
     const char *shape = ln_slot_rows[slot].shape;
     char name[160];
     ln_weight_name(name, s, (ln_slot)slot, l);
     const json_t *want = json_object_get(tensors, name);
     if (!want && (ln_slot_rows[slot].flags & LN_WF_OPTIONAL)) return;
     if (!want) fail_msg("%s: %s is a weight of linnet's and none of the class's", type, name);
-    const int64_t got[] = {rows_of(s, slot, l), shape[1] ? ln_slot_size(s, shape[1], l) : 0};
-    if (json_array_size(want) != strlen(shape)) fail_msg("%s: %s has another rank", type, name);
-    for (size_t i = 0; shape[i]; i++)
-        if (got[i] != json_integer_value(json_array_get(want, i)))
-            fail_msg("%s: dimension %zu of %s is %lld, the class has %lld", type, i, name, (long long)got[i],
-                     (long long)json_integer_value(json_array_get(want, i)));
+    const int64_t got[] = {rows_of(s, slot, l), shape[1] ? ln_slot_size(s, shape[1], l) : 1};
+    int64_t elements = 1;
+    size_t i;
+    const json_t *x;
+    json_array_foreach(want, i, x) elements *= json_integer_value(x);
+    if (elements != got[0] * got[1] ||
+        (shape[1] && (json_array_size(want) != 2 || json_integer_value(json_array_get(want, 0)) != got[0])))
+        fail_msg("%s: %s is %lld x %lld, the class has %s", type, name, (long long)got[0], (long long)got[1],
+                 json_dumps(want, 0));
     json_object_set_new(seen, name, json_true());
 }
 static void check_tensors(const json_t *row, const ln_spec *s) {
@@ -134,11 +138,9 @@ static void check_tensors(const json_t *row, const ln_spec *s) {
     json_decref(seen);
 }
 
-static void check_line(const char *line) {
-    json_t *row = json_loads(line, 0, NULL), *config = json_object_get(row, "config");
-    const char *model_type = json_string_value(json_object_get(config, "model_type"));
-    if (!model_type) fail_msg("%s: no model_type: %.80s", FACTS, line);
-    (void)snprintf(type, sizeof type, "%s", model_type);
+/* Compares the line of one family. */
+static void check_line(const json_t *row) {
+    const json_t *config = json_object_get(row, "config");
     char *text = json_dumps(config, 0);
     put_text("c/config.json", text);
     free(text);
@@ -155,31 +157,35 @@ static void check_line(const char *line) {
     check_tensors(row, &s);
     ln_spec_close(&s);
     ln_config_close(&c);
-    json_decref(row);
 }
 
-static void test_defaults(void **state) {
-    (void)state;
-    static const char *const types[] = {
+static const char *const types[] = {
 #define FAMILY(model_type, keys, reader, reads, ignores, text_types) model_type,
 #include "model/families/registry.def"
 #undef FAMILY
-    };
+};
+
+static void test_defaults(void **state) {
+    (void)state;
     static char line[1 << 16];
+    bool compared[LN_COUNT(types)] = {false};
     FILE *f = fopen(FACTS, "r");
     if (!f) fail_msg("%s: cannot be read", FACTS);
-    size_t n = 0;
-    for (; fgets(line, sizeof line, f); n++) {
-        if (n == LN_COUNT(types)) fail_msg("%s: more lines than registry.def has", FACTS);
-        check_line(line);
-        if (strcmp(type, types[n]) != 0)
-            fail_msg("%s: line %zu is of %s, registry.def has %s; tools/family_defaults.py writes the lines",
-                     FACTS, n + 1, type, types[n]);
+    while (fgets(line, sizeof line, f)) {
+        json_t *row = json_loads(line, 0, NULL);
+        const char *name = json_string_value(json_object_get(json_object_get(row, "config"), "model_type"));
+        size_t i = 0;
+        if (!name) fail_msg("%s: no model_type: %.80s", FACTS, line);
+        (void)snprintf(type, sizeof type, "%s", name);
+        while (i < LN_COUNT(types) && strcmp(types[i], type) != 0) i++;
+        if (i < LN_COUNT(types)) check_line(row), compared[i] = true;
+        else print_message("SKIP: registry.def has no %s\n", type);
+        json_decref(row);
     }
     (void)fclose(f);
-    if (n < LN_COUNT(types))
-        fail_msg("%s: no line of %s; tools/family_defaults.py writes it", FACTS, types[n]);
-    print_message("%zu families\n", n);
+    for (size_t i = 0; i < LN_COUNT(types); i++)
+        if (!compared[i]) fail_msg("%s: no line of %s; tools/family_defaults.py writes it", FACTS, types[i]);
+    print_message("%zu families\n", LN_COUNT(types));
 }
 
 int main(void) {
