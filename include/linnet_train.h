@@ -114,10 +114,10 @@ LN_DEFAULT(ln_trainer_options)
 LN_API LN_MUST_CHECK ln_status ln_trainer_plan(ln_model *model, const ln_options *opt,
                                                const ln_trainer_options *how, ln_trainer_info *out,
                                                ln_error *err);
-/* Stores the first sample of how->data in *out, which is overwritten. Mask 1: the token counts as a
- * target. */
-LN_API LN_MUST_CHECK ln_status ln_training_sample(ln_model *model, const ln_trainer_options *how,
-                                                  ln_token_mask *out, ln_error *err);
+/* Stores the first samples of how->data in out[0 .. *n), at most `most`. Mask 1: the token counts as a
+ * target. The caller frees each with ln_token_mask_free. */
+LN_API LN_MUST_CHECK ln_status ln_training_samples(ln_model *model, const ln_trainer_options *how,
+                                                   ln_token_mask *out, size_t most, size_t *n, ln_error *err);
 /* Reads and checks the data, loads the model and makes a run ready for its next step. Of `opt` (NULL: the
  * defaults) numerics, device, n_threads, memory_bytes and progress count. The caller owns *out.
  *

@@ -37,14 +37,16 @@ ln_status ln_trainer_plan(ln_model *model, const ln_options *opt, const ln_train
     return st;
 }
 
-ln_status ln_training_sample(ln_model *model, const ln_trainer_options *how, ln_token_mask *out,
-                             ln_error *err) {
+ln_status ln_training_samples(ln_model *model, const ln_trainer_options *how, ln_token_mask *out, size_t most,
+                              size_t *n, ln_error *err) {
     call c;
-    ARG(how && out, "how and out must not be NULL");
-    *out = (ln_token_mask){0};
+    ARG(how && out && n, "how, out and n must not be NULL");
+    *n = 0;
+    for (size_t i = 0; i < most; i++) out[i] = (ln_token_mask){0};
     LN_TRY(begin(&c, model, NULL, how, err));
-    const ln_status st = train_first_sample(c.m, &c.how, out, err);
-    if (st != LN_OK) ln_token_mask_free(out);
+    const ln_status st = train_samples(c.m, &c.how, out, most, n, err);
+    for (size_t i = 0; st != LN_OK && i < most; i++) ln_token_mask_free(&out[i]);
+    if (st != LN_OK) *n = 0;
     ln_handle_done(model);
     return st;
 }

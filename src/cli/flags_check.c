@@ -164,6 +164,8 @@ static ln_status check_needs(args *a, ln_error *err) {
     if (a->verb == VERB_TRAIN && (!has(a, F_DATA) || (!has(a, F_OUTPUT) && !has(a, F_DRY_RUN))))
         return ln_fail(err, LN_EUSAGE,
                        "train needs samples and a directory to write: linnet train MODEL --data FILE -o DIR");
+    if (has(a, F_SHOW_SAMPLES) && !has(a, F_DRY_RUN))
+        return ln_fail(err, LN_EUSAGE, "--show is for --dry-run, which trains nothing; give both");
     if (a->verb == VERB_FUSE && (!a->argument || !has(a, F_OUTPUT)))
         return ln_fail(err, LN_EUSAGE,
                        "fuse needs an adapter and a directory to write: linnet fuse MODEL ADAPTER -o DIR");

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -89,15 +90,22 @@ ln_status train_options(const args *a, ln_trainer_options *o, ln_error *err) {
     return seed_of(a, &o->seed, err);
 }
 
-/* ---- the first sample ---- */
+/* ---- the first samples ---- */
+
+/* Whether samples are shown in colours: counted tokens are green on a terminal, unless NO_COLOR is set. */
+static bool in_colours(void) {
+    const char *no = getenv("NO_COLOR");
+    return isatty(STDOUT_FILENO) && !(no && no[0]);
+}
 
 static ln_status print_token(ln_str *s, const ln_tokenizer *tok, int32_t id, bool counted, ln_error *err) {
+    const bool green = counted && in_colours();
     char bytes[256];
     size_t n;
     LN_TRY(ln_token_bytes(tok, id, bytes, sizeof bytes, &n, NULL, err));
-    ln_str_addf(s, "%7d  %s  ", id, counted ? "counts" : "      ");
+    ln_str_addf(s, "%s%7d  %s  ", green ? "\x1b[32m" : "", id, counted ? "counts" : "      ");
     ln_str_json(s, bytes, LN_MIN(n, sizeof bytes));
-    ln_str_adds(s, "\n");
+    ln_str_adds(s, green ? "\x1b[0m\n" : "\n");
     return LN_OK;
 }
 
@@ -111,15 +119,27 @@ static void sample_json(ln_str *s, const ln_token_mask *m) {
     ln_str_adds(s, "]}\n");
 }
 
-static ln_status print_sample(const args *a, ln_model *model, const ln_trainer_options *o, ln_error *err) {
-    ln_token_mask m;
+static ln_status sample_text(ln_str *s, const ln_tokenizer *tok, const ln_token_mask *m, size_t i,
+                             ln_error *err) {
+    if (i == 0) ln_str_adds(s, "the first sample, token by token:\n");
+    else ln_str_addf(s, "sample %zu:\n", i + 1);
+    for (size_t k = 0; k < m->n_ids; k++) LN_TRY(print_token(s, tok, m->ids[k], m->mask[k] != 0, err));
+    return LN_OK;
+}
+
+static ln_status print_samples(const args *a, ln_model *model, const ln_trainer_options *o, ln_error *err) {
+    const size_t most = has(a, F_SHOW_SAMPLES) ? (size_t)a->flag[F_SHOW_SAMPLES].i : 1;
+    ln_token_mask *all = ln_zalloc(most, sizeof *all);
+    size_t n = 0;
     ln_str s = {0};
-    ln_status st = ln_training_sample(model, o, &m, err);
-    if (st == LN_OK && has(a, F_JSON)) sample_json(&s, &m);
-    if (st == LN_OK && !has(a, F_JSON)) ln_str_adds(&s, "the first sample, token by token:\n");
-    for (size_t i = 0; st == LN_OK && !has(a, F_JSON) && i < m.n_ids; i++)
-        st = print_token(&s, ln_model_tokenizer(model), m.ids[i], m.mask[i] != 0, err);
-    ln_token_mask_free(&m);
+    if (!all) return LN_OOM(err, "samples");
+    ln_status st = ln_training_samples(model, o, all, most, &n, err);
+    for (size_t i = 0; st == LN_OK && i < n; i++) {
+        if (has(a, F_JSON)) sample_json(&s, &all[i]);
+        else st = sample_text(&s, ln_model_tokenizer(model), &all[i], i, err);
+    }
+    for (size_t i = 0; i < n; i++) ln_token_mask_free(&all[i]);
+    ln_free(all);
     if (st == LN_OK) return out_str(&s, err);
     ln_str_free(&s);
     return st;
@@ -308,7 +328,7 @@ ln_status cmd_train(const args *a, ln_error *err) {
     LN_GO(train_options(a, &o, err));
     LN_GO(ln_model_open(&model, a->model, &opt, err));
     if (has(a, F_DRY_RUN)) {
-        LN_GO(print_sample(a, model, &o, err));
+        LN_GO(print_samples(a, model, &o, err));
         LN_GO(ln_trainer_plan(model, &opt, &o, &f, err));
         LN_GO(print_plan((void *)(uintptr_t)a, &f, err));
         goto out;

@@ -13,8 +13,8 @@ ln_status train_plan(const ln_package *m, const ln_options *opt, const ln_traine
 ln_status train_open(train_trainer **out, const ln_package *m, const ln_options *opt,
                      const ln_trainer_options *how, ln_error *err);
 void train_close(train_trainer **t);
-ln_status train_first_sample(const ln_package *m, const ln_trainer_options *how, ln_token_mask *out,
-                             ln_error *err);
+ln_status train_samples(const ln_package *m, const ln_trainer_options *how, ln_token_mask *out, size_t most,
+                        size_t *n, ln_error *err);
 
 /* trainer.c. What the trainer knows before its next step, and its trained matrices. */
 const ln_trainer_info *train_info(const train_trainer *t);

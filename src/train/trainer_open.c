@@ -453,24 +453,29 @@ void train_close(train_trainer **trainer) {
     ln_free(t);
 }
 
-ln_status train_first_sample(const ln_package *m, const ln_trainer_options *how, ln_token_mask *out,
-                             ln_error *err) {
+/* Copies a sample to *out, which the caller frees, after an error too. */
+static ln_status copy_sample(const train_data *d, const train_sample *s, ln_token_mask *out, ln_error *err) {
+    out->n_ids = s->n;
+    out->ids = ln_alloc(out->n_ids * sizeof *out->ids);
+    out->mask = ln_alloc(out->n_ids);
+    if (!out->ids || !out->mask) return LN_OOM(err, "a sample");
+    for (size_t i = 0; i < out->n_ids; i++) {
+        out->ids[i] = (int32_t)(d->ids[s->at + i] & ~TRAIN_COUNTED);
+        out->mask[i] = (d->ids[s->at + i] & TRAIN_COUNTED) != 0;
+    }
+    return LN_OK;
+}
+
+ln_status train_samples(const ln_package *m, const ln_trainer_options *how, ln_token_mask *out, size_t most,
+                        size_t *n, ln_error *err) {
     char train[4096], valid[4096];
     train_data d = {0};
+    *n = 0;
     LN_TRY(check_options(how, err));
     LN_TRY(train_data_paths(how->data, how->valid, train, valid, err));
     ln_status st =
         train_data_open(&d, m, train, LN_MIN(how->max_length, m->spec.n_ctx), NULL, how->fields, err);
-    if (st == LN_OK) {
-        out->n_ids = d.samples[0].n;
-        out->ids = ln_alloc(out->n_ids * sizeof *out->ids);
-        out->mask = ln_alloc(out->n_ids);
-        if (!out->ids || !out->mask) st = LN_OOM(err, "a sample");
-    }
-    for (size_t i = 0; st == LN_OK && i < out->n_ids; i++) {
-        out->ids[i] = (int32_t)(d.ids[d.samples[0].at + i] & ~TRAIN_COUNTED);
-        out->mask[i] = (d.ids[d.samples[0].at + i] & TRAIN_COUNTED) != 0;
-    }
+    for (; st == LN_OK && *n < LN_MIN(most, d.n); ++*n) st = copy_sample(&d, &d.samples[*n], &out[*n], err);
     train_data_close(&d);
     return st;
 }

@@ -115,6 +115,16 @@ static void settings_in_a_file(void **state) {
                    "\"rslora\":true,\"no-shuffle\":false,\"seed\":null,\"field\":[\"text=body\"]}");
     expect(RUN(S("train"), S(BASE_MODEL), S("--config"), path, S("--dry-run")), 0, NULL);
     assert_non_null(strstr(last->out, "in 2 matrices"));
+    assert_null(strstr(last->out, "sample 2:"));
+    expect(RUN(S("train"), S(BASE_MODEL), S("--config"), path, S("--dry-run"), S("--show"), S("3")), 0, NULL);
+    assert_non_null(strstr(last->out, "sample 3:"));
+    assert_null(strstr(last->out, "sample 4:"));
+    expect(RUN(S("train"), S(BASE_MODEL), S("--config"), path, S("--dry-run"), S("--show"), S("2"),
+               S("--json")),
+           0, NULL);
+    assert_int_equal(count(last->out, "\"mask\":"), 2);
+    expect(RUN(S("train"), S(BASE_MODEL), S("--config"), path, S("-o"), out, S("--show"), S("2")), 2,
+           "--dry-run");
     expect(RUN(S("train"), S(BASE_MODEL), S("--config"), path, S("--dry-run"), S("--steps"), S("7"),
                S("--targets"), S("q_proj,v_proj")),
            0, NULL);
