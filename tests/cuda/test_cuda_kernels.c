@@ -194,7 +194,7 @@ static void products_of_small_gpus(void **state) {
 
 /* Weights in groups that become bf16 for many rows, in pieces of 128 outputs. */
 static void unpacked_products(void **state) {
-    static const int counts[] = {200, 1, 64, 65};
+    static const int counts[] = {200, 1, 32, 33, 64, 65};
     static const product_case cases[] = {
         {.dtype = LN_BF16, .enc = {4, 64}, .D = 300, .C = 512, .bias = true},
         {.dtype = LN_F16, .enc = {8, 32}, .D = 130, .C = 320, .gated = true},
