@@ -25,6 +25,7 @@ WRAPPERS = ("muse_glimmer", "mistral3", "qwen3_vl", "qwen2_5_vl")
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
 INPUTS = dict(hidden_size_per_layer_input=8, vocab_size_per_layer_input=266, num_hidden_layers=3,
               layer_types=["sliding_attention", "sliding_attention", "full_attention"])
+EXPERTS = dict(enable_moe_block=True, num_experts=6, top_k_experts=2, moe_intermediate_size=24)
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
 IDS = dict(bos_token_id=256, eos_token_id=257)
 
@@ -36,7 +37,7 @@ def longrope(n, **more):
 
 MINISTRAL = dict(rope_type="yarn", rope_theta=100.0, factor=4.0, original_max_position_embeddings=32, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
                  mscale_all_dim=1.0, llama_4_scaling_beta=0.1)
-EAGER = ("gemma2", "granite_swa")     # sdpa has no soft cap and computes without it, and no sinks
+EAGER = ("gemma2", "granite_swa", "gpt_oss")     # sdpa has no soft cap and computes without it, and no sinks
 
 
 def base(**more):
@@ -69,6 +70,8 @@ FAMILIES = {
         "no-cap": dict(final_logit_softcapping=None), "bias": dict(attention_bias=True), "vision": dict(use_bidirectional_attention="vision"),
         "inputs": INPUTS, "inputs-shared": INPUTS | dict(num_hidden_layers=4, num_kv_shared_layers=2, use_double_wide_mlp=True, attention_k_eq_v=True,
                                                       layer_types=["sliding_attention", "full_attention"] * 2),
+        "experts": EXPERTS, "experts-k-eq-v": EXPERTS | dict(attention_k_eq_v=True, num_global_key_value_heads=1),
+        "experts-inputs": EXPERTS | INPUTS, "experts-all": EXPERTS | dict(top_k_experts=6),
         "inputs-untied": INPUTS | dict(tie_word_embeddings=False),
         "rope": dict(rope_parameters={"full_attention": dict(rope_type="proportional", partial_rotary_factor=0.6, rope_theta=5000.0),
                                       "sliding_attention": rope(2e3)})}),
@@ -143,6 +146,34 @@ FAMILIES = {
         "short": dict(original_max_position_embeddings=120, rope_parameters=longrope(4, partial_rotary_factor=1.0)),
         "long-partial": dict(original_max_position_embeddings=24, tie_word_embeddings=True, rope_parameters=longrope(3, partial_rotary_factor=0.75)),
         "all-kv": dict(num_key_value_heads=4), "one-kv": dict(num_key_value_heads=1), "tied": dict(tie_word_embeddings=True)}),
+    "qwen3_moe": (base(head_dim=12, num_hidden_layers=4, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, norm_topk_prob=True,
+                       rope_parameters=rope()), {
+        "as-they-are": dict(norm_topk_prob=False), "dense": dict(mlp_only_layers=[1], decoder_sparse_step=1), "step": dict(decoder_sparse_step=2),
+        "tied": dict(tie_word_embeddings=True), "bias": dict(attention_bias=True), "window": dict(use_sliding_window=True, sliding_window=16),
+        "one": dict(num_experts_per_tok=1), "all": dict(num_experts_per_tok=8), "wide": dict(moe_intermediate_size=64, num_experts=5),
+        "no-experts": dict(mlp_only_layers=[0, 1, 2, 3])}),
+    "mixtral": (base(sliding_window=None, num_local_experts=4, num_experts_per_tok=2, intermediate_size=40, rope_parameters=rope(1e6)), {
+        "window": dict(sliding_window=16), "tied": dict(tie_word_embeddings=True), "three": dict(num_experts_per_tok=3),
+        "head-dim": dict(head_dim=12), "sixteen": dict(num_local_experts=16, num_experts_per_tok=4)}),
+    "olmoe": (base(num_experts=8, num_experts_per_tok=3, intermediate_size=24, norm_topk_prob=False, rope_parameters=rope()), {
+        "normed": dict(norm_topk_prob=True), "clip": dict(clip_qkv=0.7), "bias": dict(attention_bias=True), "tied": dict(tie_word_embeddings=True),
+        "all-kv": dict(num_key_value_heads=4)}),
+    "gpt_oss": (base(head_dim=12, num_hidden_layers=4, num_local_experts=6, num_experts_per_tok=3, intermediate_size=40, sliding_window=16,
+                     rope_parameters=rope(1.5e5, rope_type="yarn", factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
+                                          original_max_position_embeddings=16)), {
+        "types": dict(layer_types=["full_attention", "sliding_attention"] * 2), "limit": dict(swiglu_limit=0.5),
+        "plain-rope": dict(rope_parameters=rope()), "no-bias": dict(attention_bias=False), "tied": dict(tie_word_embeddings=True),
+        "one": dict(num_experts_per_tok=1), "square": dict(intermediate_size=32)}),
+    "granitemoe": (base(num_local_experts=6, num_experts_per_tok=2, intermediate_size=24, rope_parameters=rope(), embedding_multiplier=12.0,
+                        attention_multiplier=0.3, residual_multiplier=0.22, logits_scaling=8.0), {
+        "ones": dict(embedding_multiplier=1.0, residual_multiplier=1.0, logits_scaling=1.0), "bias": dict(attention_bias=True),
+        "tied": dict(tie_word_embeddings=True), "three": dict(num_experts_per_tok=3)}),
+    "glm4_moe": (base(head_dim=12, num_hidden_layers=4, n_routed_experts=8, n_group=4, topk_group=2, num_experts_per_tok=3, moe_intermediate_size=24,
+                      n_shared_experts=1, first_k_dense_replace=1, routed_scaling_factor=1.5, norm_topk_prob=True,
+                      rope_parameters=rope(partial_rotary_factor=0.5)), {
+        "one-group": dict(n_group=1, topk_group=1), "as-they-are": dict(norm_topk_prob=False), "qk-norm": dict(use_qk_norm=True),
+        "two-shared": dict(n_shared_experts=2), "bias": dict(attention_bias=True), "all-sparse": dict(first_k_dense_replace=0),
+        "factor": dict(routed_scaling_factor=1.0), "whole": dict(rope_parameters=rope(partial_rotary_factor=1.0)), "tied": dict(tie_word_embeddings=True)}),
     "mistral3": (base(sliding_window=None, head_dim=12, rope_parameters=rope(1e6)), {"tied": dict(tie_word_embeddings=True)}),
     "qwen3_vl": (base(head_dim=12, rope_parameters=rope(5e6, mrope_section=[2, 2, 2], mrope_interleaved=True)), {"tied": dict(tie_word_embeddings=True)}),
     "qwen2_5_vl": (base(rope_parameters=rope(1e6, mrope_section=[2, 1, 1])), {"tied": dict(tie_word_embeddings=True)}),
@@ -157,11 +188,13 @@ VISION = {
 }
 # what is in git: family -> (option or None, dtype)
 SAMPLE = {
-    "ministral3": ("window", "bf16"), "gemma4_text": [("shared-k-eq-v", "bf16"), ("inputs", "bf16"), ("inputs-shared", "f32")], "cohere2": (None, "bf16"),
+    "ministral3": ("window", "bf16"), "gemma4_text": [("shared-k-eq-v", "bf16"), ("inputs", "bf16"), ("inputs-shared", "f32"), ("experts", "bf16")], "cohere2": (None, "bf16"),
     "muse_glimmer": (None, "bf16"), "gemma2": (None, "bf16"), "granite_swa": ("thetas-untied", "bf16"),
     "mistral": ("window-yarn", "bf16"), "granite": (None, "bf16"), "smollm3": ("window", "bf16"), "olmo2": (None, "bf16"), "olmo3": (None, "bf16"),
     "seed_oss": (None, "f16"), "exaone4": (None, "bf16"), "hunyuan_v1_dense": (None, "bf16"), "ernie4_5": (None, "bf16"), "glm4": (None, "f32"), "internlm3": ("biases-wide", "bf16"),
     "arcee": ("biases-yarn", "bf16"), "glm": (None, "bf16"), "helium": ("biases", "bf16"),
+    "qwen3_moe": ("step", "bf16"), "mixtral": (None, "bf16"), "olmoe": ("clip", "f16"), "gpt_oss": ("limit", "bf16"), "granitemoe": (None, "f16"),
+    "glm4_moe": (None, "bf16"),
     "phi3": ("long-partial", "bf16"), "mistral3": (None, "bf16"), "qwen3_vl": (None, "bf16"), "qwen2_5_vl": (None, "bf16"),
 }
 
@@ -228,10 +261,14 @@ def write_model(path, family, dtype, config, seed):
                 p.copy_(torch.from_numpy(rng.standard_normal(tuple(p.shape)).astype(np.float32) * (1.0 if name.endswith("sinks") else 0.1)))
     golden.fill(Text(model), rng, family == "muse_glimmer")
     with torch.no_grad():       # Gemma 4 has no factor of scores but the weights of these norms
-        for name, p in model.named_parameters():
+        for name, p in sorted(model.named_parameters()):
+            if name.endswith(("router.scale", "per_expert_scale")):
+                p.copy_(torch.from_numpy(1 + rng.standard_normal(tuple(p.shape)).astype(np.float32) * 0.2))
             if family.startswith("gemma4") and name.endswith("q_norm.weight"):
                 p.mul_(0.2)
         for name, p in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                p.copy_(torch.from_numpy(rng.standard_normal(tuple(p.shape)).astype(np.float32) * 0.1))
             if name.endswith("layer_scalar"):
                 p.fill_(float(rng.uniform(0.5, 1.5)))
     model.to(DTYPES[dtype])
@@ -244,9 +281,10 @@ def write_model(path, family, dtype, config, seed):
 
 
 def load(path, family, attention, dtype):
-    model, info = model_class(family).from_pretrained(path, dtype=torch.float32, attn_implementation=attention, output_loading_info=True)
+    model, info = model_class(family).from_pretrained(path, dtype=torch.float32, attn_implementation=attention, experts_implementation="eager",
+                                                            output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
-    model.config.output_router_logits = True      # else Gemma 4 drops rows before layers that share keys, and fails without inputs for each layer
+    model.config.output_router_logits = family.startswith("gemma4")      # else Gemma 4 drops rows before layers that share keys, and fails without inputs for each layer
     if family.startswith("gemma"):      # the scale has the value that it has in the checkpoint's dtype
         for table in (model.model.embed_tokens, getattr(model.model, "embed_tokens_per_layer", None)):
             if table is not None:

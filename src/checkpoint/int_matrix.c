@@ -146,8 +146,9 @@ ln_status ln_int_matrix_rows(const ln_source *s, const ln_weight *w, int64_t row
     ln_pool_run_units(work->pool, work->n_threads, (n + ROWS - 1) / ROWS,
                       LN_MAX((int64_t)1, LN_POOL_SLICE_BYTES / (ROWS * m->C)), make_rows, &k);
     ln_free(k.tiles);
-    for (int i = 0; i < LN_WEIGHT_PARTS; i++)
-        if (ln_weight_part(w, i)) ln_guard_release(ln_weight_part(w, i)->data, ln_weight_part(w, i)->bytes);
+    for (int64_t i = 0; i < ln_weight_tensors(w); i++)
+        if (ln_weight_tensor(w, i))
+            ln_guard_release(ln_weight_tensor(w, i)->data, ln_weight_tensor(w, i)->bytes);
     *out =
         (ln_encoded_rows){.data = k.codes, .scales = k.scales, .offsets = k.offsets, .columns = m->columns};
     return k.bad ? ln_scheme_bad_value(m->scales, "finite scales", "a NaN or an infinity", err) : LN_OK;

@@ -21,7 +21,7 @@ size_t ln_source_bytes(const ln_weight *w, int64_t n) {
 /* Rows that the other source computes at a time, and bytes of so many. */
 enum { SOME = 256 };
 static bool under_is_made(const ln_weight *w) {
-    return ln_encoding_is_coded(w->under) || w->tensor->pairs_of_heads;
+    return ln_encoding_is_coded(w->under) || w->tensor->pairs_of_heads || w->parts;
 }
 static size_t under_bytes(const ln_weight *w, int64_t n) {
     ln_weight under = *w;
@@ -30,6 +30,7 @@ static size_t under_bytes(const ln_weight *w, int64_t n) {
 }
 
 int64_t ln_source_slice(const ln_weight *w) {
+    if (w->n_experts) return w->d0 / w->n_experts; /* those of one expert, which may lie as they are needed */
     const int64_t row = ln_encoding_row(w->enc, w->d1 ? w->d1 : 1).data;
     return LN_MIN(w->d0, LN_MAX(1, SLICE_BYTES / 16 / row) * 16);
 }
@@ -41,8 +42,8 @@ uint64_t ln_source_work_bytes(const ln_weight *weights, size_t n, int n_threads)
         if (!w->made) continue;
         const int64_t rows = ln_source_slice(w), whole = w->transposed ? (int64_t)w->tensor->bytes : 0;
         most = LN_MAX(most, BLOCK_BYTES + w->d1 * 16); /* a block's last row may go beyond it */
-        slice =
-            LN_MAX(slice, whole + (int64_t)(ln_source_bytes(w, rows) + under_bytes(w, LN_MIN(rows, SOME))));
+        slice = LN_MAX(slice, whole + (w->parts ? 3 : 1) * (int64_t)(ln_source_bytes(w, rows) +
+                                                                     under_bytes(w, LN_MIN(rows, SOME))));
     }
     return (uint64_t)n_threads * (uint64_t)most + (uint64_t)slice;
 }

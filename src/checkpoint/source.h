@@ -9,6 +9,7 @@
  *     gptq_source.c, awq_source.c, compressed_source.c
  *                         packed integers with scales and zero points (int_matrix.h)
  *     gguf_source.c       blocks of GGUF files (gguf_blocks.h)
+ *     expert_source.c     matrices of experts, which files hold one by one, stacked, or two in one tensor
  *     quantize_source.c   rows of another source, quantised while they are loaded (ln_options.quantize_bits)
  *
  * schemes.def says which quant_method is read by which. Such a source wraps that of the dense tensors, which
@@ -36,7 +37,11 @@ typedef struct ln_weight {
      * for each row; bits 0: of other weights */
     ln_groups code;
     int64_t n_experts; /* 0; else the rows are those of so many matrices, one after another */
-    int64_t d0, d1;    /* rows and columns of a matrix; a vector has d0 elements, and d1 is 0 */
+    /* What stores the matrices of experts, if it is not one tensor with its own name and shape: one weight
+     * for each expert, or one with the rows of two weights. In the source's arena; NULL: the tensors below */
+    const struct ln_weight *parts;
+    int64_t n_parts;
+    int64_t d0, d1; /* rows and columns of a matrix; a vector has d0 elements, and d1 is 0 */
     /* of a tensor that holds the rows of several weights, how many it has, and the first of this weight's; 0
      * if the tensor is this weight's alone */
     int64_t whole, row0;
@@ -47,16 +52,22 @@ typedef struct ln_weight {
     /* what the source that computes its rows knows of it, in the source's arena; NULL: nothing else */
     const void *how;
 } ln_weight;
-/* Tensors of a weight: ln_weight_part returns them for i = 0 .. LN_WEIGHT_PARTS - 1; NULL: it lacks that
- * one. */
-#define LN_WEIGHT_PARTS 6
-static inline const ln_tensor *ln_weight_part(const ln_weight *w, int i) {
+/* Tensors of a weight: ln_weight_tensor returns them for i = 0 .. ln_weight_tensors(w) - 1; NULL: it lacks
+ * that one. */
+enum { LN_WEIGHT_TENSORS = 6 };
+static inline int64_t ln_weight_tensors(const ln_weight *w) {
+    return LN_WEIGHT_TENSORS * (w->parts ? w->n_parts : 1);
+}
+static inline const ln_tensor *ln_weight_tensor(const ln_weight *w, int64_t i) {
+    if (w->parts) w = &w->parts[i / LN_WEIGHT_TENSORS];
+    i %= LN_WEIGHT_TENSORS;
     return i == 0 ? w->tensor : i == 1 ? w->scales : i == 2 ? w->biases : w->more[i - 3];
 }
 
 /* Returns the bytes of such a tensor that are the weight's: its share if the tensor holds several weights. */
-static inline uint64_t ln_weight_part_bytes(const ln_weight *w, int i) {
-    const ln_tensor *t = ln_weight_part(w, i);
+static inline uint64_t ln_weight_tensor_bytes(const ln_weight *w, int64_t i) {
+    const ln_tensor *t = ln_weight_tensor(w, i);
+    if (t && w->parts && w->n_parts == 1) return t->bytes / (uint64_t)(w->parts->d0 / w->d0);
     if (!t || !w->whole) return t ? t->bytes : 0;
     const uint64_t row = t->bytes / (uint64_t)w->whole, rest = t->bytes % (uint64_t)w->whole;
     return row * (uint64_t)w->d0 + (w->row0 ? 0 : rest);
@@ -65,9 +76,24 @@ static inline uint64_t ln_weight_part_bytes(const ln_weight *w, int i) {
 /* Returns the rows of the tensor that holds a weight: more than the weight's own if it is shared. */
 static inline int64_t ln_source_stored_rows(const ln_weight *w) { return w->whole ? w->whole : w->d0; }
 
+/* How a tensor with a name holds the matrices of experts. EACH: in a tensor for each, whose number the name
+ * has as {x}. STACKED: [X,D,C]. The others: with those of another weight [X,2D,C], as the first or the second
+ * D rows of an expert, or as its even or odd rows. OUT_LAST: outputs are the last axis of a dense tensor,
+ * [X,C,D] or [X,C,2D]. */
+typedef enum ln_experts_in {
+    LN_EXPERTS_EACH,
+    LN_EXPERTS_STACKED,
+    LN_EXPERTS_FIRST,
+    LN_EXPERTS_SECOND,
+    LN_EXPERTS_EVEN,
+    LN_EXPERTS_ODD,
+    LN_EXPERTS_OUT_LAST = 8
+} ln_experts_in;
+
 /* What `find` is asked for. */
 typedef struct ln_source_ask {
     const char *const *names; /* [n_names] that its tensor may have, in order of preference */
+    const uint8_t *experts;   /* [n_names] of a weight of experts: ln_experts_in */
     size_t n_names;
     ln_bind_report *report; /* takes what is missing or misshapen */
 } ln_source_ask;
@@ -104,6 +130,8 @@ struct ln_source {
 /* Returns the source of a checkpoint's files, in the arena; NULL: out of memory. `quant`: its quantization
  * block, whose scheme chooses the source. All three must outlive the source. */
 const ln_source *ln_source_of_tensors(ln_arena *arena, const ln_tensors *t, const ln_quant *quant);
+/* Returns the source of the experts of another one, which it wraps, in the arena; NULL: out of memory. */
+const ln_source *ln_source_of_experts(ln_arena *arena, const ln_source *of);
 /* Returns the tensor of the module of a weight, `a.b.weight`, whose name ends in `leaf`: `a.b.scales`; or
  * NULL. LN_SOURCE_NAME: bytes of a name that ln_source_sibling_name writes. */
 enum { LN_SOURCE_NAME = 192 };

@@ -104,7 +104,7 @@ static bool has_rows(ln_bind_report *r, const ln_tensor *x, const ln_weight *w, 
                      const char *why) {
     const int64_t matrix[2] = {w->whole ? w->whole : w->d0, elements}, /* of a vector the first alone */
         experts[3] = {w->n_experts, w->n_experts ? w->d0 / w->n_experts : 0, elements};
-    return w->n_experts ? ln_report_shape(r, x, 3, experts, why)
+    return w->n_experts ? ln_report_shape(r, x, w->d1 ? 3 : 2, experts, why)
                         : ln_report_shape(r, x, w->d1 ? 2 : 1, matrix, why);
 }
 
@@ -172,10 +172,9 @@ static const ln_source_ops tensor_ops = {.find = find, .rows = rows};
 const ln_source *ln_source_of_tensors(ln_arena *arena, const ln_tensors *t, const ln_quant *quant) {
     ln_source *s = ln_arena_alloc(arena, sizeof *s), *other = NULL;
     if (s) *s = (ln_source){.ops = &tensor_ops, .tensors = t, .quant = quant, .arena = arena};
-    if (!s || !quant->scheme) return s;
+    if (!s || !quant->scheme) return s ? ln_source_of_experts(arena, s) : NULL;
     other = ln_arena_alloc(arena, sizeof *other);
-    if (other)
-        *other =
-            (ln_source){.ops = quant->scheme->source, .tensors = t, .quant = quant, .of = s, .arena = arena};
-    return other;
+    if (!other) return NULL;
+    *other = (ln_source){.ops = quant->scheme->source, .tensors = t, .quant = quant, .of = s, .arena = arena};
+    return ln_source_of_experts(arena, other);
 }

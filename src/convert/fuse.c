@@ -59,8 +59,8 @@ static ln_status assign(ln_convert *c, ln_error *err) {
 /* Which tensors of the source are parts of its weights. */
 static void mark_used(const ln_convert *c, bool *used) {
     for (size_t i = 0; i < c->weights.n; i++)
-        for (int k = 0; k < LN_WEIGHT_PARTS; k++) {
-            const ln_tensor *t = ln_weight_part(&c->weights.items[i], k);
+        for (int64_t k = 0; k < ln_weight_tensors(&c->weights.items[i]); k++) {
+            const ln_tensor *t = ln_weight_tensor(&c->weights.items[i], k);
             if (t) used[t - c->tensors.items] = true;
         }
 }

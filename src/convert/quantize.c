@@ -110,6 +110,11 @@ ln_status ln_convert_check_stored(const ln_convert *c, bool takes_fp8, ln_error 
     char shown[LN_PATH_TEXT];
     for (size_t i = 0; i < c->weights.n; i++) {
         const ln_weight *w = &c->weights.items[i];
+        if (w->n_experts)
+            return ln_fail(err, LN_EUNSUPPORTED,
+                           "%s: tensor %s: quantize and fuse do not write experts; quantise the model while "
+                           "it is loaded (ln_options.quantize_bits)",
+                           ln_path_text(shown, c->from), w->tensor->name);
         if (!w->made || (takes_fp8 && ln_source_is_fp8(w))) continue;
         return ln_fail(err, LN_EUNSUPPORTED,
                        "%s: tensor %s is stored as %s; quantize reads dense weights and fp8, fuse dense "

@@ -175,7 +175,7 @@ static void write_blocks(void *user, int thread, int64_t lo, int64_t hi) {
 static uint64_t source_bytes(const ln_weight *w) {
     uint64_t n = 0;
     for (int i = 0; i < LN_CONVERT_PARTS; i++)
-        if (ln_weight_part(w, i)) n += ln_weight_part(w, i)->bytes;
+        if (ln_weight_tensor(w, i)) n += ln_weight_tensor(w, i)->bytes;
     return n;
 }
 /* Elements of a row of a tensor; 0 for a vector. */

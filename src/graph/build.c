@@ -225,6 +225,36 @@ ln_v ln_g_centre(ln_graph *g, const char *name, ln_v x) {
 ln_v ln_g_slice(ln_graph *g, const char *name, ln_v x, int64_t at, int64_t cols) {
     return add(g, name, (ln_node){.op = LN_OP_SLICE, .n_in = 1, .in = {x}, .p.slice = {at, cols}});
 }
+ln_v ln_g_clamp(ln_graph *g, const char *name, ln_v x, float low, float high) {
+    return add(g, name, (ln_node){.op = LN_OP_CLAMP, .n_in = 1, .in = {x}, .p.clamp = {low, high}});
+}
+ln_v ln_g_route(ln_graph *g, const char *name, ln_v logits, ln_v bias, ln_v scale, const ln_p_route *p,
+                ln_v *weights) {
+    ln_node n = {.op = LN_OP_ROUTE, .n_in = 1, .in = {logits}, .p.route = *p};
+    ln_v out[LN_NODE_OUT];
+    n.p.route.biased = bias >= 0;
+    n.p.route.scaled = scale >= 0;
+    if (bias >= 0) n.in[n.n_in++] = bias;
+    if (scale >= 0) n.in[n.n_in++] = scale;
+    (void)ln_g_node(g, name, &n, out);
+    *weights = out[1];
+    return out[0];
+}
+ln_v ln_g_experts(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v ids, ln_v bias, int top_k) {
+    const bool shared = !failed(g) && g->values[x].dims[0] != g->values[ids].dims[0];
+    return add(g, name,
+               (ln_node){.op = LN_OP_EXPERTS,
+                         .n_in = bias < 0 ? 3 : 4,
+                         .in = {x, w, ids, LN_MAX(bias, 0)},
+                         .p.experts = {.top_k = top_k, .shared = shared}});
+}
+ln_v ln_g_fold_rows(ln_graph *g, const char *name, ln_v x, ln_v s, int n) {
+    return add(g, name,
+               (ln_node){.op = LN_OP_FOLD_ROWS,
+                         .n_in = s < 0 ? 1 : 2,
+                         .in = {x, LN_MAX(s, 0)},
+                         .p.fold = {.n = n}});
+}
 ln_v ln_g_softcap(ln_graph *g, const char *name, ln_v a, float cap) {
     return add(g, name, (ln_node){.op = LN_OP_SOFTCAP, .n_in = 1, .in = {a}, .p.scale = {cap}});
 }

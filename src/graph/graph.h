@@ -134,6 +134,15 @@ ln_v ln_g_silu(ln_graph *g, const char *name, ln_v a);
 ln_v ln_g_sigmoid(ln_graph *g, const char *name, ln_v a);
 ln_v ln_g_centre(ln_graph *g, const char *name, ln_v x);
 ln_v ln_g_slice(ln_graph *g, const char *name, ln_v x, int64_t at, int64_t cols);
+ln_v ln_g_clamp(ln_graph *g, const char *name, ln_v x, float low, float high);
+/* Returns ids; *weights becomes the weights. bias, scale: -1 for none; p->biased and p->scaled need not be
+ * set. */
+ln_v ln_g_route(ln_graph *g, const char *name, ln_v logits, ln_v bias, ln_v scale, const ln_p_route *p,
+                ln_v *weights);
+/* x: a row for each row of a step, or for each of its top_k choices. bias: -1 for none. */
+ln_v ln_g_experts(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v ids, ln_v bias, int top_k);
+/* s: -1 for none. */
+ln_v ln_g_fold_rows(ln_graph *g, const char *name, ln_v x, ln_v s, int n);
 ln_v ln_g_softcap(ln_graph *g, const char *name, ln_v a, float cap);
 ln_v ln_g_pos_scale(ln_graph *g, const char *name, const ln_p_pos_scale *p);
 ln_v ln_g_gelu_tanh(ln_graph *g, const char *name, ln_v a);

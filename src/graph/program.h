@@ -14,10 +14,10 @@
 #include "../quant/formats.h"
 
 /* The version of the device interface. A plug-in built with another one is refused. */
-#define LN_DEVICE_ABI 7
+#define LN_DEVICE_ABI 8
 
-/* Symbolic first dimensions. */
-enum { LN_DIM_T = -1, LN_DIM_N = -2, LN_DIM_B = -3 };
+/* Symbolic first dimensions, and multiples of them: ln_dim_times. */
+enum { LN_DIM_T = -1, LN_DIM_N = -2, LN_DIM_B = -3, LN_DIM_SYMBOLS = 4 };
 
 typedef enum ln_kind {
     LN_KIND_TEMP,
@@ -150,6 +150,32 @@ typedef struct ln_p_scale {
 typedef struct ln_p_slice {
     int64_t at, cols;
 } ln_p_slice;
+/* The bounds of a clamp. */
+typedef struct ln_p_clamp {
+    float low, high;
+} ln_p_clamp;
+/* How the experts of a row and their weights follow from its logits. Scores are a softmax over all experts, a
+ * softmax over the chosen ones alone, or the sigmoid of each logit. */
+typedef enum ln_route_kind { LN_ROUTE_SOFTMAX, LN_ROUTE_CHOSEN, LN_ROUTE_SIGMOID } ln_route_kind;
+enum { LN_ROUTE_MOST = 64, LN_ROUTE_EXPERTS = 1024 }; /* of a row, and of a layer, at most */
+typedef struct ln_p_route {
+    ln_route_kind kind;
+    int top_k;                /* experts of a row */
+    bool normed;              /* weights are divided by their sum + eps */
+    bool biased, scaled;      /* which optional operands there are, in this order */
+    float eps, factor;        /* weights are multiplied by `factor` */
+    int n_groups, top_groups; /* experts are chosen from the top groups alone; 1 group: from all */
+} ln_p_route;
+/* Products of rows with the matrices of their experts. Row p of the output is that of choice p % top_k of row
+ * p / top_k. */
+typedef struct ln_p_experts {
+    int top_k;
+    bool shared; /* x has a row for all choices; else one for each */
+} ln_p_experts;
+/* Rows that come by so many. */
+typedef struct ln_p_fold {
+    int n;
+} ln_p_fold;
 /* What a sum adds up: all elements, the rows of each column, the columns of each row. */
 typedef enum ln_sum_kind { LN_SUM_ALL, LN_SUM_ROWS, LN_SUM_COLS } ln_sum_kind;
 typedef struct ln_p_sum {
@@ -190,6 +216,10 @@ typedef union ln_params {
     ln_p_matmul matmul;
     ln_p_scale scale;
     ln_p_slice slice;
+    ln_p_clamp clamp;
+    ln_p_route route;
+    ln_p_experts experts;
+    ln_p_fold fold;
     ln_p_sum sum;
     ln_p_spread spread;
     ln_p_packed packed;
@@ -226,9 +256,25 @@ enum { LN_PROP_ROWWISE = 1, LN_PROP_INPLACE = 2, LN_PROP_EFFECT = 4, LN_PROP_FUS
 typedef struct ln_bounds {
     int64_t T, N, B;
 } ln_bounds;
-static inline int64_t ln_dim(int64_t d, const ln_bounds *b) {
-    return d >= 0 ? d : d == LN_DIM_T ? b->T : d == LN_DIM_N ? b->N : b->B;
+/* The symbol of a dimension below 0, and by what it is multiplied. */
+static inline int64_t ln_dim_symbol(int64_t d) { return -(-(d + 1) % LN_DIM_SYMBOLS + 1); }
+static inline int64_t ln_dim_factor(int64_t d) { return -(d + 1) / LN_DIM_SYMBOLS + 1; }
+/* n times a dimension, and the n-th part of one; 0: it has no n-th part. */
+static inline int64_t ln_dim_times(int64_t d, int64_t n) {
+    return d >= 0 ? d * n : ln_dim_symbol(d) - LN_DIM_SYMBOLS * (ln_dim_factor(d) * n - 1);
 }
+static inline int64_t ln_dim_part(int64_t d, int64_t n) {
+    if ((d >= 0 ? d : ln_dim_factor(d)) % n) return 0;
+    return d >= 0 ? d / n : ln_dim_symbol(d) - LN_DIM_SYMBOLS * (ln_dim_factor(d) / n - 1);
+}
+static inline int64_t ln_dim(int64_t d, const ln_bounds *b) {
+    if (d >= 0) return d;
+    const int64_t s = ln_dim_symbol(d), rows = s == LN_DIM_T ? b->T : s == LN_DIM_N ? b->N : b->B;
+    return rows * ln_dim_factor(d);
+}
+/* Writes a dimension as text: `64`, `T`, `8T`. Returns out. */
+enum { LN_DIM_TEXT = 48 };
+const char *ln_dim_text(int64_t d, char out[LN_DIM_TEXT]);
 
 /* A value of a program. Its index is that of the graph's value. */
 typedef struct ln_pvalue {

@@ -6,6 +6,8 @@
  * model and the device. */
 #include "graph.h"
 
+#include <stdio.h>
+
 static ln_status copy_value(const ln_value *v, const ln_storage *at, ln_arena *arena, ln_pvalue *out,
                             ln_error *err) {
     const size_t n = strlen(v->name) + 1;
@@ -91,15 +93,22 @@ ln_status ln_program_make(const ln_graph *g, const ln_lowering *l, const ln_temp
     return LN_OK;
 }
 
-static void value_text(const ln_pvalue *v, ln_str *out) {
+const char *ln_dim_text(int64_t d, char out[LN_DIM_TEXT]) {
     static const char *const symbols[] = {[-LN_DIM_T] = "T", [-LN_DIM_N] = "N", [-LN_DIM_B] = "B"};
+    if (d >= 0) (void)snprintf(out, LN_DIM_TEXT, "%lld", (long long)d);
+    else if (ln_dim_factor(d) == 1) (void)snprintf(out, LN_DIM_TEXT, "%s", symbols[-d]);
+    else (void)snprintf(out, LN_DIM_TEXT, "%lld%s", (long long)ln_dim_factor(d), symbols[-ln_dim_symbol(d)]);
+    return out;
+}
+
+static void value_text(const ln_pvalue *v, ln_str *out) {
+    char size[LN_DIM_TEXT];
     if (out->len) ln_str_adds(out, " ");
     ln_str_adds(out, v->name);
     if (v->kind == LN_KIND_STATE) return; /* the KV pages, which are not rows of this step */
     for (int i = 0; i < v->n_dims; i++) {
         ln_str_adds(out, i ? "," : "[");
-        if (v->dims[i] >= 0) ln_str_addf(out, "%lld", (long long)v->dims[i]);
-        else ln_str_adds(out, symbols[-v->dims[i]]);
+        ln_str_adds(out, ln_dim_text(v->dims[i], size));
     }
     ln_str_adds(out, "]");
     char text[16];

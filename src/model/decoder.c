@@ -16,9 +16,9 @@ ln_v ln_build_weight(const ln_builder *b, const char *name, ln_slot slot, int la
     const int i = layer < 0 ? b->w->index_fixed[slot] : b->w->index_layer[layer][slot];
     if (i < 0) return -1;
     const ln_weight *w = &b->w->items[i];
-    const int64_t dims[3] = {w->n_experts ? w->n_experts : w->d0, w->n_experts ? w->d0 / w->n_experts : w->d1,
-                             w->d1};
-    return ln_g_encoded(b->g, name, w->enc, i, w->n_experts ? 3 : w->d1 ? 2 : 1, dims);
+    const bool experts = w->n_experts && w->d1; /* their biases are one vector */
+    const int64_t dims[3] = {experts ? w->n_experts : w->d0, experts ? w->d0 / w->n_experts : w->d1, w->d1};
+    return ln_g_encoded(b->g, name, w->enc, i, experts ? 3 : w->d1 ? 2 : 1, dims);
 }
 
 ln_v ln_build_norm(const ln_builder *b, const char *name, ln_v x, ln_slot slot, int layer) {
@@ -61,8 +61,7 @@ static ln_v layer(ln_builder *b, ln_v x, int l) {
     y = scaled(b, "attn.scaled", y, s->residual_scale);
     x = ln_g_add(g, "attn.residual", ln_build_wanted_rows(b, "attn.x_rows", x, l), y);
     if (s->parallel) return ln_g_add(g, "mlp.residual", x, beside);
-    in = s->pre_norms ? ln_build_norm(b, "mlp.norm", x, LN_W_FFN_NORM, l) : x;
-    y = ln_ffn_gated(b, in, l);
+    y = ln_ffn(b, x, l);
     if (s->post_norms) y = ln_build_norm(b, "mlp.post_norm", y, LN_W_FFN_POST, l);
     x = ln_g_add(g, "mlp.residual", x, scaled(b, "mlp.scaled", y, s->residual_scale));
     if (s->per_layer) x = ln_add_layer_input(b, x, l);

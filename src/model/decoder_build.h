@@ -40,7 +40,11 @@ ln_v ln_mix_attention(ln_builder *b, ln_v x, int l);
 ln_v ln_layer_inputs(const ln_builder *b, ln_v x);
 /* ffn.c: the residual stream x[R,D] with what layer l makes of its input. */
 ln_v ln_add_layer_input(ln_builder *b, ln_v x, int l);
-/* ffn.c: normed x[R,D] -> y[R,D]. */
+/* ffn.c: normed x[R,D] -> y[R,D], the dense MLP. */
 ln_v ln_ffn_gated(ln_builder *b, ln_v x, int l);
+/* ffn.c: the residual stream x[R,D] -> y[R,D], with the norm of its input. */
+ln_v ln_ffn(ln_builder *b, ln_v x, int l);
+/* experts.c: normed x[R,D], of which the router reads `routed`, -> y[R,D]. */
+ln_v ln_ffn_experts(ln_builder *b, ln_v x, ln_v routed, int l);
 
 #endif

@@ -39,6 +39,26 @@ ln_status ln_read_biases(ln_spec *s, const ln_config *c, ln_error *err);
  * value must be a name that the reference maps to SiLU, to the tanh approximation of GELU or to relu2. */
 ln_status ln_read_act(ln_spec *s, const ln_config *c, const char *field, const char *dflt, ln_error *err);
 
+/* ---- moe_spec.c ---- */
+
+/* The class's defaults of experts. moe_F: the field of their width. number, chosen: the fields of how many
+ * there are and how many a row has; NULL: num_experts or num_local_experts, num_experts_per_tok or
+ * experts_per_token. */
+typedef struct ln_moe_sizes {
+    int64_t experts, top_k, F;
+    const char *moe_F, *number, *chosen;
+} ln_moe_sizes;
+/* Stores in row 0 of `ffn` experts alone, chosen by a softmax over all of them. */
+ln_status ln_read_experts(ln_spec *s, const ln_config *c, const ln_moe_sizes *dflt, ln_error *err);
+/* Reads decoder_sparse_step and mlp_only_layers: layers without experts have a dense MLP of
+ * intermediate_size. After the layers are set. */
+ln_status ln_read_sparse_layers(ln_spec *s, const ln_config *c, ln_error *err);
+/* Stores in row 1 of `ffn` a dense MLP of width F, for the layers whose `ffn` is 1. Rows that no layer has
+ * are dropped. */
+void ln_dense_layers(ln_spec *s, int64_t F);
+
+/* ---- layers ---- */
+
 /* Fills s->layers, and makes of row 0 of `attn` one row for each kind of layer that the model has, in the
  * order of their first layers. sliding[L]: which layers attend to the last `window` positions only; NULL:
  * none. window 0: no layer has a window. */

@@ -85,6 +85,13 @@ static void rotate_heads(const ln_builder *b, const ln_attn_spec *a, ln_v *q, ln
     if (*k >= 0) *k = ln_g_rope(b->g, "attn.k_rope", *k, b->tables[a->rope], &keys);
 }
 
+/* q, k and v within bounds (clip_qkv). k and v of a layer without its own are -1. */
+static void clip_heads(const ln_builder *b, float most, ln_v *q, ln_v *k, ln_v *v) {
+    *q = ln_g_clamp(b->g, "attn.q_clipped", *q, -most, most);
+    if (*k >= 0) *k = ln_g_clamp(b->g, "attn.k_clipped", *k, -most, most);
+    if (*v >= 0) *v = ln_g_clamp(b->g, "attn.v_clipped", *v, -most, most);
+}
+
 ln_v ln_mix_attention(ln_builder *b, ln_v x, int l) {
     const ln_attn_spec *a = ln_attn_of(b->s, l);
     const bool own = ln_owns_state(b->s, l), normed = a->qk_norm != LN_QK_NORM_NONE;
@@ -93,6 +100,7 @@ ln_v ln_mix_attention(ln_builder *b, ln_v x, int l) {
     ln_v v = !own ? -1 : a->k_is_v ? k : ln_build_linear(b, "attn.v", x, LN_W_V, LN_W_V_BIAS, l);
     if (own && a->v_norm) v = ln_g_rmsnorm_plain(b->g, "attn.v_norm", v, a->Ev, (float)b->s->eps);
     if (normed && !a->qk_norm_last) norm_heads(b, &q, &k, l);
+    if (a->clip > 0) clip_heads(b, a->clip, &q, &k, &v);
     if (a->q_scale.positions) q = scaled_queries(b, q, &a->q_scale);
     if (a->rope >= 0) rotate_heads(b, a, &q, &k);
     if (normed && a->qk_norm_last) norm_heads(b, &q, &k, l);

@@ -44,6 +44,7 @@ typedef struct ln_attn_spec {
     float scale;    /* factor of q k: E^-1/2 or query_pre_attn_scalar^-1/2 */
     ln_qk_norm qk_norm;
     bool qk_norm_last; /* the norm of q and k follows RoPE instead of preceding it */
+    float clip;        /* elements of q, k and v are at most so large, after norms and before RoPE; 0: any */
     float softcap;     /* a score s becomes softcap tanh(s / softcap); 0: it stays s */
     bool sinks;        /* each head has one more score, without a value */
     bool k_is_v;       /* values are keys as they are before norm and RoPE: there is no matrix for them */
@@ -55,12 +56,33 @@ typedef struct ln_attn_spec {
     bool q_bias, k_bias, v_bias, o_bias;
 } ln_attn_spec;
 
-/* A kind of feed-forward layer: down(act(gate x) * up x), or without a gate down(act(up x)). */
+/* A mixture of experts: each row goes through the MLPs of its top_k experts, whose outputs are added with the
+ * weights that the router gives (ln_p_route). */
+typedef struct ln_moe_spec {
+    int n_experts;    /* 0: the layer has none */
+    int64_t F;        /* width of an expert */
+    int64_t shared_F; /* width of an MLP for all rows, whose output is added; 0: there is none */
+    bool shared_gate; /* that output is multiplied by sigmoid(gate x), one number a row */
+    ln_p_route route;
+    bool router_bias;   /* of the router's product */
+    bool choice_bias;   /* added to scores for the choice alone (e_score_correction_bias) */
+    bool router_norm;   /* its input is normed without a weight, times router.scale D^-1/2 (Gemma 4) */
+    bool expert_scale;  /* a factor for each expert */
+    bool bias;          /* of gate, up and down of experts */
+    bool beside;        /* next to an MLP of its own, each with norms of its own (Gemma 4) */
+    bool interleaved;   /* files hold the rows of gate and up in turn (gpt-oss) */
+    float limit, alpha; /* swiglu_limit: (up + 1) gate sigmoid(alpha gate), gate <= limit, |up| <= limit; 0:
+                             act(gate) up */
+} ln_moe_spec;
+
+/* A kind of feed-forward layer: down(act(gate x) * up x), or without a gate down(act(up x)); experts; or
+ * both. */
 typedef struct ln_ffn_spec {
-    int64_t F; /* intermediate_size */
+    int64_t F; /* intermediate_size; 0: the layer has experts alone */
     ln_act act;
     bool bias;    /* of gate, up and down alike */
     bool ungated; /* there is no gate */
+    ln_moe_spec moe;
 } ln_ffn_spec;
 
 #define LN_MAX_LAYERS 4096 /* the largest known model has 126 (Llama 3.1 405B) */
@@ -172,14 +194,15 @@ struct ln_slot_name {
 };
 
 /* Flags of a slot: one weight per layer; norm; embedding table; LoRA applies; weight decay applies; may be
- * missing. */
+ * missing; a matrix or a vector for each expert. */
 enum {
     LN_WF_LAYER = 1,
     LN_WF_NORM = 2,
     LN_WF_EMBED = 4,
     LN_WF_LORA = 8,
     LN_WF_DECAY = 16,
-    LN_WF_OPTIONAL = 32
+    LN_WF_OPTIONAL = 32,
+    LN_WF_EXPERTS = 64
 };
 
 /* How the programs of a model use a matrix: as the operand of a product, as an embedding table. */
@@ -192,7 +215,8 @@ typedef struct ln_weights {
     int index_fixed[LN_W_COUNT]; /* index into items of a weight outside the layers; -1: the model has none */
     int (*index_layer)[LN_W_COUNT]; /* [L]: the same for the weights of a layer */
     uint64_t bytes, n_parameters;
-    ln_groups code; /* of quantised weights without an entry of their own in the quantization block, and of
+    uint64_t n_active; /* parameters that a row is multiplied with: of experts, those of top_k */
+    ln_groups code;    /* of quantised weights without an entry of their own in the quantization block, and of
                        those that are quantised at load; bits 0: all weights are dense */
     const ln_source *source; /* that their rows come from; in the arena */
     ln_arena arena;

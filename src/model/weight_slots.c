@@ -37,6 +37,9 @@ int64_t ln_slot_size(const ln_spec *s, char letter, int l) {
     const ln_attn_spec *a = ln_attn_of(s, l);
     switch (letter) {
     case 'F': return ln_ffn_of(s, l)->F;
+    case 'X': return ln_ffn_of(s, l)->moe.n_experts;
+    case 'G': return ln_ffn_of(s, l)->moe.F;
+    case 'S': return ln_ffn_of(s, l)->moe.shared_F;
     case 'E': return a->E;
     case 'H': return a->H;
     case '1': return 1;

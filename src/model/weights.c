@@ -53,6 +53,49 @@ static size_t names_of(char names[][NAME_MAX_BYTES], const ln_spec *s, int slot,
     return PREFIXES;
 }
 
+/* Names of the matrices of experts (expert_names.def). */
+static const struct {
+    int slot;
+    const char *name;
+    ln_experts_in in;
+} expert_names[] = {
+#define EXPERT_NAME(E, name, how) {LN_W_##E, name, LN_EXPERTS_##how},
+#include "expert_names.def"
+#undef EXPERT_NAME
+};
+/* How a tensor of that name holds them: in models whose files have gate and up in turn, parameters of the
+ * reference's modules do. */
+static uint8_t experts_in(const ln_moe_spec *m, size_t i) {
+    const ln_experts_in in = expert_names[i].in;
+    const bool module = strstr(expert_names[i].name, ".experts.") &&
+                        !strstr(expert_names[i].name, ".weight") && !strstr(expert_names[i].name, ".bias");
+    if (!m->interleaved || !module) return (uint8_t)in;
+    const bool vector = strstr(expert_names[i].name, "_bias");
+    return (uint8_t)((in == LN_EXPERTS_FIRST    ? LN_EXPERTS_EVEN
+                      : in == LN_EXPERTS_SECOND ? LN_EXPERTS_ODD
+                                                : in) |
+                     (vector ? 0 : LN_EXPERTS_OUT_LAST));
+}
+/* Finds a weight of experts under any of its names. */
+static ln_status find_experts(binder *b, ln_weight *w, bool *fits) {
+    enum { MOST = PREFIXES * LN_COUNT(expert_names) };
+    char(*text)[NAME_MAX_BYTES] = ln_alloc(MOST * sizeof *text);
+    const char *names[MOST];
+    uint8_t in[MOST];
+    size_t n = 0;
+    if (!text) return LN_OOM(b->err, "the names of experts");
+    for (size_t i = 0; i < LN_COUNT(expert_names); i++)
+        for (size_t p = 0; p < PREFIXES && expert_names[i].slot == w->slot; p++, n++) {
+            fill_name(text[n], prefixes[p], expert_names[i].name, w->layer);
+            names[n] = text[n];
+            in[n] = experts_in(&ln_ffn_of(b->s, w->layer)->moe, i);
+        }
+    const ln_source_ask ask = {.names = names, .experts = in, .n_names = n, .report = &b->report};
+    const ln_status st = b->w->source->ops->find(b->w->source, &ask, w, fits, b->err);
+    ln_free(text);
+    return st;
+}
+
 static const ln_tensor *find(const binder *b, int slot) {
     char names[PREFIXES][NAME_MAX_BYTES];
     const ln_tensor *x = NULL;
@@ -70,6 +113,8 @@ static void missing(binder *b, int slot, int layer) {
         if (ln_report_misplaced(&b->report, name)) return;
     }
     slot_name(name, b->s, slot == LN_W_HEAD ? "" : "model.", slot, layer);
+    char *mark = strstr(name, "{x}");
+    if (mark) memmove(mark + 1, mark + 3, strlen(mark + 3) + 1), *mark = '0';
     ln_report_fault(&b->report, name, " is missing");
 }
 
@@ -82,6 +127,7 @@ static unsigned uses_of(const binder *b, int slot) {
 static ln_status find_weight(binder *b, ln_weight *w, bool *fits) {
     char text[2 * PREFIXES][NAME_MAX_BYTES];
     const char *names[2 * PREFIXES];
+    if (w->n_experts) return find_experts(b, w, fits);
     size_t n = names_of(text, b->s, w->slot, w->layer);
     if (w->slot == LN_W_EMBED && b->s->tied) n += names_of(text + n, b->s, LN_W_HEAD, -1);
     for (size_t i = 0; i < n; i++) names[i] = text[i];
@@ -101,18 +147,26 @@ static ln_status bind(binder *b, int slot, int layer, int *index) {
         if (own->parts[i] == (ln_slot)slot) w.row0 = w.whole;
         w.whole += ln_slot_size(b->s, ln_slot_rows[own->parts[i]].shape[0], layer);
     }
+    if (ln_slot_rows[slot].flags &
+        LN_WF_EXPERTS) { /* each row of the shape is one of the rows of an expert */
+        w.n_experts = w.d0;
+        w.d0 *= ln_slot_size(b->s, *++shape, layer);
+    }
     if (shape[1]) w.d1 = ln_slot_size(b->s, shape[1], layer), w.uses = uses_of(b, slot);
     LN_TRY(find_weight(b, &w, &fits));
     if (!w.tensor) {
         if (!(ln_slot_rows[slot].flags & LN_WF_OPTIONAL)) missing(b, slot, layer);
         return LN_OK;
     }
-    for (int i = 0; i < LN_WEIGHT_PARTS; i++)
-        if (ln_weight_part(&w, i)) b->used[ln_weight_part(&w, i) - b->t->items] = true;
+    for (int64_t i = 0; i < ln_weight_tensors(&w); i++)
+        if (ln_weight_tensor(&w, i)) b->used[ln_weight_tensor(&w, i) - b->t->items] = true;
     if (!fits) return LN_OK;
     *index = (int)b->w->n;
-    for (int i = 0; i < LN_WEIGHT_PARTS; i++) b->w->bytes += ln_weight_part_bytes(&w, i);
-    b->w->n_parameters += (uint64_t)w.d0 * (uint64_t)(w.d1 ? w.d1 : 1);
+    for (int64_t i = 0; i < ln_weight_tensors(&w); i++) b->w->bytes += ln_weight_tensor_bytes(&w, i);
+    const uint64_t n = (uint64_t)w.d0 * (uint64_t)(w.d1 ? w.d1 : 1);
+    b->w->n_parameters += n;
+    b->w->n_active +=
+        !w.n_experts ? n : n / (uint64_t)w.n_experts * (uint64_t)ln_ffn_of(b->s, layer)->moe.route.top_k;
     if (w.code.bits) b->w->code = w.code;
     b->w->items[b->w->n++] = w;
     return LN_OK;
@@ -344,7 +398,7 @@ ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_groups code, ln_error 
         if (x->slot == LN_W_LAYER_EMBED || !ln_source_quantize(x, code)) continue;
         const ln_row_bytes row = ln_encoding_row(x->enc, x->d1);
         w->code = s->quant.code = code;
-        for (int k = 0; k < LN_WEIGHT_PARTS; k++) w->bytes -= ln_weight_part_bytes(x, k);
+        for (int64_t k = 0; k < ln_weight_tensors(x); k++) w->bytes -= ln_weight_tensor_bytes(x, k);
         w->bytes += (uint64_t)x->d0 * (uint64_t)(row.data + row.scales + row.offsets);
     }
     if (w->code.bits) return LN_OK;

@@ -49,6 +49,20 @@ LN_KERNEL(ln_ref_linear_back) {
         }
 }
 
+LN_KERNEL(ln_ref_experts_back) {
+    const ln_arg *dy = &c->in[0], *w = &c->in[1], *dx = &c->out[0];
+    const int64_t lo = dx->cols * c->thread / c->n_threads, hi = dx->cols * (c->thread + 1) / c->n_threads;
+    for (int64_t r = 0; r < dx->rows; r++) {
+        const int64_t first = (int64_t)real_row(&c->in[2], r)[0] * dy->cols;
+        for (int64_t i = lo; i < hi; i++) {
+            real sum = 0;
+            for (int64_t d = 0; d < dy->cols; d++)
+                sum = real_fma(real_row(dy, r)[d], weight_at(w, first + d, i), sum);
+            real_row(dx, r)[i] = sum;
+        }
+    }
+}
+
 static real logit_of(const ln_arg *x, const ln_arg *w, int64_t r, int64_t v) {
     const bool pairs = w->dtype == LN_BF16 && !w->format.bits && !w->coded;
     real sum = 0;
@@ -126,6 +140,14 @@ ln_status ln_shape_linear_back(const ln_graph *g, const ln_node *n, ln_value *ou
     ln_shape_like(out, dy->dims[0], w->dims[1]);
     return LN_OK;
 }
+ln_status ln_shape_experts_back(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    const ln_value *dy = ln_in(g, n, 0), *w = ln_in(g, n, 1), *ids = ln_in(g, n, 2);
+    if (!is_rows(dy) || !ln_is_experts(w) || w->dims[1] != dy->dims[1] || ids->dims[0] != dy->dims[0] ||
+        ids->dims[1] != 1)
+        return ln_shape_fail(g, n, err, "dy[R*k,D] in f32 or bf16, w[X,D,C] and ids[R*k,1]");
+    ln_shape_like(out, dy->dims[0], w->dims[2]);
+    return LN_OK;
+}
 static bool are_scored(const ln_value *x, const ln_value *w, const ln_value *targets) {
     return is_rows(x) && ln_is_matrix(w) && w->dims[1] == x->dims[1] && targets->kind == LN_KIND_INPUT &&
            targets->dtype == LN_I32 && targets->n_dims == 2 && targets->dims[0] == x->dims[0] &&
@@ -153,6 +175,10 @@ ln_cost ln_cost_linear_cross_entropy(const ln_program *p, const ln_pnode *n, con
     return (void)depth, products(p, n, live, n->p.scale.factor != 0 ? 2 : 1);
 }
 
+ln_cost ln_cost_experts_back(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int64_t depth) {
+    return ln_cost_experts(p, n, live, depth);
+}
+
 /* Of an op whose weights are frozen here: LN_EUNSUPPORTED where the gradient of w is wanted. */
 static ln_status only_input(const ln_graph *g, const ln_node *n, const bool *wanted, ln_error *err) {
     if (!wanted[1]) return LN_OK;
@@ -176,6 +202,32 @@ ln_status ln_grad_linear_cross_entropy(ln_graph *g, const ln_node *n, const ln_v
                        g->values[n->out[1]].name);
     g->nodes[g->values[n->out[0]].def].p.scale.factor = 1; /* has the op compute the slope */
     dx[0] = ln_g_scale_rows(g, ln_grad_name(g, n->in[0], name), n->out[1], dy[0]);
+    return LN_OK;
+}
+/* The sum over the choices of a row if x has one row for all of them. */
+ln_status ln_grad_experts(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                          ln_error *err) {
+    const ln_node back = {.op = LN_OP_EXPERTS_BACK,
+                          .n_in = 3,
+                          .in = {dy[0], n->in[1], n->in[2]},
+                          .p.experts = {.top_k = n->p.experts.top_k}};
+    char name[64];
+    LN_TRY(only_input(g, n, wanted, err));
+    if (!wanted[0]) return LN_OK;
+    const ln_v each =
+        ln_g_node(g, n->p.experts.shared ? "d.choices" : ln_grad_name(g, n->in[0], name), &back, NULL);
+    dx[0] = n->p.experts.shared
+                ? ln_g_fold_rows(g, ln_grad_name(g, n->in[0], name), each, -1, n->p.experts.top_k)
+                : each;
+    return LN_OK;
+}
+ln_status ln_grad_experts_back(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                               ln_error *err) {
+    char name[64];
+    LN_TRY(only_input(g, n, wanted, err));
+    if (wanted[0])
+        dx[0] = ln_g_experts(g, ln_grad_name(g, n->in[0], name), dy[0], n->in[1], n->in[2], -1,
+                             n->p.experts.top_k);
     return LN_OK;
 }
 /* dw and db of a trainable, as matmul and sum: w is dense then. */

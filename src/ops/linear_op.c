@@ -211,21 +211,40 @@ static void linear_gated_of(const ln_call *c, product_fn *product) {
             real_row(y, r)[d] =
                 real_stored(c, real_act(act, product(x, &c->in[1], r, d)) * product(x, &c->in[2], r, d));
 }
-#define LN_PRODUCT(NAME, x, w, kernel, x_unit, w_unit, rest, formula) \
-    LN_KERNEL(ln_ref_linear_##NAME) { linear_of(c, kernel); }         \
-    LN_KERNEL(ln_ref_linear_gated_##NAME) { linear_gated_of(c, kernel); }
+/* Row p of y is a product with rows D e .. D e + D - 1 of the weight, which holds the matrices of the experts
+ * one after another. */
+static void experts_of(const ln_call *c, product_fn *product) {
+    const ln_arg *x = &c->in[0], *y = &c->out[0];
+    const ln_p_experts *p = &c->node->p.experts;
+    const int64_t D = y->cols, d_lo = D * c->thread / c->n_threads, d_hi = D * (c->thread + 1) / c->n_threads;
+    for (int64_t r = 0; r < y->rows; r++) {
+        const int64_t first = (int64_t)real_row(&c->in[2], r)[0] * D;
+        for (int64_t d = d_lo; d < d_hi; d++) {
+            real sum = product(x, &c->in[1], p->shared ? r / p->top_k : r, first + d);
+            if (c->node->n_in > 3) sum = sum + real_load(c->in[3].data, c->in[3].dtype, first + d);
+            real_row(y, r)[d] = sum;
+        }
+    }
+}
+#define LN_PRODUCT(NAME, x, w, kernel, x_unit, w_unit, rest, formula)     \
+    LN_KERNEL(ln_ref_linear_##NAME) { linear_of(c, kernel); }             \
+    LN_KERNEL(ln_ref_linear_gated_##NAME) { linear_gated_of(c, kernel); } \
+    LN_KERNEL(ln_ref_experts_##NAME) { experts_of(c, kernel); }
 #include "../quant/formats.def"
 #undef LN_PRODUCT
 
 #ifdef LN_REAL_FLOAT
-/* Whether x[R,C] can be multiplied with w[D,C], a weight or a trainable: in a format for which w's stored
- * form has a product and, if it depends on an encoding, for that of w. */
-static bool multiplies(const ln_value *x, const ln_value *w) {
+/* Whether x[R,C] can be multiplied with rows w[C], of a weight or a trainable: in a format for which w's
+ * stored form has a product and, if it depends on an encoding, for that of w. */
+static bool multiplies_rows(const ln_value *x, const ln_value *w) {
     const bool encoded = x->format.kind >= LN_FORMAT_BFP;
-    return x->dtype == LN_F32 && x->n_dims == 2 && ln_is_matrix(w) && w->dims[1] == x->dims[1] &&
+    return x->dtype == LN_F32 && x->n_dims == 2 && ln_cols(w) == x->dims[1] &&
            ln_product_of(x->format, (ln_stored)w->enc.kind) < LN_PRODUCT_COUNT &&
            (!encoded || ln_format_same(x->format, ln_format_of((ln_format_kind)x->format.kind,
                                                                ln_encoding_groups(w->enc))));
+}
+static bool multiplies(const ln_value *x, const ln_value *w) {
+    return ln_is_matrix(w) && multiplies_rows(x, w);
 }
 static const char operands[] = "x[R,C] and a weight w[D,C], dense, in whole affine groups or in coded rows, "
                                "with a product for the format of x";
@@ -245,6 +264,22 @@ ln_status ln_shape_linear_gated(const ln_graph *g, const ln_node *n, ln_value *o
     if (a->dtype != b->dtype || a->dims[0] != b->dims[0] || !ln_encoding_same(a->enc, b->enc))
         return ln_shape_fail(g, n, err, "two weights of one shape");
     ln_shape_like(out, x->dims[0], a->dims[0]);
+    return LN_OK;
+}
+ln_status ln_shape_experts(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    const ln_value *x = ln_in(g, n, 0), *w = ln_in(g, n, 1), *ids = ln_in(g, n, 2);
+    const ln_p_experts *p = &n->p.experts;
+    if (p->top_k < 1 || !ln_is_float(ids) || ids->n_dims != 2 || ids->dims[1] != 1 ||
+        (p->shared ? ln_dim_times(x->dims[0], p->top_k) : x->dims[0]) != ids->dims[0])
+        return ln_shape_fail(g, n, err, "a row of x for each of ids[R*k,1], or for k of them");
+    if (!ln_is_experts(w) || w->kind != LN_KIND_WEIGHT || !multiplies_rows(x, w))
+        return ln_shape_fail(g, n, err, "x[R,C] and a weight w[X,D,C] with a product for the format of x");
+    if (n->n_in > 3) {
+        const ln_value *b = ln_in(g, n, 3);
+        if (!ln_is_vector(b) || b->dims[0] != w->dims[0] * w->dims[1])
+            return ln_shape_fail(g, n, err, "biases b[X*D]");
+    }
+    ln_shape_like(out, ids->dims[0], w->dims[1]);
     return LN_OK;
 }
 ln_status ln_shape_convert(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
@@ -274,4 +309,16 @@ ln_cost ln_cost_linear_gated(const ln_program *p, const ln_pnode *n, const ln_bo
     return (void)depth, products(p, n, live, 2);
 }
 LN_COST_OF_OPERANDS(convert)
+/* The matrices of the experts that rows choose, if all choices are equally likely. */
+ln_cost ln_cost_experts(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int64_t depth) {
+    const ln_pvalue *w = ln_program_value(p, n->in[1]), *ids = ln_program_value(p, n->in[2]);
+    const double choices = (double)ln_dim(ids->dims[0], live), X = (double)w->dims[0];
+    ln_cost c = ln_cost_of_operands(p, n, live);
+    (void)depth;
+    const double unused = c.weight_bytes * pow(1 - 1 / X, choices);
+    c.weight_bytes -= unused;
+    c.bytes -= unused;
+    c.flops = 2 * choices * (double)w->dims[1] * (double)w->dims[2];
+    return c;
+}
 #endif

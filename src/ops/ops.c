@@ -26,9 +26,10 @@ static const ln_kernel_row LN_REAL(rows)[] = {
     {LN_OP_EMBED, LN_DENSE_TABLES, {.fn = LN_REAL(ln_ref_embed_dense)}},
     {LN_OP_EMBED, 1 << LN_STORED_AFFINE, {.fn = LN_REAL(ln_ref_embed_affine)}},
     {LN_OP_EMBED, LN_CODED, {.fn = LN_REAL(ln_ref_embed_coded)}},
-#define LN_PRODUCT(NAME, x, w, kernel, x_unit, w_unit, rest, formula)              \
-    {LN_OP_LINEAR, 1 << LN_PRODUCT_##NAME, {.fn = LN_REAL(ln_ref_linear_##NAME)}}, \
-        {LN_OP_LINEAR_GATED, 1 << LN_PRODUCT_##NAME, {.fn = LN_REAL(ln_ref_linear_gated_##NAME)}},
+#define LN_PRODUCT(NAME, x, w, kernel, x_unit, w_unit, rest, formula)                              \
+    {LN_OP_LINEAR, 1 << LN_PRODUCT_##NAME, {.fn = LN_REAL(ln_ref_linear_##NAME)}},                 \
+        {LN_OP_LINEAR_GATED, 1 << LN_PRODUCT_##NAME, {.fn = LN_REAL(ln_ref_linear_gated_##NAME)}}, \
+        {LN_OP_EXPERTS, 1 << LN_PRODUCT_##NAME, {.fn = LN_REAL(ln_ref_experts_##NAME)}},
 #include "../quant/formats.def"
 #undef LN_PRODUCT
     {LN_OP_CONVERT, 1 << LN_FORMAT_BF16, {.fn = LN_REAL(ln_ref_convert_bf16)}},
@@ -75,6 +76,12 @@ static const ln_kernel_row LN_REAL(rows)[] = {
     {LN_OP_ATTN_BACK, 1, {.fn = LN_REAL(ln_ref_attn_back)}},
     {LN_OP_LINEAR_CROSS_ENTROPY, LN_ANY_STORED | LN_CODED, {.fn = LN_REAL(ln_ref_linear_cross_entropy)}},
     {LN_OP_DROPOUT, 1, {.fn = LN_REAL(ln_ref_dropout)}},
+    {LN_OP_CLAMP, 1, {.fn = LN_REAL(ln_ref_clamp)}},
+    {LN_OP_ROUTE, 1, {.fn = LN_REAL(ln_ref_route)}},
+    {LN_OP_ROUTE_BACK, 1, {.fn = LN_REAL(ln_ref_route_back)}},
+    {LN_OP_FOLD_ROWS, 1, {.fn = LN_REAL(ln_ref_fold_rows)}},
+    {LN_OP_REPEAT_ROWS, 1, {.fn = LN_REAL(ln_ref_repeat_rows)}},
+    {LN_OP_EXPERTS_BACK, LN_ANY_STORED | LN_CODED, {.fn = LN_REAL(ln_ref_experts_back)}},
     {LN_OP_LORA_DOWN, 1, {.fn = LN_REAL(ln_ref_lora_down)}},
     {LN_OP_LORA_UP, 1, {.fn = LN_REAL(ln_ref_lora_up)}},
     {0},
@@ -140,12 +147,14 @@ void ln_kernels_add(ln_kernel_table *t, const ln_kernel_row *rows) {
 int ln_variant_of(ln_op op, const void *params, ln_format x, ln_stored w) {
     switch (op) {
     case LN_OP_LINEAR:
-    case LN_OP_LINEAR_GATED: {
+    case LN_OP_LINEAR_GATED:
+    case LN_OP_EXPERTS: {
         const ln_product p = ln_product_of(x, w);
         return p < LN_PRODUCT_COUNT ? (int)p : -1;
     }
     case LN_OP_EMBED:
     case LN_OP_LINEAR_BACK:
+    case LN_OP_EXPERTS_BACK:
     case LN_OP_LINEAR_CROSS_ENTROPY: return (int)w;
     case LN_OP_MATMUL: return (int)((const ln_p_matmul *)params)->kind;
     case LN_OP_CONVERT: return ((const ln_p_convert *)params)->to.kind;

@@ -40,6 +40,10 @@
  *               two such products, then the activation of the first times the second.
  *   embed       table[id] * scale; of affine groups fma(s, q, b) * scale, of coded rows their f32 number
  *               times scale.
+ *   experts, experts_back
+ *               as linear and linear_back, with the matrix of each row's expert.
+ *   route       see route_op.c.
+ *   fold_rows   y = fma(s, x, y), rows in order, from 0; without s plain adds.
  *   rmsnorm     the sum of squares in 16 lanes by fma. mean = sum / C; r = 1 / sqrtf(mean + eps);
  *               y = (x * r) * (w + offset).
  *   attn_paged  see LN_ATTN_SPLIT below.
@@ -90,8 +94,10 @@ static inline bool ln_arg_is_bf16(const ln_arg *a) { return a->format.kind == LN
 /* A call of a kernel for partition `thread` of n_threads. The kernel computes that partition and nothing
  * else: ROWWISE ops partition the rows (ln_partition(rows, 1)); other ops partition the outputs in any way
  * that never splits a reduction. */
+struct ln_kernel_table;
 typedef struct ln_call {
     const ln_pnode *node;
+    const struct ln_kernel_table *table; /* the device's kernels, for one that is made of others; or NULL */
     ln_arg in[LN_NODE_IN], out[LN_NODE_OUT];
     const ln_step *step;
     int thread, n_threads;
@@ -115,6 +121,9 @@ typedef struct ln_kernel {
     ln_kernel_fn *fn;
     /* bytes of scratch that each thread needs for this node at these bounds; NULL: none */
     size_t (*scratch)(const ln_program *p, const ln_pnode *n, const ln_bounds *b);
+    /* The same for a kernel that runs others of the table; NULL: it runs none. */
+    size_t (*composed_scratch)(const struct ln_kernel_table *t, const ln_program *p, const ln_pnode *n,
+                               const ln_bounds *b);
     /* How a thread's partition may be cut into chunks, each a call with n_threads multiplied. Large M: into
      * `pieces` chunks (0 or 1: not cut). Small M: into chunks of any size where `reads` describes the weights
      * that a partition reads (NULL: not cut). */
@@ -124,12 +133,13 @@ typedef struct ln_kernel {
 
 /* The kernels of a device: for each op one for each of its variants.
  *
- *   linear, linear_gated   the product (ln_product)
+ *   linear, linear_gated, experts
+ *                          the product (ln_product)
  *   embed                  the stored form of the table (ln_stored)
  *   convert                the format that it converts to (ln_format_kind)
  *   attn_paged             0: pages of f32; 1: of bf16
  *   matmul                 which operand is transposed (ln_matmul_kind)
- *   linear_back, linear_cross_entropy
+ *   linear_back, experts_back, linear_cross_entropy
  *                          the stored form of the weight (ln_stored)
  *   other ops              0 */
 enum {
@@ -165,7 +175,10 @@ enum {
     LN_ANY_STORED = LN_DENSE_TABLES | 1 << LN_STORED_AFFINE,
     LN_CODED = 1 << LN_STORED_E4M3 | 1 << LN_STORED_E5M2 | 1 << LN_STORED_E2M1 | 1 << LN_STORED_ZEROED,
     LN_CODED_PRODUCTS = 1 << LN_PRODUCT_F32_E4M3 | 1 << LN_PRODUCT_F32_E5M2 | 1 << LN_PRODUCT_F32_E2M1 |
-                        1 << LN_PRODUCT_F32_ZEROED
+                        1 << LN_PRODUCT_F32_ZEROED,
+    /* products of all vector levels of the CPU */
+    LN_VECTOR_PRODUCTS =
+        LN_ANY_DENSE_PRODUCT | 1 << LN_PRODUCT_F32_AFFINE | 1 << LN_PRODUCT_BFP_AFFINE | LN_CODED_PRODUCTS
 };
 
 /* Fill the table with the reference kernels of one scalar type. ln_ref_kernels_float is also the plain ISA

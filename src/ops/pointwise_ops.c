@@ -27,6 +27,11 @@ LN_POINTWISE(ln_ref_gelu_tanh, real_gelu_tanh(a[i]))
 LN_POINTWISE(ln_ref_relu2, real_stored(c, a[i] <= 0 ? 0 : a[i] * a[i]))
 LN_POINTWISE(ln_ref_sigmoid, 1 / (1 + real_exp(-a[i])))
 LN_POINTWISE(ln_ref_softcap, real_capped(a[i], c->node->p.scale.factor))
+static real clamped(const ln_call *c, real x) {
+    const real low = (real)c->node->p.clamp.low, high = (real)c->node->p.clamp.high;
+    return x < low ? low : x > high ? high : x;
+}
+LN_POINTWISE(ln_ref_clamp, c->node->n_in == 1 ? clamped(c, a[i]) : clamped(c, a[i]) == a[i] ? b[i] : 0)
 LN_POINTWISE(ln_ref_gated, real_stored(c, real_act(c->node->p.gate.act, a[i]) * b[i]))
 
 /* act'(x). SiLU, s = sigmoid(x): s (1 + x (1 - s)). GELU, s = sigmoid(2u) as in real_gelu_tanh: s + x s (1 -
@@ -73,6 +78,10 @@ ln_status ln_shape_softcap(const ln_graph *g, const ln_node *n, ln_value *out, l
     if (!(n->p.scale.factor > 0)) return ln_shape_fail(g, n, err, "a cap above 0");
     return shape_same(g, n, out, err);
 }
+ln_status ln_shape_clamp(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    if (!(n->p.clamp.low <= n->p.clamp.high)) return ln_shape_fail(g, n, err, "bounds in order");
+    return shape_same(g, n, out, err);
+}
 ln_status ln_shape_gated(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     return shape_same(g, n, out, err);
 }
@@ -83,6 +92,7 @@ LN_COST_OF_OPERANDS(gelu_tanh)
 LN_COST_OF_OPERANDS(relu2)
 LN_COST_OF_OPERANDS(sigmoid)
 LN_COST_OF_OPERANDS(softcap)
+LN_COST_OF_OPERANDS(clamp)
 LN_COST_OF_OPERANDS(gated)
 LN_COST_OF_OPERANDS(act_back)
 
@@ -121,6 +131,16 @@ ln_status ln_grad_softcap(ln_graph *g, const ln_node *n, const ln_v *dy, const b
     const ln_v t = ln_g_scale(g, "d.tanh", n->out[0], 1 / n->p.scale.factor),
                lost = ln_g_mul(g, "d.lost", dy[0], ln_g_mul(g, "d.square", t, t));
     dx[0] = ln_g_add(g, ln_grad_name(g, n->in[0], name), dy[0], ln_g_scale(g, "d.negated", lost, -1));
+    return LN_OK;
+}
+/* Of the op with dy with respect to dy: the same op. x has none there: its slope is 0 almost everywhere. */
+ln_status ln_grad_clamp(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                        ln_error *err) {
+    const ln_node back = {.op = LN_OP_CLAMP, .n_in = 2, .in = {n->in[0], dy[0]}, .p.clamp = n->p.clamp};
+    const int k = n->n_in - 1;
+    char name[64];
+    (void)err;
+    if (wanted[k]) dx[k] = ln_g_node(g, ln_grad_name(g, n->in[k], name), &back, NULL);
     return LN_OK;
 }
 ln_status ln_grad_silu(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,

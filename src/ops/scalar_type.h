@@ -77,7 +77,8 @@ LN_KERNEL(ln_ref_embed_affine);
 LN_KERNEL(ln_ref_embed_coded);
 #define LN_PRODUCT(NAME, x, w, kernel, x_unit, w_unit, rest, formula) \
     LN_KERNEL(ln_ref_linear_##NAME);                                  \
-    LN_KERNEL(ln_ref_linear_gated_##NAME);
+    LN_KERNEL(ln_ref_linear_gated_##NAME);                            \
+    LN_KERNEL(ln_ref_experts_##NAME);
 #include "../quant/formats.def"
 #undef LN_PRODUCT
 LN_KERNEL(ln_ref_convert_bf16);
@@ -124,6 +125,12 @@ LN_KERNEL(ln_ref_attn);
 LN_KERNEL(ln_ref_attn_back);
 LN_KERNEL(ln_ref_linear_cross_entropy);
 LN_KERNEL(ln_ref_dropout);
+LN_KERNEL(ln_ref_clamp);
+LN_KERNEL(ln_ref_route);
+LN_KERNEL(ln_ref_route_back);
+LN_KERNEL(ln_ref_fold_rows);
+LN_KERNEL(ln_ref_repeat_rows);
+LN_KERNEL(ln_ref_experts_back);
 LN_KERNEL(ln_ref_lora_down);
 LN_KERNEL(ln_ref_lora_up);
 
@@ -139,7 +146,9 @@ ln_grad_fn ln_grad_embed, ln_grad_linear, ln_grad_rmsnorm, ln_grad_add, ln_grad_
     ln_grad_gelu_tanh, ln_grad_relu2, ln_grad_sigmoid, ln_grad_softcap, ln_grad_centre, ln_grad_rope,
     ln_grad_gather_rows, ln_grad_load, ln_grad_matmul, ln_grad_linear_back, ln_grad_scale, ln_grad_scale_rows,
     ln_grad_sum, ln_grad_spread, ln_grad_softmax, ln_grad_nll, ln_grad_rope_back, ln_grad_scatter_rows,
-    ln_grad_attn, ln_grad_linear_cross_entropy, ln_grad_dropout, ln_grad_slice, ln_grad_slice_back;
+    ln_grad_attn, ln_grad_linear_cross_entropy, ln_grad_dropout, ln_grad_slice, ln_grad_slice_back,
+    ln_grad_clamp, ln_grad_route, ln_grad_experts, ln_grad_experts_back, ln_grad_fold_rows,
+    ln_grad_repeat_rows;
 
 #ifdef LN_REAL_FLOAT
 /* For shape rules: operand i, and its last dimension. */
@@ -155,6 +164,11 @@ static inline bool ln_is_float(const ln_value *v) {
 static inline bool ln_is_matrix(const ln_value *v) {
     return v->n_dims == 2 && v->dims[0] > 0 && v->format.kind <= LN_FORMAT_BF16 &&
            ln_encoding_fits(v->enc, v->dims[1]);
+}
+/* Whether v is the matrices [X,D,C] of experts. */
+static inline bool ln_is_experts(const ln_value *v) {
+    return v->n_dims == 3 && v->dims[0] > 0 && v->dims[1] > 0 && v->format.kind <= LN_FORMAT_BF16 &&
+           ln_encoding_fits(v->enc, v->dims[2]);
 }
 static inline bool ln_is_vector(const ln_value *v) {
     return v->n_dims == 1 && v->dims[0] > 0 && v->format.kind <= LN_FORMAT_BF16;

@@ -16,7 +16,7 @@ enum { ALIGN = 64 };
 
 ln_weight_desc ln_weight_describe(const ln_weight *w, ln_numerics numerics) {
     ln_weight_desc d = {.size = sizeof d, .name = w->tensor->name, .enc = w->enc};
-    if (w->n_experts) d.n_dims = 3, d.dims[0] = w->n_experts, d.dims[1] = w->d0 / w->n_experts;
+    if (w->n_experts && w->d1) d.n_dims = 3, d.dims[0] = w->n_experts, d.dims[1] = w->d0 / w->n_experts;
     else d.n_dims = w->d1 ? 2 : 1, d.dims[0] = w->d0;
     if (w->d1) d.dims[d.n_dims - 1] = w->d1;
     if (w->d1 && w->uses & LN_WEIGHT_MATMUL)
@@ -79,11 +79,11 @@ ln_status ln_device_weights_bytes(const ln_device_ops *ops, const ln_dev *dev, c
         ln_weight_size z;
         LN_TRY(size_of(ops, dev, w->source, &w->items[i], numerics, &z, err));
         if (place(&w->items[i], &z, true, &at) == SIZE_MAX)
-            for (int k = 0; k < LN_WEIGHT_PARTS; k++) {
-                const ln_tensor *t = ln_weight_part(&w->items[i], k);
+            for (int64_t k = 0; k < ln_weight_tensors(&w->items[i]); k++) {
+                const ln_tensor *t = ln_weight_tensor(&w->items[i], k);
                 if (!t) continue;
-                in_place += ln_weight_part_bytes(&w->items[i], k);
-                if (t->copied) *in_copies += ln_weight_part_bytes(&w->items[i], k);
+                in_place += ln_weight_tensor_bytes(&w->items[i], k);
+                if (t->copied) *in_copies += ln_weight_tensor_bytes(&w->items[i], k);
             }
     }
     *bytes = at + in_place;
@@ -107,10 +107,10 @@ static void map_pages(void *user, int thread, int64_t lo, int64_t hi) {
 
 /* Faults in the weights that are read from the file, with the threads of the pool. */
 static void map_all(const ln_device_weights *r, const ln_run_options *opt) {
-    for (size_t i = 0; i < LN_WEIGHT_PARTS * r->weights->n; i++) {
+    for (size_t i = 0; i < LN_WEIGHT_TENSORS * r->weights->n; i++) { /* experts that are apart are copied */
         const ln_tensor *t =
-            ln_weight_part(&r->weights->items[i / LN_WEIGHT_PARTS], (int)(i % LN_WEIGHT_PARTS));
-        if (!t || own(r, i / LN_WEIGHT_PARTS)) continue;
+            ln_weight_tensor(&r->weights->items[i / LN_WEIGHT_TENSORS], (int64_t)(i % LN_WEIGHT_TENSORS));
+        if (!t || own(r, i / LN_WEIGHT_TENSORS)) continue;
         ln_pool_run_units(ln_run_pool(opt), opt->n_threads, ((int64_t)t->bytes + PAGE_BYTES - 1) / PAGE_BYTES,
                           LN_POOL_SLICE_BYTES / PAGE_BYTES, map_pages, (void *)(uintptr_t)t);
     }
@@ -119,7 +119,7 @@ static void map_all(const ln_device_weights *r, const ln_run_options *opt) {
 /* Bytes of a weight's tensors in the file. */
 static int64_t file_bytes(const ln_weight *w) {
     uint64_t sum = 0;
-    for (int i = 0; i < LN_WEIGHT_PARTS; i++) sum += ln_weight_part_bytes(w, i);
+    for (int64_t i = 0; i < ln_weight_tensors(w); i++) sum += ln_weight_tensor_bytes(w, i);
     return (int64_t)sum;
 }
 
@@ -272,10 +272,10 @@ static ln_status make(ln_device_weights **out, const ln_weights *w, const ln_dev
 static ln_status lock_all(ln_device_weights *r, ln_error *err) {
     r->locked = true;
     if (r->room) LN_TRY(ln_lock(r->room, r->bytes, "the weights", err));
-    for (size_t i = 0; i < LN_WEIGHT_PARTS * r->weights->n; i++) {
+    for (size_t i = 0; i < LN_WEIGHT_TENSORS * r->weights->n; i++) {
         const ln_tensor *t =
-            ln_weight_part(&r->weights->items[i / LN_WEIGHT_PARTS], (int)(i % LN_WEIGHT_PARTS));
-        if (t && !own(r, i / LN_WEIGHT_PARTS)) LN_TRY(ln_lock(t->data, (size_t)t->bytes, "a weight", err));
+            ln_weight_tensor(&r->weights->items[i / LN_WEIGHT_TENSORS], (int64_t)(i % LN_WEIGHT_TENSORS));
+        if (t && !own(r, i / LN_WEIGHT_TENSORS)) LN_TRY(ln_lock(t->data, (size_t)t->bytes, "a weight", err));
     }
     return LN_OK;
 }

@@ -83,6 +83,55 @@ static ln_v attention(maker *m, int v_dim, int64_t window, float softcap, bool w
     return ln_g_attn(&m->g, "y", q, k, v, sinks, &p, NULL);
 }
 
+/* A fixed number for each of n experts. */
+static ln_v of_each(maker *m, const char *name, int64_t n) {
+    const ln_v v = ln_g_weight(&m->g, name, LN_F32, 0, n, 0);
+    float *data = m->bound[v] = block(m, (size_t)n * sizeof *data);
+    for (int64_t i = 0; i < n; i++) data[i] = number(m) + 2;
+    return v;
+}
+/* The weights of chosen experts, of every kind of scores. */
+static ln_v routed(maker *m, int form) {
+    static const ln_p_route forms[] = {
+        {.kind = LN_ROUTE_SOFTMAX, .top_k = 3, .factor = 1},
+        {.kind = LN_ROUTE_SOFTMAX, .top_k = 3, .normed = true, .factor = 1},
+        {.kind = LN_ROUTE_CHOSEN, .top_k = 3, .factor = 1},
+        {.kind = LN_ROUTE_SIGMOID, .top_k = 2, .factor = 1},
+        {.kind = LN_ROUTE_SIGMOID,
+         .top_k = 2,
+         .normed = true,
+         .eps = 0.01f,
+         .factor = 2.5f,
+         .n_groups = 4,
+         .top_groups = 2},
+        {.kind = LN_ROUTE_SOFTMAX, .top_k = 2, .normed = true, .factor = 0.5f},
+    };
+    ln_v weights;
+    if (form >= (int)LN_COUNT(forms)) return -1;
+    const ln_v bias = form == 4 ? of_each(m, "bias", 8) : -1, scale = form == 5 ? of_each(m, "scale", 8) : -1;
+    (void)ln_g_route(&m->g, "y", rows(m, "x", LN_DIM_T, 8), bias, scale, &forms[form], &weights);
+    return weights;
+}
+/* A product with the matrices of fixed choices: of a row of x for all of them, of one for each, and back. */
+static ln_v of_experts(maker *m, ln_op op, int form) {
+    enum { X = 4, D = 3, C = 5, K = 2 };
+    static const ln_p_route choice = {.kind = LN_ROUTE_CHOSEN, .top_k = K, .factor = 1};
+    const int64_t dims[3] = {X, D, C}, each = ln_dim_times(LN_DIM_T, K);
+    ln_graph *g = &m->g;
+    ln_v weights;
+    if (form > (op == LN_OP_EXPERTS)) return -1;
+    const ln_v ids = ln_g_route(g, "ids", fixed(m, LN_DIM_T, X), -1, -1, &choice, &weights),
+               w = ln_g_encoded(g, "w", ln_encoding_dense(LN_F32), 0, 3, dims);
+    float *data = m->bound[w] = block(m, sizeof *data * X * D * C);
+    for (int i = 0; i < X * D * C; i++) data[i] = number(m);
+    if (op == LN_OP_EXPERTS)
+        return ln_g_experts(g, "y", rows(m, "x", form ? each : LN_DIM_T, C), w, ids,
+                            form ? of_each(m, "b", X * D) : -1, K);
+    const ln_node back = {
+        .op = op, .n_in = 3, .in = {rows(m, "dy", each, D), w, ids}, .p.experts = {.top_k = K}};
+    return ln_g_node(g, "y", &back, NULL);
+}
+
 /* Builds the output of an op, of some of them in several variants; -1: there are no more variants. */
 static ln_v build(maker *m, ln_op op, int form) {
     ln_graph *g = &m->g;
@@ -165,6 +214,25 @@ static ln_v build(maker *m, ln_op op, int form) {
         for (int i = 0; i < 5 * (LN_CE_SPLIT + 30); i++) data[i] = number(m);
         return ln_g_linear_cross_entropy(g, "y", rows(m, "x", LN_DIM_N, 5), w,
                                          integers(m, LN_DIM_N, 1, LN_CE_SPLIT + 30));
+    }
+    case LN_OP_CLAMP: {
+        if (form == 0) return ln_g_clamp(g, "y", rows(m, "x", R, 9), -0.41f, 0.3f);
+        const ln_node back = {.op = op,
+                              .n_in = 2,
+                              .in = {fixed(m, R, 9), rows(m, "dy", R, 9)},
+                              .p.clamp = {.low = -0.41f, .high = 0.3f}};
+        return form > 1 ? -1 : ln_g_node(g, "y", &back, NULL);
+    }
+    case LN_OP_ROUTE: return routed(m, form);
+    case LN_OP_EXPERTS:
+    case LN_OP_EXPERTS_BACK: return of_experts(m, op, form);
+    case LN_OP_FOLD_ROWS:
+        if (form > 1) return -1;
+        return ln_g_fold_rows(g, "y", rows(m, "x", ln_dim_times(R, 3), 5),
+                              form ? rows(m, "s", ln_dim_times(R, 3), 1) : -1, 3);
+    case LN_OP_REPEAT_ROWS: {
+        const ln_node n = {.op = op, .n_in = 1, .in = {rows(m, "x", R, 5)}, .p.fold = {.n = 3}};
+        return form ? -1 : ln_g_node(g, "y", &n, NULL);
     }
     case LN_OP_DROPOUT: {
         if (form > 1) return -1;

@@ -84,6 +84,9 @@ extern const ln_kernel_row ln_cpu_dense_neon[], ln_cpu_affine_neon[], ln_cpu_bfp
     ln_cpu_rowwise_neon[], ln_cpu_attn_neon[];
 /* Products with weights in coded rows (gemm_coded.inc.h). */
 extern const ln_kernel_row ln_cpu_coded_avx2[], ln_cpu_coded_avx512[], ln_cpu_coded_neon[];
+/* Products with the matrices of experts (experts.inc.h). */
+extern const ln_kernel_row ln_cpu_experts_avx2[], ln_cpu_experts_avx512[], ln_cpu_experts_amx[],
+    ln_cpu_experts_neon[];
 /* Products of temps, attention over packed rows, and what reads weights backwards (gemm_rows.inc.h). */
 extern const ln_kernel_row ln_cpu_train_avx2[], ln_cpu_train_avx512[], ln_cpu_train_neon[];
 /* Writes the dequantisation constants that the kernels of int8 pairs read for codes of up to 4 bits, in place

@@ -22,10 +22,15 @@ bool ln_cpu_columns_per_row(ln_isa isa, int64_t columns) {
 }
 
 static ln_stored stored(const ln_lower_operand *w) { return (ln_stored)w->enc.kind; }
-static bool is_product(const ln_lower_ask *q) { return q->op == LN_OP_LINEAR || q->op == LN_OP_LINEAR_GATED; }
-static bool is_backward(const ln_lower_ask *q) {
-    return q->op == LN_OP_LINEAR_BACK || q->op == LN_OP_LINEAR_CROSS_ENTROPY;
+static bool is_product(const ln_lower_ask *q) {
+    return q->op == LN_OP_LINEAR || q->op == LN_OP_LINEAR_GATED || q->op == LN_OP_EXPERTS;
 }
+static bool is_backward(const ln_lower_ask *q) {
+    return q->op == LN_OP_LINEAR_BACK || q->op == LN_OP_EXPERTS_BACK || q->op == LN_OP_LINEAR_CROSS_ENTROPY;
+}
+/* Rows and columns of the matrix that is operand 1, or of each of its matrices. */
+static int64_t weight_rows(const ln_lower_ask *q) { return q->in[1].dims[q->in[1].n_dims - 2]; }
+static int64_t weight_cols(const ln_lower_ask *q) { return q->in[1].dims[q->in[1].n_dims - 1]; }
 /* Whether operand 1 is a weight in the device's layout. */
 static bool reads_weight(const ln_lower_ask *q) { return is_product(q) || is_backward(q); }
 static bool is_i8pair_product(const ln_lower_ask *q) {
@@ -44,7 +49,7 @@ static bool choose_formats(ln_isa isa, const ln_lower_ask *q, ln_lower_answer *a
     if (q->candidate)
         return q->op == LN_OP_LINEAR_GATED && has_tiles(isa) &&
                (x == LN_FORMAT_I8PAIR || (x == LN_FORMAT_BF16 && is_bf16_by_tiles(isa, q)));
-    if (q->op == LN_OP_LINEAR && x == LN_FORMAT_BFP && ln_cpu_columns_per_row(isa, q->in[1].dims[1]))
+    if (is_product(q) && x == LN_FORMAT_BFP && ln_cpu_columns_per_row(isa, weight_cols(q)))
         a->in_format[0].kind = LN_FORMAT_I8PAIR;
     if (is_backward(q) && !has_tiles(isa)) a->in_format[0].kind = LN_FORMAT_F32;
     return true;
@@ -58,7 +63,8 @@ static void say_what_is_readable(ln_isa isa, const ln_lower_ask *q, ln_lower_ans
     if (q->in[0].format.kind == LN_FORMAT_BF16 && is_bf16_by_tiles(isa, q))
         a->readable[0] |= 1u << LN_LAYOUT_NARROW;
     if (q->op == LN_OP_LORA_DOWN) a->readable[0] |= 1u << LN_LAYOUT_NARROW;
-    if (is_i8pair_product(q) || converts_to_i8pair(q)) a->readable[0] |= 1u << LN_CPU_PANELS;
+    if ((is_i8pair_product(q) && q->op != LN_OP_EXPERTS) || converts_to_i8pair(q))
+        a->readable[0] |= 1u << LN_CPU_PANELS;
 }
 
 /* Whether the output of a gated product of int8 pairs goes into row panels: its only reader converts it to
@@ -94,8 +100,9 @@ static double tolerance(ln_isa isa, const ln_lower_ask *q) {
     if (!is_bf16_by_tiles(isa, q)) return 0;
     if (q->op == LN_OP_ATTN_PAGED) return 0x1p-8;           /* a softmax weight rounded the other way */
     if (q->op == LN_OP_LINEAR_CROSS_ENTROPY) return 0x1p-8; /* softmax weights are rounded to bf16 */
-    if (q->op == LN_OP_LINEAR_BACK) return FAR * 0x1p-24 * sqrt((double)q->in[1].dims[0]);
-    return (q->op == LN_OP_LINEAR_GATED ? PAIR : 1) * FAR * 0x1p-24 * sqrt((double)q->in[1].dims[1]);
+    if (q->op == LN_OP_LINEAR_BACK || q->op == LN_OP_EXPERTS_BACK)
+        return FAR * 0x1p-24 * sqrt((double)weight_rows(q));
+    return (q->op == LN_OP_LINEAR_GATED ? PAIR : 1) * FAR * 0x1p-24 * sqrt((double)weight_cols(q));
 }
 
 static void choose_storage(const ln_dev *d, const ln_lower_ask *q, ln_lower_answer *a) {

@@ -106,6 +106,7 @@ void ln_cpu_kernels(ln_isa r, ln_kernel_table *t) {
     ln_kernels_add(t, ln_cpu_affine_avx2);
     ln_kernels_add(t, ln_cpu_coded_avx2);
     ln_kernels_add(t, ln_cpu_train_avx2);
+    ln_kernels_add(t, ln_cpu_experts_avx2);
     ln_kernels_add(t, ln_cpu_bfp_avx2);
     ln_kernels_add(t, ln_cpu_attn_avx2);
     if (r < LN_ISA_AVX512) return;
@@ -117,6 +118,7 @@ void ln_cpu_kernels(ln_isa r, ln_kernel_table *t) {
     ln_kernels_add(t, ln_cpu_affine_avx512);
     ln_kernels_add(t, ln_cpu_coded_avx512);
     ln_kernels_add(t, ln_cpu_train_avx512);
+    ln_kernels_add(t, ln_cpu_experts_avx512);
     ln_kernels_add(t, ln_cpu_bfp_avx512);
     if (__builtin_cpu_supports("avx512vnni")) ln_kernels_add(t, amd ? ln_cpu_bfp_vnni_amd : ln_cpu_bfp_vnni);
     ln_kernels_add(t, ln_cpu_attn_avx512);
@@ -124,6 +126,7 @@ void ln_cpu_kernels(ln_isa r, ln_kernel_table *t) {
     if (r < LN_ISA_AMX) return;
     ln_kernels_add(t, ln_cpu_dense_amx);
     ln_kernels_add(t, ln_cpu_train_amx);
+    ln_kernels_add(t, ln_cpu_experts_amx);
     ln_kernels_add(t, ln_cpu_i8pair_amx);
     ln_kernels_add(t, ln_cpu_attn_amx);
 #elif defined(LN_ARM64)
@@ -133,6 +136,7 @@ void ln_cpu_kernels(ln_isa r, ln_kernel_table *t) {
     ln_kernels_add(t, ln_cpu_affine_neon);
     ln_kernels_add(t, ln_cpu_coded_neon);
     ln_kernels_add(t, ln_cpu_train_neon);
+    ln_kernels_add(t, ln_cpu_experts_neon);
     ln_kernels_add(t, ln_cpu_bfp_neon);
     ln_kernels_add(t, ln_cpu_attn_neon);
 #else

@@ -67,6 +67,7 @@ static size_t thread_bytes(const ln_dev *d, const ln_program *p) {
         const ln_pnode *n = ln_program_node(p, i);
         const ln_kernel *k = ln_kernel_of(&d->table, n->op, ln_node_variant(p, n));
         if (k && k->scratch) most = LN_MAX(most, k->scratch(p, n, &p->bounds));
+        if (k && k->composed_scratch) most = LN_MAX(most, k->composed_scratch(&d->table, p, n, &p->bounds));
     }
     return most ? (most + 63) / 64 * 64 + 4096 : 0;
 }
@@ -239,6 +240,7 @@ static void run_partition(const ln_exec *e, int i, int thread, int partition, in
     const ln_call *from = &e->calls[i];
     ln_call c;
     c.node = from->node;
+    c.table = &e->dev->table;
     c.step = from->step;
     c.thread = partition;
     c.n_threads = n_partitions;

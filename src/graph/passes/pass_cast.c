@@ -27,8 +27,9 @@ static ln_format product_operand(ln_policy p, const ln_value *w) {
 
 ln_format ln_policy_operand(ln_policy p, const ln_node *n, int k, const ln_value *values) {
     if (k > 0) return f32;
-    if (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_GATED) return product_operand(p, &values[n->in[1]]);
-    if (n->op == LN_OP_LINEAR_BACK || n->op == LN_OP_LINEAR_CROSS_ENTROPY)
+    if (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_GATED || n->op == LN_OP_EXPERTS)
+        return product_operand(p, &values[n->in[1]]);
+    if (n->op == LN_OP_LINEAR_BACK || n->op == LN_OP_EXPERTS_BACK || n->op == LN_OP_LINEAR_CROSS_ENTROPY)
         return p == LN_POLICY_TRAIN ? product_operand(p, &values[n->in[1]]) : f32;
     const bool fast = p == LN_POLICY_FAST || p == LN_POLICY_FAST_FP8;
     if (n->op == LN_OP_LORA_DOWN) return fast && n->p.lora.rounds ? bf16 : f32;

@@ -6,13 +6,10 @@
 
 /* A value's shape and format as text: `[T,64] bf16`. */
 static const char *shape_text(const ln_value *v, char out[96]) {
-    static const char *const symbols[] = {[-LN_DIM_T] = "T", [-LN_DIM_N] = "N", [-LN_DIM_B] = "B"};
-    char format[16];
+    char format[16], size[LN_DIM_TEXT];
     int n = 0;
     for (int d = 0; d < v->n_dims && n < 60; d++)
-        n += v->dims[d] >= 0
-                 ? snprintf(out + n, 96 - (size_t)n, "%s%lld", d ? "," : "[", (long long)v->dims[d])
-                 : snprintf(out + n, 96 - (size_t)n, "%s%s", d ? "," : "[", symbols[-v->dims[d]]);
+        n += snprintf(out + n, 96 - (size_t)n, "%s%.24s", d ? "," : "[", ln_dim_text(v->dims[d], size));
     (void)snprintf(out + n, 96 - (size_t)n, "]%s%s", v->format.kind ? " " : "",
                    v->format.kind ? ln_format_text(v->format, format) : "");
     return out;

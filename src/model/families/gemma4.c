@@ -19,6 +19,8 @@
  * attention_k_eq_v          false                  values of layers without a window are their keys
  * sliding_window            512                    1,024 in gemma4_unified
  * layer_types               every sixth is full    the last layer is full whatever the list says
+ * enable_moe_block          false                  experts next to the MLP: num_experts, top_k_experts,
+ *                                                  moe_intermediate_size
  * num_kv_shared_layers      0                      so many last layers attend to keys of an earlier one
  * use_double_wide_mlp       false                  those have an MLP of twice the width
  * final_logit_softcapping   null                   cap on logits
@@ -35,7 +37,25 @@
 #include <string.h>
 
 static const ln_slot_name names[] = {
-    {.slot = LN_W_FFN_NORM, .name = "layers.{}.pre_feedforward_layernorm.weight"}};
+    {.slot = LN_W_FFN_NORM, .name = "layers.{}.pre_feedforward_layernorm.weight"},
+    {.slot = LN_W_ROUTER, .name = "layers.{}.router.proj.weight"}};
+
+/* Experts next to the MLP of each layer (26B-A4B), as in Gemma4TextRouter and Gemma4TextExperts: a softmax
+ * over all, the largest, whose weights add up to 1 and are multiplied by a factor of each expert. */
+static ln_status read_experts(ln_spec *s, const ln_config *c, ln_error *err) {
+    static const ln_moe_sizes dflt = {
+        .experts = 128, .top_k = 8, .F = 704, .moe_F = "moe_intermediate_size", .chosen = "top_k_experts"};
+    const int64_t F = s->ffn[0].F;
+    bool experts;
+    LN_TRY(ln_config_bool(c, "enable_moe_block", false, &experts, err));
+    if (!experts) return LN_OK;
+    LN_TRY(ln_read_experts(s, c, &dflt, err));
+    ln_moe_spec *m = &s->ffn[0].moe;
+    s->ffn[0].F = F;
+    m->route.normed = true;
+    m->router_norm = m->expert_scale = m->beside = true;
+    return LN_OK;
+}
 
 /* What layers of a model may differ in. */
 typedef struct sizes {
@@ -225,6 +245,7 @@ ln_status ln_family_gemma4(ln_spec *s, const ln_config *c, ln_error *err) {
         LN_TRY(ln_config_real(c, "final_logit_softcapping", 30, 1e-6, 1e9, &cap, err));
     s->logit_softcap = (float)cap;
     LN_TRY(ln_config_bool(c, "tie_word_embeddings", true, &s->tied, err));
+    LN_TRY(read_experts(s, c, err));
     LN_TRY(read_layers(s, c, err));
     LN_TRY(ln_rope_object(c, c->text, "rope_parameters", &params, err));
     ln_status st = add_rope(s, c, params, true, err);

@@ -53,6 +53,24 @@ ln_status ln_family_granite(ln_spec *s, const ln_config *c, ln_error *err) {
     return ln_read_rope(s, c, &(ln_rope_facts){.theta = 10000}, err);
 }
 
+/* ---- granitemoe ----
+ * Granite 3 1B-A400M and 3B-A800M. GraniteMoeConfig in configuration_granitemoe.py, GraniteMoeTopKRouter and
+ * GraniteMoeExperts in modeling_granitemoe.py. What differs from granite: there is no mlp_bias, and each
+ * layer has experts of width intermediate_size, num_local_experts (8) of them and num_experts_per_tok (2) a
+ * row. The router: the largest logits, and the softmax of these. */
+static const ln_slot_name moe_names[] = {
+    {.slot = LN_W_ROUTER, .name = "layers.{}.block_sparse_moe.router.layer.weight"}};
+
+ln_status ln_family_granitemoe(ln_spec *s, const ln_config *c, ln_error *err) {
+    static const ln_moe_sizes moe = {.experts = 8, .top_k = 2, .moe_F = "intermediate_size", .F = 11008};
+    LN_TRY(ln_family_granite(s, c, err));
+    LN_TRY(ln_read_experts(s, c, &moe, err));
+    s->ffn[0].bias = false;
+    s->ffn[0].moe.route.kind = LN_ROUTE_CHOSEN;
+    s->names = moe_names, s->n_names = LN_COUNT(moe_names);
+    return LN_OK;
+}
+
 /* ---- granite_swa ----
  * GraniteSWAConfig in configuration_granite_swa.py, GraniteSWAAttention and GraniteSWAModel in
  * modeling_granite_swa.py. What differs from granite:

@@ -24,13 +24,17 @@ static bool is_coded(const ln_weight_desc *w) { return ln_encoding_is_coded(w->e
 static ln_dtype unit_of(const ln_weight_desc *w) { return ln_encoding_unit_dtype(w->enc); }
 static int64_t rows_of(const ln_weight_desc *w) { return ln_weight_desc_rows(w); }
 static int64_t cols_of(const ln_weight_desc *w) { return ln_weight_desc_cols(w); }
+/* The matrices of experts, each packed by itself: rows and number; of another weight all rows, and 1. */
+static int64_t matrices_of(const ln_weight_desc *w) { return w->n_dims == 3 ? w->dims[0] : 1; }
+static int64_t matrix_rows(const ln_weight_desc *w) { return rows_of(w) / matrices_of(w); }
+static int64_t blocks_of(const ln_weight_desc *w) { return matrices_of(w) * ln_pack_blocks(matrix_rows(w)); }
 /* Bytes of the parts of an encoded weight (head of this file). */
 typedef struct affine_layout {
     size_t output_scales, blocks, gather_scales;
     bool dequant_constants;
 } affine_layout;
 static affine_layout affine_layout_of(const ln_dev *d, const ln_weight_desc *w) {
-    const int64_t blocks = ln_pack_blocks(rows_of(w)), C = cols_of(w);
+    const int64_t blocks = blocks_of(w), C = cols_of(w);
     const bool per_row = w->uses & LN_USE_BFP && ln_cpu_columns_per_row(d->isa, C),
                dequant_constants = per_row && groups_of(w).bits <= 4;
     return (affine_layout){
@@ -46,7 +50,7 @@ static affine_layout affine_layout_of(const ln_dev *d, const ln_weight_desc *w) 
  * are read faster uncompressed. */
 static bool may_compress(const ln_dev *d, const ln_weight_desc *w) {
     return w->enc.kind == LN_STORED_BF16 && cols_of(w) > LN_BF12_MIN_COLS && cols_of(w) <= LN_BF12_MAX_COLS &&
-           d->isa > LN_ISA_PLAIN;
+           d->isa > LN_ISA_PLAIN && w->n_dims == 2;
 }
 /* Whether kernels read the host's bytes: the plain level reads matrices so. */
 static bool is_in_place(const ln_dev *d, const ln_weight_desc *w) {
@@ -58,7 +62,7 @@ static size_t packed_bytes(const ln_dev *d, const ln_weight_desc *w) {
     if (is_in_place(d, w)) return is_encoded(w) ? AFFINE_HEADER_BYTES : 0;
     if (!is_encoded(w))
         return (may_compress(d, w) ? LN_BF12_HEADER_BYTES : 0) +
-               (size_t)(ln_pack_blocks(rows_of(w)) * ln_pack_block_bytes(unit_of(w), cols_of(w)));
+               (size_t)(blocks_of(w) * ln_pack_block_bytes(unit_of(w), cols_of(w)));
     const affine_layout f = affine_layout_of(d, w);
     return AFFINE_HEADER_BYTES + f.output_scales + f.blocks + f.gather_scales;
 }
@@ -193,24 +197,24 @@ static ln_affine affine_of(const ln_weight_desc *w, const ln_host_weight *h) {
                        .code = groups_of(w)};
 }
 
-/* Uploads dense rows to be packed. */
-static void pack_rows(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, void *room,
-                      ln_device_weight *out) {
-    const int64_t b = h->row0 / LN_PACK_NR, C = cols_of(w);
+/* Uploads dense rows to be packed, from block b on. */
+static void pack_blocks_from(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, int64_t b,
+                             void *buffer, ln_device_weight *out) {
+    const int64_t C = cols_of(w);
     const ln_affine affine = affine_of(w, h);
-    pack_job p = {.w = w, .host = h->data, .D = h->n_rows, .dst = room};
+    pack_job p = {.w = w, .host = h->data, .D = h->n_rows, .dst = buffer};
     if (is_whole(w, h) && may_compress(d, w) && pack_bf12(d, &p, out)) return;
     if (is_encoded(w)) {
         const affine_layout f = affine_layout_of(d, w);
         ln_affine here = affine;
         here.dtype = here.offset = unit_of(w);
-        uint8_t *output_scales = (uint8_t *)room + AFFINE_HEADER_BYTES,
+        uint8_t *output_scales = (uint8_t *)buffer + AFFINE_HEADER_BYTES,
                 *blocks = output_scales + f.output_scales, *gather_scales = blocks + f.blocks;
         here.units = f.output_scales ? (const float *)(const void *)output_scales : NULL;
         here.codes = blocks;
         here.scales = f.gather_scales ? gather_scales : NULL; /* else in the blocks, or unused */
         here.biases = NULL;
-        memcpy(room, &here, sizeof here);
+        memcpy(buffer, &here, sizeof here);
         p.affine = &affine;
         p.dst = blocks + b * ln_pack_block_bytes_q(groups_of(w), unit_of(w), C);
         p.output_scales = f.output_scales ? (float *)(void *)output_scales + b * LN_PACK_OUTPUT_SCALES : NULL;
@@ -222,6 +226,24 @@ static void pack_rows(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *
         p.dst += b * ln_pack_block_bytes(unit_of(w), C);
     }
     pack_all(d, &p);
+}
+
+/* The rows of each matrix begin with a block of their own. */
+static void pack_rows(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, void *buffer,
+                      ln_device_weight *out) {
+    const int64_t D = matrix_rows(w), end = h->row0 + h->n_rows;
+    const ln_row_bytes row = ln_encoding_row(w->enc, cols_of(w));
+    for (int64_t r = h->row0, n; r < end; r += n) {
+        const int64_t at = r - h->row0;
+        ln_host_weight part = *h;
+        n = LN_MIN(D - r % D, end - r);
+        part.n_rows = n;
+        part.row0 = r;
+        part.data = (const char *)h->data + at * row.data;
+        if (row.scales) part.scales = (const char *)h->scales + at * row.scales;
+        if (row.offsets) part.offsets = (const char *)h->offsets + at * row.offsets;
+        pack_blocks_from(d, w, &part, r / D * ln_pack_blocks(D) + r % D / LN_PACK_NR, buffer, out);
+    }
 }
 
 /* Copies rows of `bytes` bytes that are `pitch` bytes apart. */
@@ -264,7 +286,7 @@ ln_status ln_cpu_upload(ln_dev *d, const ln_weight_desc *w, const ln_host_weight
     const bool dense = is_dense_host(w, h), in_place = is_in_place(d, w);
     *out = (ln_device_weight){.data = room, .bytes = packed_bytes(d, w)};
     if (h->row0 < 0 || h->n_rows < 0 || h->row0 > rows_of(w) - h->n_rows || h->col0 != 0 || h->n_cols != C ||
-        h->row0 % LN_PACK_NR || (in_place && !(is_whole(w, h) && dense)))
+        (w->n_dims > 1 && h->row0 % matrix_rows(w) % LN_PACK_NR) || (in_place && !(is_whole(w, h) && dense)))
         return ln_fail(err, LN_EUNSUPPORTED,
                        "weight %s: the CPU device takes all columns%s, found rows %lld + %lld, columns %lld "
                        "+ "
