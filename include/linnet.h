@@ -380,10 +380,10 @@ typedef struct ln_info {
      * and what it makes otherwise than that file ("pre_tokenizer, decoder"), which is used. */
     char tokenizer_class[40], tokenizer_differs[64];
     double embed_scale; /* factor of token embeddings: 1, or sqrt(width) rounded to `dtype` (Gemma) */
-    /* What the chat template accepts of earlier calls in a request: one call for each message, null as the
-     * content of a message with calls, arguments as a text of JSON instead of an object. */
+    /* What the chat template accepts of earlier calls: one for each message, null as content, JSON text */
     bool single_tool_call, null_tool_content, text_tool_arguments;
     char stored[32], kept[160]; /* format of the files: "gptq"; matrices in memory: "14 in fp8, 1 in bf16" */
+    uint64_t n_active_parameters; /* that a token is multiplied with: of experts, those of the chosen */
 } ln_info;
 
 /* Writes the facts of an open model to *info, which the caller owns. */

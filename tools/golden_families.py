@@ -163,7 +163,7 @@ FAMILIES = {
                                           original_max_position_embeddings=16)), {
         "types": dict(layer_types=["full_attention", "sliding_attention"] * 2), "limit": dict(swiglu_limit=0.5),
         "plain-rope": dict(rope_parameters=rope()), "no-bias": dict(attention_bias=False), "tied": dict(tie_word_embeddings=True),
-        "one": dict(num_experts_per_tok=1), "square": dict(intermediate_size=32)}),
+        "one": dict(num_experts_per_tok=1), "square": dict(intermediate_size=32), "mxfp4": dict(intermediate_size=64)}),
     "granitemoe": (base(num_local_experts=6, num_experts_per_tok=2, intermediate_size=24, rope_parameters=rope(), embedding_multiplier=12.0,
                         attention_multiplier=0.3, residual_multiplier=0.22, logits_scaling=8.0), {
         "ones": dict(embedding_multiplier=1.0, residual_multiplier=1.0, logits_scaling=1.0), "bias": dict(attention_bias=True),
@@ -193,7 +193,7 @@ SAMPLE = {
     "mistral": ("window-yarn", "bf16"), "granite": (None, "bf16"), "smollm3": ("window", "bf16"), "olmo2": (None, "bf16"), "olmo3": (None, "bf16"),
     "seed_oss": (None, "f16"), "exaone4": (None, "bf16"), "hunyuan_v1_dense": (None, "bf16"), "ernie4_5": (None, "bf16"), "glm4": (None, "f32"), "internlm3": ("biases-wide", "bf16"),
     "arcee": ("biases-yarn", "bf16"), "glm": (None, "bf16"), "helium": ("biases", "bf16"),
-    "qwen3_moe": ("step", "bf16"), "mixtral": (None, "bf16"), "olmoe": ("clip", "f16"), "gpt_oss": ("limit", "bf16"), "granitemoe": (None, "f16"),
+    "qwen3_moe": ("step", "bf16"), "mixtral": (None, "bf16"), "olmoe": ("clip", "f16"), "gpt_oss": [("limit", "bf16"), ("mxfp4", "bf16")], "granitemoe": (None, "f16"),
     "glm4_moe": (None, "bf16"),
     "phi3": ("long-partial", "bf16"), "mistral3": (None, "bf16"), "qwen3_vl": (None, "bf16"), "qwen2_5_vl": (None, "bf16"),
 }
@@ -280,6 +280,25 @@ def write_model(path, family, dtype, config, seed):
     golden.write_tokenizer(os.path.join(path, "tokenizer.json"), text_of(config).vocab_size, config)
 
 
+def to_mxfp4(path):
+    """Rewrites the experts of a gpt-oss as it is published: blocks of fp4 with scales of their own, outputs as rows."""
+    file = os.path.join(path, "model.safetensors")
+    tensors = load_file(file)
+    grid = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+    for name in [n for n in tensors if n.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        w = tensors.pop(name).float().transpose(1, 2)
+        groups = w.reshape(*w.shape[:2], -1, 32)
+        exponent = torch.floor(torch.log2(groups.abs().amax(-1))) - 2
+        codes = (groups / 2.0 ** exponent[..., None]).unsqueeze(-1).sub(grid).abs().argmin(-1).to(torch.uint8)
+        tensors[name + "_blocks"] = (codes[..., 0::2] | codes[..., 1::2] << 4).contiguous()
+        tensors[name + "_scales"] = (exponent + 127).to(torch.uint8)
+    save_file(tensors, file, metadata={"format": "pt"})
+    config = os.path.join(path, "config.json")
+    with open(config) as f:
+        c = json.load(f)
+    golden.write_json(config, c | dict(quantization_config=dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"])))
+
+
 def load(path, family, attention, dtype):
     model, info = model_class(family).from_pretrained(path, dtype=torch.float32, attn_implementation=attention, experts_implementation="eager",
                                                             output_loading_info=True)
@@ -358,7 +377,11 @@ def main():
             row = None
             try:
                 write_model(path, family, dtype, make_config(family, text), seed)
+                if "mxfp4" in name:
+                    to_mxfp4(path)
                 row = record(path, name, family, dtype, make_config(family, text), seed, 16 if args.sweep else 40)
+                if "mxfp4" in name:
+                    row |= dict(bits=4, group=32)
             except Exception as why:        # options that exclude each other
                 if args.sweep != "pairs":
                     raise

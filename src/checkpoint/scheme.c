@@ -15,7 +15,8 @@ enum {
     GPTQ = 1 << LN_SCHEME_GPTQ,
     AWQ = 1 << LN_SCHEME_AWQ,
     CT = 1 << LN_SCHEME_COMPRESSED,
-    GGUF = 1 << LN_SCHEME_GGUF
+    GGUF = 1 << LN_SCHEME_GGUF,
+    MXFP4 = 1 << LN_SCHEME_MXFP4
 };
 static const ln_key keys[] = {
 #define KEY(schemes, name, kind, same, what) {schemes, name, LN_KEY_##kind, same, what},

@@ -10,6 +10,7 @@
  *                         packed integers with scales and zero points (int_matrix.h)
  *     gguf_source.c       blocks of GGUF files (gguf_blocks.h)
  *     expert_source.c     matrices of experts, which files hold one by one, stacked, or two in one tensor
+ *     mxfp4_source.c      4-bit floats of experts
  *     quantize_source.c   rows of another source, quantised while they are loaded (ln_options.quantize_bits)
  *
  * schemes.def says which quant_method is read by which. Such a source wraps that of the dense tensors, which

@@ -28,7 +28,7 @@ out:
     return st;
 }
 
-static ln_status print_json(const ln_plan *p, const char *kept, ln_error *err) {
+static ln_status print_json(const ln_plan *p, const ln_info *m, ln_error *err) {
     ln_str s = {0};
     ln_str_add(&s, "{", 1);
     put_uint(&s, "peak_bytes", p->peak_bytes);
@@ -47,7 +47,9 @@ static ln_status print_json(const ln_plan *p, const char *kept, ln_error *err) {
     put_int(&s, "parallel", p->n_parallel);
     put_int(&s, "contexts", p->n_contexts);
     put_text(&s, "numerics", numerics_name(p->numerics));
-    put_text(&s, "matrices", kept);
+    put_text(&s, "matrices", m->kept);
+    put_uint(&s, "parameters", m->n_parameters);
+    put_uint(&s, "active_parameters", m->n_active_parameters);
     ln_str limit = {0};
     advice_add(&limit, p->limit);
     ln_str_add(&limit, "", 1);
@@ -133,7 +135,7 @@ static void add_what_would_fit(ln_str *s, const args *a, const ln_options *opt, 
 }
 
 static ln_status print_text(const args *a, const ln_options *opt, const ln_plan *p, wanted need,
-                            const char *kept, ln_error *err) {
+                            const ln_info *m, ln_error *err) {
     ln_str s = {0};
     char lack[32];
     line(&s, "weights", p->weights_bytes);
@@ -155,7 +157,10 @@ static ln_status print_text(const args *a, const ln_options *opt, const ln_plan 
     ln_str_adds(&s, "\n");
     ln_str_addf(&s, "context      %lld positions, numerics %s\n", (long long)p->n_ctx,
                 numerics_name(p->numerics));
-    ln_str_addf(&s, "matrices     %s\n", kept);
+    ln_str_addf(&s, "matrices     %s\n", m->kept);
+    if (m->n_active_parameters && m->n_active_parameters != m->n_parameters)
+        ln_str_addf(&s, "parameters   %.1f M, of which a token is multiplied with %.1f M\n",
+                    1e-6 * (double)m->n_parameters, 1e-6 * (double)m->n_active_parameters);
     if (p->n_ctx < need.prompt)
         ln_str_addf(&s,
                     "prompt       %lld tokens: more than this context holds, so that the run ends with an "
@@ -279,8 +284,8 @@ ln_status cmd_plan(const args *a, ln_error *err) {
     info->size = sizeof *info;
     ln_status st = ln_show(a->model, &opt, info, err);
     if (st == LN_OK)
-        st = has(a, F_JSON) ? print_json(&plan, info->kept, err)
-                            : print_text(a, &opt, &plan, need_of(a, n_prompt), info->kept, err);
+        st = has(a, F_JSON) ? print_json(&plan, info, err)
+                            : print_text(a, &opt, &plan, need_of(a, n_prompt), info, err);
     ln_free(info);
     return st;
 }

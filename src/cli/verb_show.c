@@ -38,6 +38,7 @@ static ln_status show_json(const ln_info *m, ln_error *err) {
     put_or_null(&s, "window", (int)m->window);
     put_bool(&s, "tied", m->tied);
     put_uint(&s, "parameters", m->n_parameters);
+    put_uint(&s, "active_parameters", m->n_active_parameters);
     put_uint(&s, "bytes", m->weights_bytes);
     put_int(&s, "files", m->n_files);
     put_bool(&s, "template", m->has_template);
@@ -62,6 +63,8 @@ static ln_status show_text(const ln_info *m, ln_error *err) {
     ln_str_addf(&s, "in memory   %s\n", m->kept);
     ln_str_addf(&s, "parameters  %.1f M, %s in %d file%s\n", 1e-6 * (double)m->n_parameters,
                 bytes_text(size, m->weights_bytes), m->n_files, m->n_files == 1 ? "" : "s");
+    if (m->n_active_parameters && m->n_active_parameters != m->n_parameters)
+        ln_str_addf(&s, "active      %.1f M, of a token\n", 1e-6 * (double)m->n_active_parameters);
     ln_str_addf(&s, "layers      %d\n", m->n_layers);
     ln_str_addf(&s, "widths      %lld, feed-forward %lld, vocabulary %lld\n", (long long)m->width,
                 (long long)m->ffn_width, (long long)m->vocab_size);

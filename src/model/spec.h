@@ -75,7 +75,7 @@ typedef struct ln_moe_spec {
                              act(gate) up */
 } ln_moe_spec;
 
-/* A kind of feed-forward layer: down(act(gate x) * up x), or without a gate down(act(up x)); experts; or
+/* A kind of feed-forward layer: down(act(gate x) * up x), without a gate down(act(up x)), experts, or
  * both. */
 typedef struct ln_ffn_spec {
     int64_t F; /* intermediate_size; 0: the layer has experts alone */

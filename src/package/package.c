@@ -200,6 +200,7 @@ void ln_package_info(const ln_package *m, ln_info *info) {
     info->has_reasoning = m->delims != NULL;
     info->has_think_switch = m->tmpl && ln_model_template_names(m->tmpl, "enable_thinking");
     info->n_parameters = m->weights.n_parameters;
+    info->n_active_parameters = m->weights.n_active;
     info->weights_bytes = m->weights.bytes;
     info->bits = m->weights.code.bits, info->group = m->weights.code.group;
     info->n_eos = m->gen.n_eos;

@@ -153,7 +153,8 @@ static void check_quantised(const char *name, ln_package *m) {
         const ln_weight *w = &m->weights.items[i];
         const ln_row_bytes row = ln_encoding_row(w->enc, w->d1 ? w->d1 : 1);
         if (w->quantised) want += (uint64_t)w->d0 * (uint64_t)(row.data + row.scales + row.offsets);
-        for (int64_t k = 0; k < ln_weight_tensors(w) && !w->quantised; k++) want += ln_weight_tensor_bytes(w, k);
+        for (int64_t k = 0; k < ln_weight_tensors(w) && !w->quantised; k++)
+            want += ln_weight_tensor_bytes(w, k);
     }
     if (m->weights.bytes != want)
         fail_msg("%s, quantised: %llu bytes, expected %llu", name, (unsigned long long)m->weights.bytes,
