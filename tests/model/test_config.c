@@ -154,7 +154,7 @@ static const struct {
     {"C-3", "{\"model_type\":\"mamba\"}", LN_EUNSUPPORTED, "gemma3, gemma3_text, gemma4, gemma4_text, "},
     {"C-3 gemma3n", "{\"model_type\":\"gemma3n\"}", LN_EUNSUPPORTED, "gemma3n"},
     {"C-3 mistral4", "{\"model_type\":\"mistral4\"}", LN_EUNSUPPORTED, "mistral4"},
-    {"C-3 experts", "{\"model_type\":\"qwen3_moe\"}", LN_EUNSUPPORTED, "qwen3_moe"},
+    {"C-3 experts", "{\"model_type\":\"deepseek_v3\"}", LN_EUNSUPPORTED, "deepseek_v3"},
     {"C-3 none", "{}", LN_EUNSUPPORTED, "no model_type"},
     {"C-3 architecture", "{\"architectures\":[\"MambaForCausalLM\"]}", LN_EUNSUPPORTED, "model_type"},
     {"C-3 known architecture", "{\"architectures\":[\"LlamaForCausalLM\"]}", LN_OK, ""},
