@@ -9,6 +9,7 @@
  * This source wraps the one of the checkpoint's format. What is stacked that one hands out as it is. The rest
  * is handed out rows at a time: those of one expert in place if the file holds them one after another,
  * others copied. A layer whose experts are in tensors of two such kinds is rejected: they may differ. */
+#include "../base/file.h"
 #include "scheme.h"
 
 #include <stdio.h>
@@ -229,6 +230,14 @@ static void turn_rows(void *user, int thread, int64_t lo, int64_t hi) {
                    element);
 }
 
+/* Releases the file's pages of n rows, which were copied. */
+static void release_rows(const ln_weight *w, const ln_encoded_rows *rows, int64_t n) {
+    const ln_row_bytes row = ln_encoding_row(w->enc, w->d1 ? w->d1 : 1);
+    ln_guard_release(rows->data, (size_t)(n * row.data));
+    if (row.scales) ln_guard_release(rows->scales, (size_t)(n * row.scales));
+    if (row.offsets) ln_guard_release(rows->offsets, (size_t)(n * row.offsets));
+}
+
 /* Rows row0 .. row0 + n - 1 of expert x, into their place or, if `to` is NULL, as they lie or in `buffer`. */
 static ln_status expert_rows(const ln_source *s, const ln_weight *w, int64_t x, int64_t row0, int64_t n,
                              const ln_source_work *work, void *buffer, const place *to, ln_encoded_rows *out,
@@ -242,6 +251,8 @@ static ln_status expert_rows(const ln_source *s, const ln_weight *w, int64_t x, 
         turning t = {.w = w, .x = x, .row0 = row0, .to = here.data};
         ln_pool_run_units(work->pool, work->n_threads, n,
                           LN_MAX((int64_t)16, LN_POOL_SLICE_BYTES / (w->d1 * 4)), turn_rows, &t);
+        const int64_t bytes = (int64_t)part->tensor->bytes / w->n_experts;
+        if (row0 + n == rows_of_expert(w)) ln_guard_release(part->tensor->data + x * bytes, (size_t)bytes);
         return LN_OK;
     }
     const int64_t first = each ? row0 : stored_row(w, x, row0), some = in_turn ? 2 * n - 1 : n;
@@ -251,6 +262,7 @@ static ln_status expert_rows(const ln_source *s, const ln_weight *w, int64_t x, 
     if (part->made && !copy) return LN_OOM(err, "rows of an expert");
     const ln_status st = s->of->ops->rows(s->of, part, first, some, work, copy, &from, err);
     if (st == LN_OK) copy_rows(w, here, &from, n, in_turn ? 2 : 1);
+    if (st == LN_OK && !copy) release_rows(part, &from, some);
     if (st == LN_OK) out->columns = from.columns;
     ln_free(copy);
     return st;

@@ -114,6 +114,8 @@ static ln_status quantise_coded(const ln_source *of, const ln_weight *stored, in
         LN_GO(of->ops->rows(of, stored, row0 + r, some, work, buffer, &from, err));
         e->coded = &from;
         ln_pool_run_units(work->pool, work->n_threads, some, SOME, encode_coded, e);
+        if (from.data != buffer) /* rows of an expert as they lie in the file */
+            ln_guard_release(from.data, (size_t)(some * ln_encoding_row(stored->enc, stored->d1).data));
         e->job.codes += some * to.data, e->job.scales += some * to.scales, e->job.biases += some * to.offsets;
     }
 out:
