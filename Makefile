@@ -160,16 +160,17 @@ golden: setup
 	@[ -x $(VENV)/bin/python ] || python3 -m venv $(VENV) || { echo "linnet: python3 with venv is needed (Debian: python3-venv)" >&2; exit 1; }
 	@$(VENV)/bin/python -m pip install -q -r tools/requirements.txt
 	@$(VENV)/bin/python tools/golden.py tests/golden
+	@$(VENV)/bin/python tools/golden_quantised.py tests/golden/quantised
+	@$(VENV)/bin/python tools/golden_official.py tests/golden/official
+	@$(VENV)/bin/python -m pip install -q -r tools/requirements_families.txt
 	@$(VENV)/bin/python tools/golden_families.py tests/golden/families
 	@$(VENV)/bin/python tools/family_defaults.py tests/model/family_defaults.jsonl
 	@$(VENV)/bin/python tools/golden_adapted.py tests/golden/families
-	@$(VENV)/bin/python tools/golden_quantised.py tests/golden/quantised
-	@$(VENV)/bin/python tools/golden_official.py tests/golden/official
 
 # A model of each option of every family, made by transformers, and its logits, keys and greedy tokens. Needs PyPI. Ten minutes.
 check-families: all
 	@[ -x $(VENV)/bin/python ] || python3 -m venv $(VENV) || { echo "linnet: python3 with venv is needed (Debian: python3-venv)" >&2; exit 1; }
-	@$(VENV)/bin/python -m pip install -q -r tools/requirements.txt transformers==5.24.0 peft==0.21.2
+	@$(VENV)/bin/python -m pip install -q -r tools/requirements_families.txt
 	@$(VENV)/bin/python tools/golden_families.py --sweep $(BUILD)/families
 	@$(VENV)/bin/python tools/golden_adapted.py $(BUILD)/families
 	@for t in test_golden test_families test_families_lora; do LN_GOLDEN=$(BUILD)/families $(BUILD)/$$t || exit 1; done

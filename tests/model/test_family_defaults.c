@@ -80,7 +80,7 @@ static void check_facts(const json_t *row, const ln_spec *s) {
     int sliding = 0;
     for (int l = 0; l < s->L; l++) {
         const ln_attn_spec *a = ln_attn_of(s, l);
-        if (a->window) window = a->window, sliding++;
+        if (a && a->window) window = a->window, sliding++;
     }
     equal(row, "layers", s->L);
     equal(row, "positions", (double)s->n_ctx);
