@@ -254,8 +254,7 @@ typedef struct ln_sampling {
     int top_k;          /* candidates to keep; 0: off */
     double top_p;       /* probability mass to keep, 0 .. 1; 1: off */
     double min_p;       /* least probability relative to the likeliest token's, 0 .. 1; 0: off */
-    /* Divides positive logits, and multiplies negative ones, of tokens that occur in prompt or generated
-     * text; 1: off. */
+    /* Divides positive logits, multiplies negative ones, of tokens of the prompt and the answer; 1: off. */
     double repeat_penalty;
     int repeat_last; /* how many of the last tokens repeat_penalty looks at (0: off, -1: all) */
     /* -100 .. 100. Over generated tokens: logit -= presence_penalty + frequency_penalty * occurrences */
@@ -277,8 +276,7 @@ typedef struct ln_sampling {
      * used, else 256. */
     int64_t n_max;
     bool has_think_budget; /* false: reasoning is not limited */
-    /* Tokens of reasoning after which the delimiter that ends it is appended for the model; 0: the model
-     * answers at once. */
+    /* Tokens of reasoning after which its closing delimiter is appended; 0: the model answers at once. */
     int64_t think_budget;
     /* Receives the reasoning piece by piece, with the `user` argument of the call; NULL: the reasoning is in
      * ln_result only. */
@@ -366,7 +364,7 @@ typedef struct ln_info {
     bool tied;             /* the output head is the embedding table */
     bool has_template;     /* the directory ships a chat template */
     bool has_reasoning;    /* reasoning delimiters (<think>) are known, as tokens or from the chat template */
-    bool has_think_switch; /* the chat template reads enable_thinking */
+    bool has_think_switch; /* the chat template reads enable_thinking or thinking */
     uint64_t n_parameters, weights_bytes; /* weights_bytes: in the encoding that is loaded */
     int32_t eos_ids[32];                  /* the first n_eos are set */
     int n_eos;
@@ -464,9 +462,8 @@ typedef struct ln_message {
  * otherwise it is tokenised with the tokens that the post-processor adds (bos). `messages` and `request` are
  * conversations: they always go through a chat template, with the header of the assistant's answer after
  * them, and are LN_EUSAGE if `tmpl` excludes one. The template is the model's, else the built-in one of its
- * family. Usually a system message comes first and a user's message last; what the template rejects (an
- * unknown role, roles that do not alternate) is LN_EINVALID. The text of a message can never become a
- * control token, whatever it spells. */
+ * family; what it rejects (an unknown role, roles that do not alternate) is LN_EINVALID. The text of a
+ * message can never become a control token. */
 typedef struct ln_prompt {
     uint32_t size; /* of the caller's struct; set by ln_prompt_default */
     const char *text;
@@ -484,6 +481,9 @@ typedef struct ln_prompt {
     size_t template_args_bytes;
     ln_template tmpl;
     const ln_adapter *adapter; /* of the same engine; NULL: that of ln_options.adapter, if there is one */
+    /* The answer goes on after the last message, of role assistant, which the template must show as it is,
+     * else LN_EINVALID. A grammar holds for what is generated. */
+    bool continue_last;
 } ln_prompt;
 LN_DEFAULT(ln_prompt) /* all fields but `size` zero */
 

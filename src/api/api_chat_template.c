@@ -32,6 +32,15 @@ static ln_status bind(ln_model_template *t, const char *dir, ln_error *err) {
     return st;
 }
 
+/* Finds the directory of a model that has a chat template, or a file that may have one. */
+static ln_status find_source(const char *model, char *path, size_t cap, ln_error *err) {
+    static const char *const others[] = {"chat_template.jinja", "chat_template.json"};
+    const ln_status st = ln_find_dir(model, "tokenizer_config.json", path, cap, err);
+    for (size_t i = 0; st != LN_OK && st != LN_EMEMORY && i < LN_COUNT(others); i++)
+        if (ln_find_dir(model, others[i], path, cap, NULL) == LN_OK) return LN_OK;
+    return st;
+}
+
 /* Opens a template file, or the template of a model. */
 static ln_status open_of(ln_model_template **t, const char *model, const char *choice, ln_error *err) {
     char path[4096], config[LN_PATH_MAX];
@@ -39,7 +48,7 @@ static ln_status open_of(ln_model_template **t, const char *model, const char *c
     if (is_file(model))
         return choice ? ln_fail(err, LN_EUSAGE, "%s is a template itself: there is nothing to choose", model)
                       : ln_model_template_open_file(t, model, err);
-    LN_TRY(ln_find_dir(model, "tokenizer_config.json", path, sizeof path, err));
+    LN_TRY(find_source(model, path, sizeof path, err));
     LN_TRY(ln_path_join(config, path, "tokenizer_config.json", err));
     ln_json_memo_begin(&memo, config);
     ln_status st = ln_model_template_open(t, path, choice, err);

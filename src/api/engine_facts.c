@@ -67,6 +67,7 @@ static ln_status fill(ln_engine_facts *f, const ln_eng *e, ln_error *err) {
     f->path = m->path;
     f->n_vocab = m->spec.V;
     f->has_template = m->tmpl != NULL;
+    f->always_reasons = m->delims && !(m->tmpl && ln_model_template_think_switch(m->tmpl));
     f->tool_format = m->tools.format->name;
     f->single_tool_call = !m->tools.several;
     f->null_tool_content = m->tools.null_content;

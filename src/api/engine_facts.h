@@ -12,7 +12,7 @@ typedef struct ln_engine_facts {
     const char *tool_format; /* this and the next three: as in ln_info */
     bool single_tool_call, null_tool_content, text_tool_arguments;
     int64_t n_vocab;
-    bool has_template;
+    bool has_template, always_reasons; /* always_reasons: its template has no switch of reasoning */
     ln_numerics numerics;
     int n_parallel;
     ln_sampling sampling;         /* the model's defaults */

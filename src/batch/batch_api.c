@@ -38,6 +38,7 @@ static ln_status run(ln_engine *engine, ln_engine_facts *f, const char *in, cons
                      const ln_batch_options *opt, ln_batch_report *report, ln_error *err) {
     wire_target target = {.n_vocab = f->n_vocab,
                           .has_template = f->has_template,
+                          .always_reasons = f->always_reasons,
                           .tool_format = f->tool_format,
                           .single_tool_call = f->single_tool_call,
                           .null_tool_content = f->null_tool_content,

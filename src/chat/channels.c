@@ -28,7 +28,8 @@ void ln_channel_tokens(const ln_tok *tok, int32_t ids[LN_CHANNEL_TOKENS]) {
 }
 
 ln_status ln_channel_header(const ln_tok *tok, const int32_t *ids, size_t n, ln_str *out, ln_error *err) {
-    const int32_t start = ln_tok_id(tok, marks[0].text, strlen(marks[0].text));
+    const int32_t start = ln_tok_id(tok, marks[0].text, strlen(marks[0].text)),
+                  message = ln_tok_id(tok, marks[2].text, strlen(marks[2].text));
     ln_status st = LN_OK;
     ln_detok d;
     size_t from = n;
@@ -40,6 +41,7 @@ ln_status ln_channel_header(const ln_tok *tok, const int32_t *ids, size_t n, ln_
     for (size_t i = from - 1; st == LN_OK && i < n; i++) {
         st = ln_detok_push(&d, ids[i], err);
         if (st == LN_OK) ln_str_add(out, d.text.data, d.text.len);
+        if (ids[i] == message) break; /* the text that follows is no part of the header */
     }
     ln_detok_close(&d);
     return st == LN_OK && out->failed ? LN_OOM(err, "the header of an answer") : st;

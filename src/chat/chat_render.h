@@ -11,5 +11,9 @@ ln_status model_template_render(const ln_model_template *t, const ln_conversatio
 /* Appends the token ids of the first `bytes` bytes of a rendering. */
 ln_status model_template_ids(const ln_model_template *t, const ln_tok *tok, const jinja_text *text,
                              size_t bytes, ln_ids *out, ln_error *err);
+/* Appends the ids of a conversation up to the end of its last message's text. LN_EINVALID as for
+ * ln_prompt.continue_last. */
+ln_status model_template_encode_last(const ln_model_template *t, const ln_tok *tok,
+                                     const ln_conversation *talk, ln_ids *out, ln_error *err);
 
 #endif

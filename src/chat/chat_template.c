@@ -71,6 +71,32 @@ bool ln_model_template_names(const ln_model_template *t, const char *name) {
     return (t->plain && jinja_names(t->plain, name)) || (t->tools && jinja_names(t->tools, name));
 }
 
+/* Whether a conversation is rendered differently when a variable is true and when it is false. */
+static bool changes(const ln_model_template *t, const char *name) {
+    ln_rendered r[2] = {0};
+    bool good = true;
+    for (int on = 0; on < 2; on++) {
+        char json[200];
+        const int n =
+            snprintf(json, sizeof json,
+                     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"now\":\"2025-01-01T00:00:00\","
+                     "\"add_generation_prompt\":true,\"kwargs\":{\"%s\":%s}}",
+                     name, on ? "true" : "false");
+        good = ln_model_template_request(t, json, (size_t)n, &r[on], NULL) == LN_OK && good;
+    }
+    good = good && (r[0].text.bytes != r[1].text.bytes ||
+                    memcmp(r[0].text.text, r[1].text.text, r[0].text.bytes) != 0);
+    ln_rendered_free(&r[0]);
+    ln_rendered_free(&r[1]);
+    return good;
+}
+
+bool ln_model_template_think_switch(const ln_model_template *t) {
+    if (ln_model_template_names(t, "enable_thinking")) return true;
+    return ln_model_template_names(t, "thinking") &&
+           changes(t, "thinking"); /* it may be a member of messages */
+}
+
 /* ---- tokens ---- */
 
 bool ln_model_template_wants_tok(const ln_model_template *t) { return !t->from.bos_told; }
@@ -382,6 +408,7 @@ ln_status model_template_ids(const ln_model_template *t, const ln_tok *tok, cons
 ln_status ln_model_template_encode(const ln_model_template *t, const ln_tok *tok, const ln_conversation *talk,
                                    ln_ids *out, ln_error *err) {
     ln_rendered r;
+    if (talk->continues) return model_template_encode_last(t, tok, talk, out, err);
     ln_status st = model_template_render(t, talk, SIZE_MAX, true, &r, err);
     if (st == LN_OK) st = model_template_ids(t, tok, &r.text, r.text.bytes, out, err);
     ln_rendered_free(&r);

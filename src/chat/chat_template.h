@@ -37,6 +37,8 @@ typedef struct ln_conversation {
     /* The time that strftime_now() formats, as 2025-07-10T12:34:56; NULL: the current local time. A member
      * "now" of `json` comes first. */
     const char *now;
+    /* The last message is of the assistant and is to be continued: the rendering ends with its text. */
+    bool continues;
 } ln_conversation;
 /* Binds the model's tokenizer to its template: determines the control tokens that the template may
  * produce, and the text of bos_token where the configuration does not specify it. Must be called before
@@ -82,6 +84,10 @@ ln_status ln_model_template_missed_turns(const ln_model_template *t, const ln_to
                                          const ln_conversation *talk, ln_str *missed, ln_ids *ids,
                                          ln_str *mask, ln_mask_report *report, ln_error *err);
 
+/* Returns LN_OK if the last of n messages can be continued: it is of role assistant and has a text. Otherwise
+ * LN_EINVALID. */
+ln_status ln_conversation_last(const ln_message *messages, size_t n, ln_error *err);
+
 /* Opens one template from a file, without special tokens. *out and errors as for ln_model_template_open. */
 ln_status ln_model_template_open_file(ln_model_template **out, const char *path, ln_error *err);
 void ln_model_template_close(ln_model_template **t);
@@ -92,6 +98,8 @@ const char *ln_model_template_source(const ln_model_template *t, size_t *bytes);
 const char *ln_model_template_tools_source(const ln_model_template *t, size_t *bytes);
 /* Whether the template mentions a variable of that name, such as enable_thinking. */
 bool ln_model_template_names(const ln_model_template *t, const char *name);
+/* Whether the template has a switch of reasoning: it reads enable_thinking or thinking. */
+bool ln_model_template_think_switch(const ln_model_template *t);
 
 /* A finished rendering. `text` is borrowed from `run`. The caller frees it with ln_rendered_free, after a
  * failure too. */

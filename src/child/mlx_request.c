@@ -62,6 +62,9 @@ ln_status ln_mlx_put_prompt(ln_str *s, const char *key, const ln_prompt *p, ln_e
                        "LN_TEMPLATE_RAW excludes one");
     if (p->system && (!p->text || p->tmpl == LN_TEMPLATE_RAW))
         return ln_fail(err, LN_EUSAGE, "ln_prompt.system belongs to a text with a chat template");
+    if (p->continue_last)
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "mlx-lm does not continue the last message (ln_prompt.continue_last)");
     if (key) put_object(s, key);
     else ln_str_adds(s, "{");
     if (p->ids) put_ids(s, "ids", p->ids, p->n_ids);

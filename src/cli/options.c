@@ -60,8 +60,8 @@ ln_status options_of(const args *a, ln_options *opt, ln_error *err) {
 
 void template_args(const args *a, ln_prompt *p) {
     if (has(a, F_TEMPLATE_ARGS)) p->template_args = a->flag[F_TEMPLATE_ARGS].text;
-    else if (has(a, F_THINK)) p->template_args = "{\"enable_thinking\": true}";
-    else if (has(a, F_NO_THINK)) p->template_args = "{\"enable_thinking\": false}";
+    else if (has(a, F_THINK)) p->template_args = "{\"enable_thinking\": true, \"thinking\": true}";
+    else if (has(a, F_NO_THINK)) p->template_args = "{\"enable_thinking\": false, \"thinking\": false}";
     else return;
     p->template_args_bytes = strlen(p->template_args);
 }

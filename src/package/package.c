@@ -198,7 +198,7 @@ void ln_package_info(const ln_package *m, ln_info *info) {
     info->embed_scale = (double)s->embed_scale;
     info->has_template = m->has_template;
     info->has_reasoning = m->delims != NULL;
-    info->has_think_switch = m->tmpl && ln_model_template_names(m->tmpl, "enable_thinking");
+    info->has_think_switch = m->tmpl && ln_model_template_think_switch(m->tmpl);
     info->n_parameters = m->weights.n_parameters;
     info->n_active_parameters = m->weights.n_active;
     info->weights_bytes = m->weights.bytes;
@@ -291,9 +291,21 @@ static ln_status read_message(const json_t *m, size_t i, ln_message *out, ln_err
     return LN_OK;
 }
 
+/* A conversation by the built-in template of the family: its text goes on with the header of an answer, and
+ * with the last message if that is to be continued. */
+static ln_status builtin_prompt(const ln_package *m, const ln_message *messages, size_t n, bool continues,
+                                ln_ids *out, ln_error *err) {
+    if (continues) LN_TRY(ln_conversation_last(messages, n, err));
+    LN_TRY(ln_chat_encode(m->tok, m->controls, m->spec.model_type, messages, n - continues, out, err));
+    if (!continues) return LN_OK;
+    const ln_guard guard = {.all_data = true, .controls = m->controls};
+    return ln_tok_encode_guarded(m->tok, messages[n - 1].content, messages[n - 1].content_bytes, false,
+                                 &guard, out, err);
+}
+
 /* A request in JSON by the built-in template of the family. */
-static ln_status fixed_request(const ln_package *m, const char *json, size_t bytes, ln_ids *out,
-                               ln_error *err) {
+static ln_status fixed_request(const ln_package *m, const char *json, size_t bytes, bool continues,
+                               ln_ids *out, ln_error *err) {
     json_t *root = NULL;
     ln_status st = ln_json_load(&root, "request", json, bytes, err);
     const json_t *list = json_object_get(root, "messages");
@@ -302,7 +314,7 @@ static ln_status fixed_request(const ln_package *m, const char *json, size_t byt
     if (st == LN_OK && !messages) st = LN_OOM(err, "a conversation");
     for (size_t i = 0; st == LN_OK && i < n; i++)
         st = read_message(json_array_get(list, i), i, &messages[i], err);
-    if (st == LN_OK) st = ln_chat_encode(m->tok, m->controls, m->spec.model_type, messages, n, out, err);
+    if (st == LN_OK) st = builtin_prompt(m, messages, n, continues, out, err);
     ln_free(messages);
     json_decref(root);
     return st;
@@ -311,7 +323,7 @@ static ln_status fixed_request(const ln_package *m, const char *json, size_t byt
 static ln_status encode_request(const ln_package *m, const ln_conversation *talk, ln_ids *out,
                                 ln_error *err) {
     return m->tmpl ? ln_model_template_encode(m->tmpl, m->tok, talk, out, err)
-                   : fixed_request(m, talk->json, talk->json_bytes, out, err);
+                   : fixed_request(m, talk->json, talk->json_bytes, talk->continues, out, err);
 }
 
 /* A request in JSON, whose tools and calls become texts if the template does not show them. */
@@ -344,8 +356,7 @@ static ln_status chat_prompt(const ln_package *m, const ln_conversation *talk, l
                        "this model ships no chat template, and its family's built-in template takes no "
                        "arguments");
     if (talk->json) return request_prompt(m, talk, out, err);
-    return ln_chat_encode(m->tok, m->controls, m->spec.model_type, talk->messages, talk->n_messages, out,
-                          err);
+    return builtin_prompt(m, talk->messages, talk->n_messages, talk->continues, out, err);
 }
 
 static ln_status check_messages(const ln_message *messages, size_t n, ln_error *err) {
@@ -385,7 +396,8 @@ static ln_conversation talk_of(const ln_prompt *p) {
                              .json = p->request,
                              .json_bytes = p->request_bytes,
                              .kwargs = p->template_args,
-                             .kwargs_bytes = p->template_args_bytes};
+                             .kwargs_bytes = p->template_args_bytes,
+                             .continues = p->continue_last};
 }
 
 static ln_status check_talk(const ln_package *m, const ln_prompt *p, ln_error *err) {
@@ -398,6 +410,8 @@ static ln_status check_talk(const ln_package *m, const ln_prompt *p, ln_error *e
                        "%s needs a chat template, and this model's text is continued raw; ln_prompt.tmpl = "
                        "LN_TEMPLATE_CHAT uses the built-in template of its family",
                        what);
+    if (p->continue_last && !p->messages && !p->request)
+        return ln_fail(err, LN_EUSAGE, "prompt: continue_last needs messages or a request");
     if (p->messages && p->system)
         return ln_fail(err, LN_EUSAGE, "prompt: the system text of a conversation is its first message");
     if (p->request && p->system)

@@ -122,7 +122,7 @@ bool generation_read(request_context *x, wire_kind kind) {
         if (x->dialect && x->why.http) rename_field(x);
     }
     ln_str_free(&text);
-    (void)snprintf(x->q.note, sizeof x->q.note, "%s", x->note);
+    if (x->note[0]) (void)snprintf(x->q.note, sizeof x->q.note, "%s", x->note);
     return x->why.http == 0 && x->out.len == 0;
 }
 

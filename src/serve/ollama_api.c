@@ -181,23 +181,11 @@ static void put_silence(ln_str *out, const request_context *x) {
     ln_str_adds(out, "}\n");
 }
 
-const dialect dialect_ollama = {.translate = ollama_chat_translate,
-                                .names = chat_names,
-                                .stream_type = "application/x-ndjson",
-                                .put_answer = put_answer,
-                                .put_error = put_error,
-                                .put_silence = put_silence,
-                                .begin = begin,
-                                .event = event,
-                                .finish = finish,
-                                .end = end};
-const dialect dialect_ollama_generate = {.translate = ollama_generate_translate,
-                                         .names = generate_names,
-                                         .stream_type = "application/x-ndjson",
-                                         .put_answer = put_answer,
-                                         .put_error = put_error,
-                                         .put_silence = put_silence,
-                                         .begin = begin,
-                                         .event = event,
-                                         .finish = finish,
-                                         .end = end};
+/* What the answers of both paths share. */
+#define ANSWERS                                                                              \
+    .stream_type = "application/x-ndjson", .put_answer = put_answer, .put_error = put_error, \
+    .put_silence = put_silence, .begin = begin, .event = event, .finish = finish, .end = end
+
+const dialect dialect_ollama = {.translate = ollama_chat_translate, .names = chat_names, ANSWERS};
+const dialect dialect_ollama_generate = {
+    .translate = ollama_generate_translate, .names = generate_names, ANSWERS};

@@ -86,7 +86,7 @@ static ln_status open_prompts(call *c, size_t n) {
 
 /* Makes prompt i a conversation, or raw text where the model has no template or none is wanted. */
 static ln_status set_prompt(call *c, size_t i, const char *system, const ln_str *text, bool raw) {
-    static const char no_thinking[] = "{\"enable_thinking\":false}";
+    static const char no_thinking[] = "{\"enable_thinking\":false,\"thinking\":false}";
     ln_message *turns = &c->turns[2 * i];
     ln_prompt *p = &c->prompts[i];
     const char *copy = ln_arena_strndup(&c->arena, text->data ? text->data : "", text->len);

@@ -111,6 +111,7 @@ static ln_status load_all(server *s, ln_error *err) {
     s->target = (wire_target){.fingerprint = s->fingerprint,
                               .n_vocab = s->info.vocab_size,
                               .has_template = s->info.has_template,
+                              .always_reasons = s->info.has_reasoning && !s->info.has_think_switch,
                               .tool_format = s->info.tool_format,
                               .single_tool_call = s->info.single_tool_call,
                               .null_tool_content = s->info.null_tool_content,

@@ -117,6 +117,17 @@ static ln_status read_thinking(body_reader *b, const char *name, const json_t *v
     return LN_OK;
 }
 
+static ln_status read_continue(body_reader *b, const char *name, const json_t *v) {
+    return body_bool(b, name, v, &b->continues);
+}
+
+static ln_status read_header(body_reader *b, const char *name, const json_t *v) {
+    bool header;
+    LN_TRY(body_bool(b, name, v, &header));
+    b->no_header = !header;
+    return LN_OK;
+}
+
 /* ---- how many, how long ---- */
 
 static ln_status read_n(body_reader *b, const char *name, const json_t *v) {
@@ -402,6 +413,14 @@ static ln_status check_choices(body_reader *b) {
     return LN_OK;
 }
 
+/* vLLM has both fields, which contradict each other if both are true; the second one's default is true. */
+static ln_status check_continued(body_reader *b) {
+    if (!b->no_header || b->continues) return LN_OK;
+    return wire_refuse(b->why, "add_generation_prompt",
+                       "an answer of the assistant begins unless \"continue_final_message\" is true; leave "
+                       "the field out");
+}
+
 static ln_status check_stream(body_reader *b) {
     if (!b->has_stream_options || b->q->stream) return LN_OK;
     return wire_refuse(b->why, "stream_options", "needs \"stream\": true");
@@ -429,6 +448,7 @@ static ln_status read_all(body_reader *b) {
     LN_TRY(body_check_tools(b));
     LN_TRY(check_length(b));
     LN_TRY(check_stream(b));
+    LN_TRY(check_continued(b));
     LN_TRY(check_logprobs(b));
     if (b->has_penalty && !b->has_window) b->q->sampling.repeat_last = -1; /* as transformers and vLLM */
     LN_TRY(b->q->kind == WIRE_CHAT ? body_conversation(b) : make_prompts(b));

@@ -17,6 +17,7 @@ typedef struct body_reader {
     bool has_max, has_completion, has_best_of, has_n;
     bool want_logprobs, has_top, has_stream_options;
     bool has_penalty, has_window;
+    bool continues, no_header; /* continue_final_message; add_generation_prompt: false */
 } body_reader;
 
 /* ---- body.c ---- */

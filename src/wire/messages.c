@@ -284,6 +284,13 @@ static const json_t *thinking_switch(const body_reader *b) {
     return ln_json_is_text(b->effort, "none") ? json_false() : json_true();
 }
 
+/* Notes that reasoning cannot be turned off. */
+static void note_thinking(body_reader *b) {
+    if (!b->t->always_reasons || b->q->note[0]) return;
+    (void)snprintf(b->q->note, sizeof b->q->note,
+                   "reasoning cannot be turned off: the model's chat template has no switch for it");
+}
+
 /* Stores the arguments of the template: chat_template_kwargs, and fields with another name there.
  * Templates call the switch of reasoning enable_thinking or thinking. A model without a template has nothing
  * that could read it. */
@@ -294,6 +301,7 @@ static ln_status make_arguments(body_reader *b, ln_prompt *p) {
     const json_t *on = thinking_switch(b), *effort = b->effort;
     const bool given =
         json_object_get(b->kwargs, "enable_thinking") || json_object_get(b->kwargs, "thinking");
+    if (json_is_false(on) || json_is_false(json_object_get(b->kwargs, "enable_thinking"))) note_thinking(b);
     if (given || !b->t->has_template) on = NULL;
     /* "none" is no effort of any template */
     if (json_object_get(b->kwargs, "reasoning_effort") || ln_json_is_text(effort, "none") ||
@@ -310,6 +318,14 @@ static ln_status make_arguments(body_reader *b, ln_prompt *p) {
     p->template_args = s->data;
     p->template_args_bytes = s->len;
     return LN_OK;
+}
+
+/* Rejects a last message that cannot be continued. */
+static ln_status check_last(body_reader *b, const turn *last) {
+    if (last && strcmp(last->role, "assistant") == 0 && last->content_bytes > 0 && n_calls_of(last) == 0)
+        return LN_OK;
+    return wire_refuse(b->why, "continue_final_message",
+                       "needs a last message of role assistant with a text and without calls of tools");
 }
 
 static void tell_builtin_template(void) {
@@ -332,7 +348,9 @@ ln_status body_conversation(body_reader *b) {
         plain = plain && turns[i].plain;
     }
     if (!b->t->has_template) tell_builtin_template();
-    *q->prompts = (ln_prompt){.size = sizeof(ln_prompt), .tmpl = LN_TEMPLATE_CHAT};
+    if (b->continues) LN_TRY(check_last(b, n > 0 ? &turns[n - 1] : NULL));
+    *q->prompts =
+        (ln_prompt){.size = sizeof(ln_prompt), .tmpl = LN_TEMPLATE_CHAT, .continue_last = b->continues};
     q->n_prompts = 1;
     LN_TRY(plain ? make_messages(b, turns, n, q->prompts) : make_request(b, turns, n, q->prompts));
     return make_arguments(b, q->prompts);

@@ -53,6 +53,7 @@ typedef struct wire_target {
     const char *fingerprint; /* `system_fingerprint` of answers: wire_fingerprint; NULL: null */
     int64_t n_vocab;
     bool has_template;       /* the model has a chat template, which takes tools and arguments */
+    bool always_reasons;     /* the model reasons, and its template has no switch for that */
     const char *tool_format; /* ln_info.tool_format; NULL or "": calls of tools cannot be asked for */
     bool single_tool_call, null_tool_content, text_tool_arguments; /* as in ln_info */
     ln_sampling sampling; /* of fields that a body leaves out: wire_sampling_default */
@@ -97,7 +98,7 @@ typedef struct wire_request {
     ln_str request, arguments; /* texts of the prompt of a conversation */
     ln_str grammar;            /* that sampling.grammar points to */
     char skipped[120];         /* types of tools that were left out */
-    char note[120];            /* set by the caller: what else the answer warns about */
+    char note[120];            /* what else the answer warns about; the caller may set one of its own */
 } wire_request;
 
 /* Reads a body. The target must outlive *out, which the caller closes, after an error too. LN_EINVALID: *why

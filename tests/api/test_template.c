@@ -102,6 +102,23 @@ static void both_render(const char *config, const char *request, const char *ren
     ln_model_close(&m);
 }
 
+/* A directory without tokenizer_config.json, as some conversions leave it. */
+static void a_template_alone(void **s) {
+    (void)s;
+    static const char hi[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}";
+    ln_chat_template *t;
+    ln_rendering r;
+    char path[200];
+    ln_error err = {0};
+    path_of(path, "tokenizer_config.json");
+    (void)unlink(path);
+    if (ln_chat_template_open(&t, dir, NULL, &err) != LN_OK) fail_msg("%s", err.message);
+    if (ln_chat_template_render(t, hi, strlen(hi), &r, &err) != LN_OK) fail_msg("%s", err.message);
+    assert_string_equal(r.text, "<|endoftext|>[user:Hi|]");
+    ln_rendering_free(&r);
+    ln_chat_template_close(&t);
+}
+
 static void one_bos(void **s) {
     (void)s;
     static const char hi[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}";
@@ -291,6 +308,7 @@ static void messages_name_the_file(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(one_bos),
+                                       cmocka_unit_test(a_template_alone),
                                        cmocka_unit_test(requests_are_tidied),
                                        cmocka_unit_test(requests_have_messages),
                                        cmocka_unit_test(templates_alone),

@@ -102,6 +102,28 @@ static void a_conversation_is_answered(void **state) {
     json_decref(a);
 }
 
+/* A cut answer that is sent back goes on as if it had not been cut. */
+static void a_cut_answer_goes_on(void **state) {
+    (void)state;
+    ln_str body = {0}, all = {0};
+    json_t *whole = answer(CHAT, "{" ASK ",\"max_tokens\":60,\"temperature\":0}"),
+           *cut = answer(CHAT, "{" ASK ",\"max_tokens\":21,\"temperature\":0}");
+    const char *text = text_at(cut, "choices.0.message.content");
+    ln_str_adds(&body, "{\"messages\":[{\"role\":\"user\",\"content\":\"Tell me a short story.\"},"
+                       "{\"role\":\"assistant\",\"content\":");
+    ln_str_json(&body, text, strlen(text));
+    ln_str_adds(&body, "}],\"continue_final_message\":true,\"add_generation_prompt\":false,\"max_tokens\":39,"
+                       "\"temperature\":0}");
+    json_t *rest = answer(CHAT, body.data);
+    ln_str_adds(&all, text);
+    ln_str_adds(&all, text_at(rest, "choices.0.message.content"));
+    assert_string_equal(all.data, text_at(whole, "choices.0.message.content"));
+    assert_true(int_at(rest, "usage.prompt_tokens_details.cached_tokens") > 14);
+    json_decref(whole), json_decref(cut), json_decref(rest);
+    ln_str_free(&body);
+    ln_str_free(&all);
+}
+
 /* The chunks of a stream put together are the answer without one. */
 static void a_stream_is_the_answer_in_pieces(void **state) {
     (void)state;
@@ -339,6 +361,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_conversation_is_answered),
         cmocka_unit_test(a_stream_is_the_answer_in_pieces),
+        cmocka_unit_test(a_cut_answer_goes_on),
         cmocka_unit_test(choices_draw_with_their_seeds),
         cmocka_unit_test(a_message_makes_no_control_token),
         cmocka_unit_test(tokens_and_texts),

@@ -339,6 +339,41 @@ static void sibling_fields(void **state) {
     good(WIRE_CHAT, "\"system\":null,\"options\":{}");
 }
 
+/* An answer that was cut goes on after its text; vLLM's clients send the two fields together. */
+static void answers_go_on(void **state) {
+    (void)state;
+#define TALK(last) "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}" last "]"
+    good(WIRE_CHAT, "\"continue_final_message\":false,\"add_generation_prompt\":true");
+    assert_false(q.prompts[0].continue_last);
+    assert_int_equal(read_body(WIRE_CHAT,
+                               "{" TALK(",{\"role\":\"assistant\",\"content\":\"b\"}") ",\"continue_final_"
+                                                                                       "message\":true,"
+                                                                                       "\"add_generation_"
+                                                                                       "prompt\":false}"),
+                     LN_OK);
+    assert_true(q.prompts[0].continue_last);
+    bad(WIRE_CHAT, "\"continue_final_message\":true", "continue_final_message", "role assistant");
+    bad(WIRE_CHAT, "\"add_generation_prompt\":false", "add_generation_prompt", "continue_final_message");
+#undef TALK
+}
+
+/* A model that reasons in any case: what would turn that off is warned about, not ignored in silence. */
+static void reasoning_without_a_switch(void **state) {
+    (void)state;
+    static const char *const off[] = {"\"enable_thinking\":false", "\"reasoning_effort\":\"none\"",
+                                      "\"chat_template_kwargs\":{\"enable_thinking\":false}"};
+    for (size_t i = 0; i < LN_COUNT(off); i++) {
+        good(WIRE_CHAT, off[i]);
+        assert_string_equal(q.note, "");
+        test_reasons = true;
+        good(WIRE_CHAT, off[i]);
+        assert_non_null(strstr(q.note, "cannot be turned off"));
+        good(WIRE_CHAT, "\"reasoning_effort\":\"low\"");
+        assert_string_equal(q.note, "");
+        test_reasons = false;
+    }
+}
+
 static void tools(void **state) {
     (void)state;
     bad(WIRE_CHAT, "\"tools\":[{\"type\":\"function\"}]", "tools[0]", "leave it out");
@@ -535,17 +570,19 @@ static void no_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(defaults),      cmocka_unit_test(null_is_absent),
-                                       cmocka_unit_test(numbers),       cmocka_unit_test(sampling_fields),
-                                       cmocka_unit_test(lists),         cmocka_unit_test(seeds),
-                                       cmocka_unit_test(prompts),       cmocka_unit_test(most_choices),
-                                       cmocka_unit_test(models),        cmocka_unit_test(messages),
-                                       cmocka_unit_test(calls),         cmocka_unit_test(calls_are_checked),
-                                       cmocka_unit_test(tools),         cmocka_unit_test(sibling_fields),
-                                       cmocka_unit_test(arguments),     cmocka_unit_test(lengths),
-                                       cmocka_unit_test(choices),       cmocka_unit_test(log_probabilities),
-                                       cmocka_unit_test(streams),       cmocka_unit_test(refused),
-                                       cmocka_unit_test(unknown_names), cmocka_unit_test(documents_of_json),
-                                       cmocka_unit_test(no_memory)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults),      cmocka_unit_test(null_is_absent),
+        cmocka_unit_test(numbers),       cmocka_unit_test(sampling_fields),
+        cmocka_unit_test(lists),         cmocka_unit_test(seeds),
+        cmocka_unit_test(prompts),       cmocka_unit_test(most_choices),
+        cmocka_unit_test(models),        cmocka_unit_test(messages),
+        cmocka_unit_test(calls),         cmocka_unit_test(calls_are_checked),
+        cmocka_unit_test(tools),         cmocka_unit_test(sibling_fields),
+        cmocka_unit_test(answers_go_on), cmocka_unit_test(reasoning_without_a_switch),
+        cmocka_unit_test(arguments),     cmocka_unit_test(lengths),
+        cmocka_unit_test(choices),       cmocka_unit_test(log_probabilities),
+        cmocka_unit_test(streams),       cmocka_unit_test(refused),
+        cmocka_unit_test(unknown_names), cmocka_unit_test(documents_of_json),
+        cmocka_unit_test(no_memory)};
     return cmocka_run_group_tests(tests, NULL, close_last);
 }

@@ -15,7 +15,7 @@ static void names_are(size_t n, const char *first) {
 
 static void choices(void **state) {
     (void)state;
-    test_grammar_answers = "hermes";
+    test_format = "hermes";
     good(WIRE_CHAT, TOOLS);
     assert_int_equal(q.sampling.tool_choice, LN_TOOLS_AUTO);
     names_are(0, NULL);
@@ -41,7 +41,7 @@ static void choices(void **state) {
 /* Calls that are required; their schemas must be ones that the arguments can be made to follow. */
 static void required_calls(void **state) {
     (void)state;
-    test_grammar_answers = "hermes";
+    test_format = "hermes";
     good(WIRE_CHAT, TOOLS ",\"tool_choice\":\"required\"");
     assert_int_equal(q.sampling.tool_choice, LN_TOOLS_REQUIRED);
     names_are(0, NULL);
@@ -87,7 +87,7 @@ static void refused_choices(void **state) {
                                         "\"f\"}]}",
                                         "\"always\""};
     char text[400];
-    test_grammar_answers = "hermes";
+    test_format = "hermes";
     for (size_t i = 0; i < LN_COUNT(forms); i++) {
         (void)snprintf(text, sizeof text, TOOLS ",\"tool_choice\":%s", forms[i]);
         bad(WIRE_CHAT, text, "tool_choice", "expected none, auto, required");
@@ -140,7 +140,7 @@ static void earlier_calls(void **state) {
     (void)state;
     static const char empty[] = "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c\","
                                 "\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}]}";
-    test_grammar_answers = "hermes";
+    test_format = "hermes";
     request_is(empty, "\"content\":\"\",");
     request_is(CALLS, "\"arguments\":{}}},{\"id\":\"b\"");
     test_null = test_texts = true;
@@ -180,7 +180,7 @@ static void answers(void **state) {
     ln_result r = {
         .text = "", .reasoning = "", .tool_calls = calls, .n_tool_calls = 2, .finish = LN_FINISH_STOP};
     const wire_answer a = {"chatcmpl-0123456789abcdef01234567", 1700000000, "base"};
-    test_grammar_answers = "hermes";
+    test_format = "hermes";
     good(WIRE_CHAT, TOOLS);
     wire_put_answer(&s, &q, &a, &r);
     expect(&s,
@@ -217,7 +217,7 @@ static void streams(void **state) {
     ln_str s = {0};
     const ln_event call = {.kind = LN_EVENT_TOOL_ARGUMENTS, .name = "g", .text = "{}", .bytes = 2};
     const wire_answer a = {"chatcmpl-0123456789abcdef01234567", 1700000000, "base"};
-    test_grammar_answers = "hermes";
+    test_format = "hermes";
     good(WIRE_CHAT, TOOLS ",\"n\":2,\"stream\":true");
     wire_put_delta(&s, &q, &a, &(wire_delta){.index = 1, .call = &call, .n_call = 1, .begins_call = true});
     expect(&s, "\"choices\":[{\"index\":1,\"delta\":{\"tool_calls\":[{\"index\":1,\"id\":"
@@ -225,11 +225,11 @@ static void streams(void **state) {
                "\"arguments\":\"{}\"}}]},\"logprobs\":null,\"finish_reason\":null}]");
     wire_put_delta(&s, &q, &a, &(wire_delta){.index = 1, .call = &call, .n_call = 1});
     expect(&s, "\"delta\":{\"tool_calls\":[{\"index\":1,\"function\":{\"arguments\":\"{}\"}}]}");
-    test_grammar_answers = "kimi"; /* whose template shows the id */
+    test_format = "kimi"; /* whose template shows the id */
     good(WIRE_CHAT, TOOLS);
     wire_put_delta(&s, &q, &a, &(wire_delta){.call = &call, .n_call = 2, .begins_call = true});
     expect(&s, "\"id\":\"functions.g:2\"");
-    test_grammar_answers = "mistral"; /* whose templates take ids of nine characters only */
+    test_format = "mistral"; /* whose templates take ids of nine characters only */
     good(WIRE_CHAT, TOOLS);
     wire_put_delta(&s, &q, &a, &(wire_delta){.call = &call, .n_call = 2, .begins_call = true});
     expect(&s, "\"id\":\"012340002\"");

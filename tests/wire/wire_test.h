@@ -32,7 +32,8 @@ static void test_text(void *user, const int32_t *ids, size_t n, ln_str *out) {
 
 static const char *const test_names[] = {"base", "poet", "/home/me/models/base"};
 
-static const char *test_grammar_answers;                   /* of calls of tools; NULL: none */
+static const char *test_format; /* of calls of tools; NULL: none */
+static bool test_reasons;       /* the model reasons, and its template has no switch for that */
 static bool test_null, test_texts, test_single; /* what the template takes of earlier calls */
 
 static wire_target test_target(void) {
@@ -41,7 +42,8 @@ static wire_target test_target(void) {
         .n_names = 3,
         .n_vocab = 300,
         .has_template = true,
-        .tool_format = test_grammar_answers,
+        .always_reasons = test_reasons,
+        .tool_format = test_format,
         .null_tool_content = test_null,
         .text_tool_arguments = test_texts,
         .single_tool_call = test_single,

@@ -147,7 +147,12 @@ async function continueAnswer(c, node) {
   c.leaf = node.id;
   await stream(c, node, node.stats?.tokens || 0, async (signal) => {
     const { messages, chat_template_kwargs, tools, model: name } = before;
-    const prompt = await idsToContinue({ model: name, messages, chat_template_kwargs, tools }, node.reasoning, node.content, signal);
+    if (node.content.trim()) {
+      const last = { role: "assistant", content: node.content, reasoning_content: node.reasoning || undefined };
+      const body = { ...before, messages: [...messages, last], continue_final_message: true, response_format: undefined };
+      return ["/v1/chat/completions", tools ? { ...body, tool_choice: "none" } : body];
+    }
+    const prompt = await idsAfterReasoning({ model: name, messages, chat_template_kwargs, tools }, node.reasoning, signal);
     const limit = samplingOf().max_tokens, left = Math.max(1, model().max_model_len - prompt.length);
     return ["/v1/completions", { model: name, prompt, ...samplingOf(), max_tokens: limit ? Math.min(limit, left) : left }];
   });

@@ -103,11 +103,11 @@ async function countTokens(model, messages) {
   return (await askJson("/v1/messages/count_tokens", { model, system, messages: rest })).input_tokens;
 }
 
-/* The token ids that continue an answer: those of the conversation before it as the model reads it, and of its text so far. Reasoning
-   that the template has opened is closed first, and where answers have headers one of them is begun. */
-async function idsToContinue(body, reasoning, content, signal) {
+/* The token ids that continue an answer that was cut in its reasoning: those of the conversation before it as the model reads it, and of its
+   reasoning, which is closed. If answers have headers one of them is begun. */
+async function idsAfterReasoning(body, reasoning, signal) {
   let { prompt } = await askJson("/apply-template", body, signal);
   if (/<think>\s*$/.test(prompt)) prompt += `${reasoning || ""}\n</think>\n\n`;
   else if (/<\|start\|>assistant$/.test(prompt)) prompt += "<|channel|>final<|message|>";
-  return (await askJson("/tokenize", { content: prompt + content, add_special: false }, signal)).tokens;
+  return (await askJson("/tokenize", { content: prompt, add_special: false }, signal)).tokens;
 }
