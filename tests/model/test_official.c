@@ -169,7 +169,7 @@ static ln_status read_matrix(const matrix *m, float *out, ln_encoding *enc, ln_e
     OK(ln_config_open(&c, at("c"), err));
     OK(ln_tensors_open_memory(&t, "m.safetensors", (const uint8_t *)file.data, file.len, err));
     ln_bind_report report = {.t = &t};
-    const ln_source_ask ask = {ask_names, 2, &report};
+    const ln_source_ask ask = {.names = ask_names, .n_names = 2, .report = &report};
     ln_weight w = {.d0 = m->rows ? m->rows : D, .d1 = m->columns ? m->columns : C, .uses = LN_WEIGHT_MATMUL};
     bool fits = false;
     ln_status st = ln_quant_open(&q, &c, err);
