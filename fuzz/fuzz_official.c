@@ -39,7 +39,7 @@ static ln_status read_matrix(const ln_tensors *t, const ln_quant *q, ln_error *e
     static const char *const names[] = {"a.weight"};
     ln_arena arena = {0};
     ln_bind_report report = {.t = t};
-    const ln_source_ask ask = {names, 1, &report};
+    const ln_source_ask ask = {.names = names, .n_names = 1, .report = &report};
     ln_weight w = {.d0 = D, .d1 = C};
     bool fits = false;
     const ln_source *s = ln_source_of_tensors(&arena, t, q);
