@@ -220,7 +220,7 @@ size_t ln_device_list(ln_device_entry *entries, size_t cap) {
 
 static pthread_once_t chosen_once = PTHREAD_ONCE_INIT;
 static ln_device chosen = LN_DEVICE_CPU, told = LN_DEVICE_AUTO;
-static uint32_t chosen_can = LN_CAN_ADAPTERS | LN_CAN_GRADIENTS | LN_CAN_CODED; /* the CPU runs everything */
+static uint32_t chosen_can = UINT32_MAX; /* the CPU runs everything */
 
 static void choose(void) {
     const ln_device_ops *ops;
@@ -249,7 +249,8 @@ static void choose(void) {
 }
 
 ln_device ln_device_auto(uint32_t needs) {
-    static const char *const kernels[] = {"adapters", "gradients", "weights in fp8 or with zero points"};
+    static const char *const kernels[] = {"adapters", "gradients", "experts",
+                                          "weights in fp8 or with zero points"};
     if (told != LN_DEVICE_AUTO && told != LN_DEVICE_CUDA) return told;
     (void)pthread_once(&chosen_once, choose);
     const uint32_t lacks = needs & ~chosen_can;
@@ -257,7 +258,8 @@ ln_device ln_device_auto(uint32_t needs) {
     ln_log(LN_LOG_INFO, "device auto: cpu is used, because cuda has no kernels for %s",
            kernels[lacks & LN_CAN_ADAPTERS    ? 0
                    : lacks & LN_CAN_GRADIENTS ? 1
-                                              : 2]);
+                   : lacks & LN_CAN_EXPERTS   ? 2
+                                              : 3]);
     return LN_DEVICE_CPU;
 }
 

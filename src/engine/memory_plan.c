@@ -61,9 +61,10 @@ ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_opti
                        opt->quantize_bits, m->opt.quantize_bits);
     out->numerics = ln_run_numerics(&m->spec, opt->numerics ? opt->numerics : m->opt.numerics);
     const bool adapters = opt->n_adapters > 0 || opt->n_adapter_parts > 0;
-    out->device = opt->device ? opt->device
-                              : ln_device_auto((adapters ? LN_CAN_ADAPTERS : 0u) |
-                                               (ln_weights_are_coded(&m->weights) ? LN_CAN_CODED : 0u));
+    const uint32_t needs = (adapters ? LN_CAN_ADAPTERS : 0u) |
+                           (ln_weights_are_coded(&m->weights) ? LN_CAN_CODED : 0u) |
+                           (ln_weights_have_experts(&m->weights) ? LN_CAN_EXPERTS : 0u);
+    out->device = opt->device ? opt->device : ln_device_auto(needs);
     out->n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), LN_RUN_MAX_THREADS);
     out->n_seqs = opt->n_parallel > 0 ? opt->n_parallel : 1;
     out->n_ctx = opt->n_ctx > 0 ? opt->n_ctx : LN_MIN(most, LN_MAX(4096, opt->n_expected));

@@ -236,6 +236,8 @@ ln_status ln_weights_bind(ln_weights *out, ln_spec *s, const ln_tensors *t, ln_e
 ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_groups code, ln_error *err);
 /* Whether a device must be able to multiply with coded rows (quant/coded.h). */
 bool ln_weights_are_coded(const ln_weights *w);
+/* Whether a weight is the matrices of experts. */
+bool ln_weights_have_experts(const ln_weights *w);
 void ln_weights_close(ln_weights *w);
 /* The tensor name of a slot without prefix, for example `layers.3.mlp.up_proj.weight`: that of weights.def,
  * or with a spec that of the model's family. */

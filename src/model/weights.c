@@ -414,6 +414,12 @@ bool ln_weights_are_coded(const ln_weights *w) {
     return false;
 }
 
+bool ln_weights_have_experts(const ln_weights *w) {
+    for (size_t i = 0; i < w->n; i++)
+        if (w->items[i].n_experts) return true;
+    return false;
+}
+
 void ln_weights_close(ln_weights *w) {
     ln_arena_free(&w->arena);
     *w = (ln_weights){0};

@@ -79,6 +79,8 @@ static void what_a_device_cannot_run(void **state) {
     expect(RUN(S("train"), S(TINY), S("--data"), S(LN_ROOT "/examples/recommend"), S("--dry-run"), S("-v")),
            0, NULL);
     assert_non_null(strstr(last->err, "cpu is used, because cuda has no kernels for gradients"));
+    expect(RUN(S("score"), S(LN_ROOT "/tests/golden/families/mixtral-base-bf16"), IDS, S("-v")), 0, NULL);
+    assert_non_null(strstr(last->err, "cpu is used, because cuda has no kernels for experts"));
     program = LINNET;
     assert_int_equal(unlink(at(0, "linnet")), 0);
     assert_int_equal(unlink(at(1, "liblinnet-cuda.so")), 0);

@@ -70,8 +70,11 @@ static inline void each_family(void (*fn)(family_model *f), bool adapted) {
         family_model f;
         if (only && !strstr(json_string_value(json_object_get(row, "dir")), only)) continue;
         family_open(&f, folder, row);
-        const bool asked = f.is_adapted || !adapted;
-        if (!asked) print_message("SKIP: %s has no adapted.safetensors (tools/golden_adapted.py)\n", f.name);
+        const bool lacks = test_device() == LN_DEVICE_CUDA && ln_weights_have_experts(&f.m->weights),
+                   asked = !lacks && (f.is_adapted || !adapted);
+        if (lacks) print_message("SKIP: %s: the GPU has no kernels for experts\n", f.name);
+        else if (!asked)
+            print_message("SKIP: %s has no adapted.safetensors (tools/golden_adapted.py)\n", f.name);
         if (asked) fn(&f), n++;
         family_close(&f);
     }

@@ -270,7 +270,9 @@ static void each_of(const char *in, const char *index_name, size_t at_least, ln_
         if (skipped_when_quick(index, i)) continue;
         golden_open(&g, json_string_value(json_object_get(row, "dir")), row);
         check_facts(&g, row);
-        if ((with_long || !g.is_long) &&
+        const bool lacks = device == LN_DEVICE_CUDA && ln_weights_have_experts(&g.m->weights);
+        if (lacks) print_message("SKIP: %s: the GPU has no kernels for experts\n", g.dir);
+        if (!lacks && (with_long || !g.is_long) &&
             !skipped_in_a_sample(&g, json_string_value(json_object_get(row, "dir")))) {
             check_exact(&g, device, where);
             check_fast(&g, row, device, where);
