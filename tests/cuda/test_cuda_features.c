@@ -60,7 +60,8 @@ static const int rows_of[][2] = {{100, 30}, {1, 0}, {1, 1}, {9, 2}, {60, 20}};
 static double of_factors(const side *s) {
     enum { PAIR = 4 };
     double most = 0;
-    if (ln_program_node(&s->p, s->p.n_nodes - 1)->op != LN_OP_MUL) return 0;
+    const ln_op last = ln_program_node(&s->p, s->p.n_nodes - 1)->op;
+    if (last != LN_OP_MUL && last != LN_OP_GATED) return 0;
     for (int i = 0; i < s->p.n_nodes; i++)
         if (ln_program_node(&s->p, i)->op == LN_OP_LINEAR)
             most = LN_MAX(most, ln_program_node(&s->p, i)->tolerance);

@@ -2,7 +2,7 @@
  * frequencies, as in transformers. Every token is the one that a fresh request for the text so far chooses,
  * with the same log-probability to the bit: alone and among others, in a pool for one text alone, and with
  * what earlier answers left for reuse. */
-/* run: quick asan */
+/* run: quick asan cuda */
 #include "../common.h"
 
 #include <string.h>

@@ -272,24 +272,21 @@ __device__ inline row_share find_share(int32_t rows, int32_t space, const F &spl
     }
     return share;
 }
-// The share of block x of `most` of a row that is alone: what find_share finds, without its steps.
-__device__ inline row_share share_alone(int32_t n, int32_t space, int32_t x, int32_t most) {
-    const int32_t each = n > space   ? n
+// The share of this block of a row that is alone: what find_share finds, without its steps.
+__device__ inline row_share share_alone(int32_t n, int32_t space) {
+    const int32_t x = (int32_t)blockIdx.x, most = (int32_t)gridDim.x,
+                  each = n > space   ? n
                          : n <= most ? 1
                                      : blocks_of(n, most),
                   workers = each == 1 ? n : blocks_of(n, each);
     if (x >= workers) return {-1, 0, 0, 0, 0};
     return {0, x, workers, n, 0};
 }
-// MOST: rows that a step can have. The code for more is left out, because a kernel of few rows takes longer
-// if its code is large. If it is 1, the blocks of a row are those of the grid's z, so that the first to start
-// are those that have work (bench/log/attempts.csv).
+// MOST: rows that a step can have. The code for more is left out: a kernel of few rows takes longer if its
+// code is large (bench/log/attempts.csv).
 template <int MOST, typename F>
 __device__ inline row_share share_of(int32_t rows, int32_t space, const F &splits_of) {
-    if (MOST == 1)
-        return rows < 1 ? row_share{-1, 0, 0, 0, 0}
-                        : share_alone(splits_of(0), space, (int32_t)blockIdx.z, (int32_t)gridDim.z);
-    if (rows == 1) return share_alone(splits_of(0), space, (int32_t)blockIdx.x, (int32_t)gridDim.x);
+    if (rows == 1) return share_alone(splits_of(0), space);
     if (MOST <= 32) return find_share<1>(rows, space, splits_of);
     if (rows <= 64) return find_share<2>(rows, space, splits_of);
     if (rows <= SHARED_ROWS) return find_share<SHARED_ROWS / 32>(rows, space, splits_of);

@@ -338,8 +338,8 @@ template <int WIDTH, bool HEADS> struct row_kernel {
     }
 };
 
-// q: queries, or with HEADS not read. MOST: rows of a step.
-template <int WIDTH, bool HEADS, int MOST>
+// q: queries, or with HEADS not read.
+template <int WIDTH, bool HEADS>
 __global__ void __launch_bounds__(ROW_THREADS, WIDTH <= 128 ? 3 : 1)
     rows(const __grid_constant__ gpu_step step, const __grid_constant__ gpu_attention a,
          const __grid_constant__ gpu_array q, const __grid_constant__ gpu_array y,
@@ -352,7 +352,7 @@ __global__ void __launch_bounds__(ROW_THREADS, WIDTH <= 128 ? 3 : 1)
     let_next_begin();
     const row_share share = find_row < HEADS ? GPU_FUSED_ROWS : INT32_MAX > (step, a, per_seq);
     if (share.item < 0) {
-        if ((MOST == 1 ? blockIdx.z : blockIdx.x) == 0) wait_for_inputs(); // if there are rows, it has one
+        if (blockIdx.x == 0) wait_for_inputs(); // if there are rows, block 0 has one
         return;
     }
     const row_job job(step, a, row_at(step, share.item, per_seq), share);
@@ -390,13 +390,12 @@ static void launch_rows(const gpu_launch *l, const gpu_step *s, const gpu_attent
     const int32_t n = grid_rows(l, y->rows), per_seq = n <= GPU_FEW_ROWS ? 0 : MOST_SINGLE_ROWS,
                   groups = mma_head_blocks(*a),
                   slots = row_memory<WIDTH>::PER_MULTIPROCESSOR * l->n_multiprocessors / groups;
-    dim3 grid(sharing_blocks(per_seq ? l->B * per_seq : n, slots), (unsigned)groups);
-    if (h && n == 1) grid.z = grid.x, grid.x = 1;
-    const auto kernel = !h       ? rows<WIDTH, false, INT32_MAX>
-                        : n == 1 ? rows<WIDTH, true, 1>
-                                 : rows<WIDTH, true, GPU_FUSED_ROWS>;
-    run(l, grid, ROW_THREADS, row_memory<WIDTH>::BYTES, kernel, *s, *a, *q, *y, h ? *h : gpu_heads{},
-        per_seq);
+    const dim3 grid(sharing_blocks(per_seq ? l->B * per_seq : n, slots), (unsigned)groups);
+    if (h)
+        run(l, grid, ROW_THREADS, row_memory<WIDTH>::BYTES, rows<WIDTH, true>, *s, *a, *q, *y, *h, per_seq);
+    else
+        run(l, grid, ROW_THREADS, row_memory<WIDTH>::BYTES, rows<WIDTH, false>, *s, *a, *q, *y, gpu_heads{},
+            per_seq);
 }
 void attention_rows(const gpu_launch *l, const gpu_step *s, const gpu_attention *a, const gpu_array *q,
                     const gpu_heads *h, const gpu_array *y) {
@@ -416,8 +415,7 @@ size_t attention_rows_scratch(const gpu_attention *a, size_t *counters) {
 
 template <int WIDTH> static void raise_limit(int32_t limit, cudaError_t *e) {
     if (row_memory<WIDTH>::BYTES > limit) return;
-    for (const void *f : {(const void *)rows<WIDTH, false, INT32_MAX>, (const void *)rows<WIDTH, true, 1>,
-                          (const void *)rows<WIDTH, true, GPU_FUSED_ROWS>})
+    for (const void *f : {(const void *)rows<WIDTH, false>, (const void *)rows<WIDTH, true>})
         if (*e == cudaSuccess)
             *e = cudaFuncSetAttribute(f, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       row_memory<WIDTH>::BYTES);

@@ -92,11 +92,8 @@ static void product_unpacked(const gpu_launch *l, const gpu_step *s, const gpu_p
             product_dense(&after, s, &part);
         }
 }
-// With wgmma from 33 rows on: the kernel of few rows would read the weights once for each 32 of them.
 static bool is_unpacked(const gpu_launch *l, const gpu_product *p) {
-    enum { ROWS_AT_ONCE = 32 };
-    const int32_t few = l->clusters > 0 ? ROWS_AT_ONCE : FEW_ROWS;
-    return p->unpacked && p->x.type == GPU_BF16 && grid_rows(l, p->x.rows) > few;
+    return p->unpacked && p->x.type == GPU_BF16 && grid_rows(l, p->x.rows) > FEW_ROWS;
 }
 
 int gpu_linear(const gpu_launch *l, const gpu_step *s, const gpu_product *product) {
