@@ -301,17 +301,18 @@ LN_API void ln_rendering_free(ln_rendering *rendering);
 typedef struct ln_found {
     const char *path;
     const char *model_type; /* "" when config.json cannot be read */
-    const char *dtype;      /* as config.json names it; "" when it does not */
+    const char *dtype;      /* as config.json names it, or "", or the GGUF type of most bytes */
     int bits, group;        /* of quantised weights, columns in a group; 0 when dense */
-    int n_files;            /* .safetensors files */
+    int n_files;            /* .safetensors or .gguf files */
     uint64_t bytes;         /* of these files */
 } ln_found;
 
-/* Called for each model directory. */
+/* Called for each model. */
 typedef ln_status ln_found_fn(void *user, const ln_found *found, ln_error *err);
 
-/* Calls `fn` for each model in `dir` and below it: directories with config.json and a .safetensors file, each
- * once; symbolic links are followed. NULL: the models in the Hugging Face cache and the bundled model. A
+/* Calls `fn` once for each model in `dir` and below it: directories with config.json and a .safetensors file,
+ * GGUF files, manifests of ollama. Symbolic links are followed. NULL: the models in the Hugging Face cache,
+ * in the folders of LM Studio, llama.cpp and ollama, and the bundled model. A
  * directory below that cannot be read is logged as a warning and skipped. LN_EIO: `dir` does not exist or
  * cannot be listed; the cache cannot be listed (after the bundled model was reported). */
 LN_API LN_MUST_CHECK ln_status ln_list(const char *dir, ln_found_fn *fn, void *user, ln_error *err);
@@ -482,6 +483,26 @@ typedef ln_status ln_quantized_fn(void *user, const ln_quantized *tensor, ln_err
  * weight is NaN or infinite. Other errors: as for ln_model_open. */
 LN_API LN_MUST_CHECK ln_status ln_quantize(const char *model, const char *out, const ln_quantize_options *opt,
                                            ln_quantized_fn *fn, void *user, ln_error *err);
+
+/* Start from ln_convert_options_default; a zero field means its default. Borrowed during the call. */
+typedef struct ln_convert_options {
+    uint32_t size;   /* of the caller's struct; set by ln_convert_options_default */
+    int bits, group; /* bits 0: dense; else as in ln_quantize_options */
+    bool f32;        /* dense tensors, scales and biases in float32 instead of bfloat16 */
+    int n_threads;   /* 0: the physical cores within affinity mask and cgroup quota */
+    bool force;      /* replace an existing model directory */
+} ln_convert_options;
+LN_DEFAULT(ln_convert_options)
+
+/* Writes the GGUF file `model` as a model directory `out` in Hugging Face layout: its weights, each rounded
+ * once, config.json, the chat template and the ids that end a text. `opt` and `fn` may be NULL. Otherwise as
+ * ln_quantize.
+ *
+ * LN_EUSAGE: `model` is a directory, or `out` contains it. LN_EUNSUPPORTED: as for ln_model_open, or with
+ * bits no matrix can be quantised. */
+LN_API LN_MUST_CHECK ln_status ln_convert_model(const char *model, const char *out,
+                                                const ln_convert_options *opt, ln_quantized_fn *fn,
+                                                void *user, ln_error *err);
 
 /* Start from ln_fuse_options_default; a zero field but `scale` is its default. Borrowed during the call. */
 typedef struct ln_fuse_options {

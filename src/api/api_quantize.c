@@ -64,3 +64,18 @@ ln_status ln_quantize(const char *model, const char *out, const ln_quantize_opti
                            __func__, i, o->overrides[i].bits);
     return ln_convert_quantize(model, out, o, LN_CONVERT_SHARD_BYTES, fn, user, err);
 }
+
+ln_status ln_convert_model(const char *model, const char *out, const ln_convert_options *opt,
+                           ln_quantized_fn *fn, void *user, ln_error *err) {
+    ln_convert_options all = ln_convert_options_default(), *o = &all;
+    ARG(model && out, "model and out must not be NULL");
+    if (opt) LN_TRY(ln_api_copy_sized(&all, sizeof all, opt, "ln_convert_options", err));
+    if (o->bits && !ln_affine_bits_ok(o->bits))
+        return ln_fail(err, LN_EUSAGE, "ln_convert_options.bits: expected 2, 3, 4, 5, 6 or 8, found %d",
+                       o->bits);
+    if (o->group && (!o->bits || !ln_affine_group_ok(o->group)))
+        return ln_fail(err, LN_EUSAGE,
+                       "ln_convert_options.group: expected 32, 64 or 128, with bits, found %d", o->group);
+    if (o->n_threads < 0) return ln_fail(err, LN_EUSAGE, "ln_convert_options.n_threads must not be negative");
+    return ln_convert_gguf(model, out, o, LN_CONVERT_SHARD_BYTES, fn, user, err);
+}

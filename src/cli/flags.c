@@ -21,8 +21,9 @@
     (TEMPLATED | ON(EVAL) | ON(SCORE) | ON(ATTENTION) | ON(EXPLAIN) | ON(DIFF) | ON(BENCH) | ON(BATCH) | \
      ON(SERVE))
 /* verbs that run several sequences at once */
-#define SHARES     (ON(PLAN) | ON(CLASSIFY) | ON(EVAL) | ON(BATCH) | ON(SERVE))
-#define OF_MODEL   (LOADS | ON(TOKENIZE) | ON(TEMPLATE) | ON(QUANTIZE) | ON(FUSE) | ON(TRAIN) | ON(SHOW))
+#define SHARES (ON(PLAN) | ON(CLASSIFY) | ON(EVAL) | ON(BATCH) | ON(SERVE))
+#define OF_MODEL \
+    (LOADS | ON(TOKENIZE) | ON(TEMPLATE) | ON(QUANTIZE) | ON(CONVERT) | ON(FUSE) | ON(TRAIN) | ON(SHOW))
 #define BACKENDS   (ON(RUN) | ON(CHAT) | ON(CLASSIFY) | ON(BATCH) | ON(BENCH))
 #define TRAINS     (ON(TRAIN) | ON(PLAN))
 #define EVERYWHERE (~0u)

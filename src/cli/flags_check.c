@@ -159,8 +159,8 @@ static ln_status check_needs(args *a, ln_error *err) {
                        verb_rows[a->verb].name);
     if (a->verb == VERB_ATTENTION && !has(a, F_OUTPUT))
         return ln_fail(err, LN_EUSAGE, "attention needs -o FILE");
-    if (a->verb == VERB_QUANTIZE && !has(a, F_OUTPUT))
-        return ln_fail(err, LN_EUSAGE, "quantize needs -o DIR");
+    if ((a->verb == VERB_QUANTIZE || a->verb == VERB_CONVERT) && !has(a, F_OUTPUT))
+        return ln_fail(err, LN_EUSAGE, "%s needs -o DIR", verb_rows[a->verb].name);
     if (a->verb == VERB_TRAIN && (!has(a, F_DATA) || (!has(a, F_OUTPUT) && !has(a, F_DRY_RUN))))
         return ln_fail(err, LN_EUSAGE,
                        "train needs samples and a directory to write: linnet train MODEL --data FILE -o DIR");
@@ -170,7 +170,7 @@ static ln_status check_needs(args *a, ln_error *err) {
         return ln_fail(err, LN_EUSAGE,
                        "fuse needs an adapter and a directory to write: linnet fuse MODEL ADAPTER -o DIR");
     if (a->verb == VERB_FUSE) LN_TRY(adapter_add(a, a->argument, err));
-    if (a->verb == VERB_FUSE && has(a, F_GROUP) && !has(a, F_BITS))
+    if ((a->verb == VERB_FUSE || a->verb == VERB_CONVERT) && has(a, F_GROUP) && !has(a, F_BITS))
         return ln_fail(err, LN_EUSAGE, "--group is of quantised weights; add --bits");
     if (a->verb == VERB_CLASSIFY && !has(a, F_LABELS) && !has(a, F_NEXT_TOKEN))
         return ln_fail(err, LN_EUSAGE, "classify needs --labels A,B,... (or @FILE), or --next-token");

@@ -1,4 +1,4 @@
-/* linnet quantize and linnet fuse: write a model into a new directory, and print a line about each tensor. */
+/* linnet quantize, convert and fuse: write a model into a new directory, and print a line for each tensor. */
 #include "cli.h"
 
 #include <math.h>
@@ -96,6 +96,46 @@ ln_status cmd_quantize(const args *a, ln_error *err) {
         st == LN_OK && !signals_seen() ? rounding_measure(a->model, dir, o.n_threads) : (double)NAN;
     if (st == LN_OK) st = print_end(&q, dir, &o, ratio, err);
     if (st == LN_OK) rounding_warn(ratio, o.bits);
+    ln_str_free(&q.tensors);
+    return st;
+}
+
+/* linnet convert: a GGUF file as a model directory. */
+static ln_status print_converted(quantizing *q, const char *dir, const ln_convert_options *o, ln_error *err) {
+    ln_str s = {0};
+    char after[32], path[LN_PATH_TEXT];
+    if (!q->json) {
+        ln_str_addf(&s, "%s: %s\n", ln_path_text(path, dir), bytes_text(after, q->after));
+        return out_str(&s, err);
+    }
+    if (q->tensors.failed) return LN_OOM(err, "the result");
+    ln_str_adds(&s, "{");
+    put_text(&s, "path", dir);
+    put_key(&s, "bits");
+    ln_str_addf(&s, o->bits ? "%d" : "null", o->bits);
+    put_key(&s, "group");
+    ln_str_addf(&s, o->bits ? "%d" : "null", o->group);
+    put_uint(&s, "bytes_before", q->before);
+    put_uint(&s, "bytes", q->after);
+    put_key(&s, "tensors");
+    ln_str_adds(&s, "[");
+    ln_str_add(&s, q->tensors.data, q->tensors.len);
+    ln_str_adds(&s, "]}\n");
+    return out_str(&s, err);
+}
+
+ln_status cmd_convert(const args *a, ln_error *err) {
+    quantizing q = {.json = has(a, F_JSON)};
+    ln_convert_options o = ln_convert_options_default();
+    o.bits = has(a, F_BITS) ? widths[a->flag[F_BITS].i] : 0;
+    o.group = has(a, F_GROUP) ? groups[a->flag[F_GROUP].i] : o.bits ? 64 : 0;
+    o.f32 = has(a, F_UNROUNDED);
+    o.n_threads = (int)a->flag[F_THREADS].i;
+    o.force = has(a, F_FORCE);
+    signals_note(true);
+    ln_status st = ln_convert_model(a->model, a->flag[F_OUTPUT].text, &o, on_tensor, &q, err);
+    signals_note(false);
+    if (st == LN_OK) st = print_converted(&q, a->flag[F_OUTPUT].text, &o, err);
     ln_str_free(&q.tensors);
     return st;
 }

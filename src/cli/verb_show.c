@@ -14,6 +14,11 @@ static void put_or_null(ln_str *s, const char *key, int v) {
     ln_str_adds(s, "null");
 }
 
+/* Bits of the files for each parameter, scales included. */
+static double bits_a_weight(const ln_info *m) {
+    return m->n_parameters ? 8 * (double)m->weights_bytes / (double)m->n_parameters : 0;
+}
+
 static ln_status show_json(const ln_info *m, ln_error *err) {
     ln_str s = {0};
     ln_str_add(&s, "{", 1);
@@ -26,6 +31,7 @@ static ln_status show_json(const ln_info *m, ln_error *err) {
     ln_str_adds(&s, "{");
     put_text(&s, "file", m->stored);
     put_text(&s, "memory", m->kept);
+    put_real(&s, "bits_a_weight", bits_a_weight(m));
     ln_str_adds(&s, "}");
     put_int(&s, "layers", m->n_layers);
     put_int(&s, "width", m->width);
@@ -59,7 +65,7 @@ static ln_status show_text(const ln_info *m, ln_error *err) {
     ln_str_addf(&s, "type        %s, %s%s\n", m->model_type, m->dtype, m->tied ? ", tied embeddings" : "");
     if (m->bits && m->group) ln_str_addf(&s, "quantised   %d bits, groups of %d\n", m->bits, m->group);
     else if (m->bits) ln_str_addf(&s, "quantised   %d bits, a scale for each row\n", m->bits);
-    if (strcmp(m->stored, "dense") != 0) ln_str_addf(&s, "file        %s\n", m->stored);
+    ln_str_addf(&s, "file        %s, %.2f bits a weight\n", m->stored, bits_a_weight(m));
     ln_str_addf(&s, "in memory   %s\n", m->kept);
     ln_str_addf(&s, "parameters  %.1f M, %s in %d file%s\n", 1e-6 * (double)m->n_parameters,
                 bytes_text(size, m->weights_bytes), m->n_files, m->n_files == 1 ? "" : "s");

@@ -32,6 +32,8 @@ typedef struct ln_convert_item {
     const ln_adapter_module *modules[LN_FUSED_PARTS];
     int64_t first_rows[LN_FUSED_PARTS];
     int n_modules;
+    bool computed;    /* its rows are computed in f32 first, whatever the source's dtype */
+    float norm_shift; /* of a norm: subtracted from its weight */
     /* a tensor that linnet does not use, copied as it is: w then has d0 bytes and no columns; else NULL */
     const ln_tensor *raw;
 } ln_convert_item;
@@ -44,6 +46,7 @@ typedef struct ln_convert {
     ln_weights weights;
     bool tied_there;        /* spec.tied as config.json says, before the tensors decided */
     ln_groups code;         /* of matrices in the new model; bits 0: it is dense */
+    ln_dtype dtype;         /* of a GGUF file's tensors in the new model */
     ln_convert_item *items; /* [n_items], in the order of the new model */
     size_t n_items;
     ln_adapter_file *adapter; /* that is added to the weights, or NULL; and a factor on its scales */
@@ -75,6 +78,19 @@ ln_status ln_convert_files(const ln_convert *c, const char *to,
 ln_status ln_convert_copy(const char *from, const char *to, const char *name, ln_error *err);
 /* copy_modules.c: copies the directories of the modules that modules.json lists. */
 ln_status ln_convert_modules(const ln_convert *c, const char *to, ln_error *err);
+
+/* convert_gguf.c: writes a GGUF file as a model directory; see ln_convert_model. */
+ln_status ln_convert_gguf(const char *model, const char *out, const ln_convert_options *opt,
+                          uint64_t shard_bytes, ln_quantized_fn *fn, void *user, ln_error *err);
+/* Marks the items of a GGUF file as computed, and sets what norms have too much. */
+void ln_convert_compute(ln_convert *c);
+/* quantize.c. Sets the tensor's name in the new model, which does not depend on the prefix in the source. */
+void ln_convert_name(const ln_convert *c, ln_convert_item *x);
+/* Writes the files next to the tensors that the metadata of the file describe. */
+ln_status ln_convert_gguf_files(const ln_convert *c, const char *to, ln_error *err);
+/* copy_config.c: writes a text to the file `name` in directory `to`; one of JSON, indented. */
+ln_status ln_convert_text(const char *to, const char *name, const char *text, size_t bytes, ln_error *err);
+ln_status ln_convert_json(const char *to, const char *name, const json_t *v, ln_error *err);
 
 /* quantize.c. Opens the source model: config.json, spec, tensors, weights. ln_convert_close, after an error
  * too. */

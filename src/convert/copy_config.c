@@ -84,20 +84,25 @@ static json_t *sorted(const json_t *v) {
     return out;
 }
 
-static ln_status write_json(const char *to, const char *name, const json_t *v, ln_error *err) {
+ln_status ln_convert_text(const char *to, const char *name, const char *text, size_t bytes, ln_error *err) {
     char path[LN_PATH_MAX];
-    ln_str s = {0};
     ln_out o = {0};
     ln_status st = LN_OK;
-    add_json(&s, v, 0);
-    ln_str_adds(&s, "\n");
-    if (s.failed) LN_GO(LN_OOM(err, "a configuration"));
     LN_GO(ln_path_join(path, to, name, err));
     LN_GO(ln_out_open(&o, path, false, err));
-    LN_GO(ln_out_write(&o, s.data, s.len, err));
+    LN_GO(ln_out_write(&o, text, bytes, err));
     LN_GO(ln_out_commit(&o, err));
 out:
     ln_out_abort(&o);
+    return st;
+}
+
+ln_status ln_convert_json(const char *to, const char *name, const json_t *v, ln_error *err) {
+    ln_str s = {0};
+    add_json(&s, v, 0);
+    ln_str_adds(&s, "\n");
+    const ln_status st =
+        s.failed ? LN_OOM(err, "a configuration") : ln_convert_text(to, name, s.data, s.len, err);
     ln_str_free(&s);
     return st;
 }
@@ -162,6 +167,13 @@ static ln_status add_eos(const ln_convert *c, json_t *config, ln_error *err) {
     return ok ? LN_OK : LN_OOM(err, "a configuration");
 }
 
+/* States the dtype of a model that was a GGUF file; that of a directory is stated already. */
+static bool add_dtype(const ln_convert *c, json_t *config) {
+    static const char *const names[] = {[LN_F32] = "float32", [LN_BF16] = "bfloat16", [LN_F16] = "float16"};
+    return !c->config.of_gguf ||
+           json_object_set_new(config, "dtype", json_string(names[c->items[0].dtype])) == 0;
+}
+
 /* Removes the quantization blocks of the source. */
 static void delete_blocks(json_t *config) {
     static const char *const blocks[] = {"quantization", "quantization_config"};
@@ -173,11 +185,12 @@ static void delete_blocks(json_t *config) {
 
 /* config.json of a dense model: the source's, without the quantization blocks of a quantised one. */
 static ln_status write_dense_config(const ln_convert *c, const char *to, ln_error *err) {
-    if (!c->weights.code.bits) return ln_convert_copy(c->from, to, "config.json", err);
+    if (!c->weights.code.bits && !c->config.of_gguf) return ln_convert_copy(c->from, to, "config.json", err);
     json_t *config = ln_json_deep_copy(c->config.root);
     if (!config) return LN_OOM(err, "a configuration");
     delete_blocks(config);
-    const ln_status st = write_json(to, "config.json", config, err);
+    const ln_status st = add_dtype(c, config) ? ln_convert_json(to, "config.json", config, err)
+                                              : LN_OOM(err, "a configuration");
     json_decref(config);
     return st;
 }
@@ -190,15 +203,15 @@ static ln_status write_config(const ln_convert *c, const char *to, ln_error *err
         (void)json_object_del(config, "_name_or_path");
         (void)json_object_del(config, "vision_config");
         delete_blocks(config);
-        st = add_eos(c, config, err);
+        if (!c->config.of_gguf) st = add_eos(c, config, err);
     }
     if (ok && c->spec.tied != c->tied_there) { /* the tensors contradicted config.json */
         json_t *text = c->config.text == c->config.root ? config : json_object_get(config, "text_config");
         ok = json_object_set_new(text, "tie_word_embeddings", json_boolean(c->spec.tied)) == 0;
     }
-    ok = ok && add_block(c, config) && (in_order = sorted(config)) != NULL;
+    ok = ok && add_dtype(c, config) && add_block(c, config) && (in_order = sorted(config)) != NULL;
     if (st == LN_OK && !ok) st = LN_OOM(err, "a configuration");
-    if (st == LN_OK) st = write_json(to, "config.json", in_order, err);
+    if (st == LN_OK) st = ln_convert_json(to, "config.json", in_order, err);
     json_decref(in_order);
     json_decref(config);
     return st;
@@ -219,7 +232,7 @@ static ln_status write_index(const ln_convert *c, const char *to, ln_error *err)
         index = json_pack("{s:{s:I, s:I}, s:O}", "metadata", "total_size", (json_int_t)c->bytes,
                           "total_parameters", (json_int_t)c->weights.n_parameters, "weight_map", in_order);
     ln_status st =
-        index ? write_json(to, "model.safetensors.index.json", index, err) : LN_OOM(err, "an index");
+        index ? ln_convert_json(to, "model.safetensors.index.json", index, err) : LN_OOM(err, "an index");
     json_decref(index);
     json_decref(in_order);
     json_decref(map);

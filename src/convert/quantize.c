@@ -50,8 +50,7 @@ static void decide(const ln_convert *c, ln_convert_item *x, const ln_quantize_op
     x->entry = x->code.bits && x->code.bits != c->code.bits;
 }
 
-/* Sets the tensor's name in the new model, which does not depend on the prefix in the source. */
-static void name_item(const ln_convert *c, ln_convert_item *x) {
+void ln_convert_name(const ln_convert *c, ln_convert_item *x) {
     const char *outer = c->config.text != c->config.root ? "language_model." : "";
     char slot[160];
     ln_weight_name(slot, &c->spec, x->w->slot, x->w->layer);
@@ -73,8 +72,8 @@ ln_status ln_convert_decide(ln_convert *c, const ln_quantize_options *opt, uint6
         ln_convert_item *x = &c->items[c->n_items];
         if (!(x->w = ln_convert_stored(c, i))) continue;
         c->n_items++;
-        x->dtype = casts ? cast : x->w->dtype;
-        name_item(c, x);
+        x->dtype = c->config.of_gguf ? c->dtype : casts ? cast : x->w->dtype;
+        ln_convert_name(c, x);
         decide(c, x, opt, used);
         any |= x->code.bits != 0;
     }
@@ -110,6 +109,11 @@ ln_status ln_convert_check_stored(const ln_convert *c, bool takes_fp8, ln_error 
     char shown[LN_PATH_TEXT];
     for (size_t i = 0; i < c->weights.n; i++) {
         const ln_weight *w = &c->weights.items[i];
+        if (w->made && c->config.of_gguf)
+            return ln_fail(err, LN_EUNSUPPORTED,
+                           "%s: a GGUF file, to which no adapter is added; ln_convert_model makes a "
+                           "directory of it",
+                           ln_path_text(shown, c->from));
         if (w->n_experts)
             return ln_fail(err, LN_EUNSUPPORTED,
                            "%s: tensor %s: quantize and fuse do not write experts; quantise the model while "
@@ -177,9 +181,11 @@ ln_status ln_convert_quantize(const char *model, const char *out, const ln_quant
     if (!c) return LN_OOM(err, "a model");
     LN_GO(ln_pool_reserve(ln_pool_default(), n_threads, err));
     LN_GO(ln_convert_open(c, model, err));
-    LN_GO(ln_convert_check_stored(c, true, err));
-    LN_GO(check_dense(c, err));
+    if (!c->config.of_gguf) LN_GO(ln_convert_check_stored(c, true, err));
+    if (!c->config.of_gguf) LN_GO(check_dense(c, err));
+    c->dtype = LN_BF16; /* of a GGUF file */
     LN_GO(ln_convert_decide(c, opt, shard_bytes, err));
+    if (c->config.of_gguf) ln_convert_compute(c);
     LN_GO(ln_convert_check_out(c, out, err));
     LN_GO(ln_out_dir_open(&dir, out, opt->force, err));
     LN_GO(ln_convert_write(c, dir.tmp, n_threads, fn, user, err));

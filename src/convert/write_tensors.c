@@ -44,7 +44,9 @@ static int64_t row_bytes(const ln_convert_item *x, int k) {
 
 static bool quantised_source(const ln_convert_item *x) { return !x->raw && !ln_encoding_is_dense(x->w->enc); }
 /* Whether the rows are computed in f32 before they are stored. */
-static bool is_computed(const ln_convert_item *x) { return x->n_modules > 0 || quantised_source(x); }
+static bool is_computed(const ln_convert_item *x) {
+    return x->computed || x->n_modules > 0 || quantised_source(x);
+}
 
 /* Bytes of a row of the source's first tensor. */
 static int64_t stored_bytes(const ln_convert_item *x) {
@@ -100,14 +102,15 @@ static ln_status compute_rows(const writing *w, worker *me, int64_t lo, int64_t 
         else if (x->n_modules > 0) add_bias(w, r, row);
         for (int64_t k = 0; k < cols; k++) {
             uint8_t rounded[4];
+            row[k] -= x->norm_shift;
             ln_num_store(rounded, x->dtype, 0, row[k]);
             row[k] = ln_num_load(rounded, x->dtype, 0);
             if (!isfinite(row[k]))
                 return ln_fail(&me->error, LN_ENUMERIC,
-                               "tensor %s: row %lld: the sum of weight and adapter is no finite number of "
-                               "its "
-                               "dtype; is the scale of the adapter right?",
-                               x->w->tensor->name, (long long)r);
+                               "tensor %s: row %lld: %s is no finite number of the result's dtype%s",
+                               x->w->tensor->name, (long long)r,
+                               x->n_modules ? "the sum of weight and adapter" : "a weight",
+                               x->n_modules ? "; is the scale of the adapter right?" : "");
         }
     }
     return LN_OK;
@@ -328,7 +331,7 @@ ln_status ln_convert_write(const ln_convert *c, const char *to, int n_threads, l
     LN_GO(new_workers(c, w.workers, n_threads, err));
     LN_GO(write_tensors(&w, to, fn, user, err));
     LN_GO(ln_convert_config(c, to, err));
-    LN_GO(ln_convert_files(c, to, err));
+    LN_GO(c->config.of_gguf ? ln_convert_gguf_files(c, to, err) : ln_convert_files(c, to, err));
     LN_GO(ln_tensors_check(&c->tensors, false, err));
     if (c->adapter) LN_GO(ln_tensors_check(&c->adapter->tensors, false, err));
 out:

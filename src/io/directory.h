@@ -14,6 +14,12 @@ ln_status ln_path_join(char *path, const char *dir, const char *name, ln_error *
 /* LN_EIO for a path that the system rejects with this errno value, with the reason. */
 ln_status ln_cannot_reach(const char *path, int number, ln_error *err);
 
+/* find_model.c. Writes `value`, with ~ and $VAR at its place as Python expands them, and `below` to
+ * out[LN_PATH_MAX]; false: it does not fit. */
+bool ln_expand_path(char *out, const char *value, const char *below);
+/* Writes the directory of the Hugging Face cache; false: the environment names none. */
+bool ln_hub_cache_dir(char *out);
+
 /* bundled_model.c: the directory of the bundled model that contains `needs`, in path[LN_PATH_MAX]. A location
  * that cannot be accessed does not stop the search; the failure is returned if the model is not found
  * anywhere. */

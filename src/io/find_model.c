@@ -12,6 +12,7 @@
 #include "directory.h"
 #include "../base/c_locale.h"
 #include "../base/gguf.h"
+#include "gguf_files.h"
 
 #include <errno.h>
 #include <pwd.h>
@@ -64,7 +65,7 @@ static const char *variable(const char *at, size_t *n) {
     return getenv(name);
 }
 
-static bool expand(char *out, const char *value, const char *below) {
+bool ln_expand_path(char *out, const char *value, const char *below) {
     ln_str s = {0};
     add_user(&s, &value);
     while (*value) {
@@ -80,7 +81,7 @@ static bool expand(char *out, const char *value, const char *below) {
     return fits;
 }
 
-static bool cache_dir(char *out) {
+bool ln_hub_cache_dir(char *out) {
     static const struct {
         const char *name, *below;
     } places[] = {{"HF_HUB_CACHE", ""},
@@ -88,8 +89,8 @@ static bool cache_dir(char *out) {
                   {"HF_HOME", "/hub"},
                   {"XDG_CACHE_HOME", "/huggingface/hub"}};
     for (size_t i = 0; i < LN_COUNT(places); i++)
-        if (env(places[i].name)) return expand(out, env(places[i].name), places[i].below);
-    return expand(out, "~", "/.cache/huggingface/hub") && out[0] == '/';
+        if (env(places[i].name)) return ln_expand_path(out, env(places[i].name), places[i].below);
+    return ln_expand_path(out, "~", "/.cache/huggingface/hub") && out[0] == '/';
 }
 
 /* Whether the text is safe as a path component: letters, digits, `_-.` and the characters of `also`, at most
@@ -159,78 +160,12 @@ static ln_status snapshot(char *path, const char *hub, const id *what, bool *fou
     return *found && !realpath(entry, path) ? ln_cannot_reach(entry, errno, err) : LN_OK;
 }
 
-/* ---- GGUF ---- */
-
-static bool ends_in_gguf(const char *name) {
-    size_t n = strlen(name);
-    return n >= 4 && ln_same_ascii(name + n - 4, "gguf");
-}
-
-/* Whether a file in a directory is one to choose a model from: not a vision tower, and of a split the first
- * file. */
-static bool is_choice(const char *name) {
-    unsigned number = 1, count;
-    const size_t n = strlen(name);
-    if (n <= 5 || name[n - 5] != '.' || !ends_in_gguf(name)) return false;
-    for (size_t i = 0; i + 6 <= n; i++)
-        if (strncmp(name + i, "mmproj", 6) == 0 || strncmp(name + i, "MMPROJ", 6) == 0) return false;
-    return !ln_gguf_split_name(name, &number, &count) || number == 1;
-}
-
-/* Whether a directory has GGUF files and no safetensors: what else is in it belongs to the file then. */
-static bool holds_gguf_alone(const char *dir) {
-    ln_names names;
-    if (ln_names_read(&names, dir, NULL) != LN_OK) return false;
-    const bool yes = ln_names_like(&names, "", ".gguf") != NULL && !ln_names_like(&names, "", ".safetensors");
-    ln_names_free(&names);
-    return yes;
-}
-
-/* The message for a directory with several GGUF files. */
-static ln_status refuse_several(const char *dir, const ln_names *names, ln_error *err) {
-    char shown[LN_PATH_TEXT], one[80];
-    ln_str list = {0};
-    size_t n = 0;
-    const char *first = "";
-    for (size_t i = 0; i < names->n; i++) {
-        if (!is_choice(names->items[i])) continue;
-        if (n == 0) first = names->items[i];
-        if (n++ < 8)
-            ln_str_addf(&list, "%s%s", n > 1 ? ", " : "",
-                        ln_excerpt(one, names->items[i], strlen(names->items[i])));
-    }
-    const ln_status st = ln_fail(err, LN_EINVALID, "%s: %zu GGUF files: %s%s; name one of them: %s/%s",
-                                 ln_path_text(shown, dir), n, list.data ? list.data : "",
-                                 n > 8 ? ", ..." : "", shown, ln_excerpt(one, first, strlen(first)));
-    ln_str_free(&list);
-    return st;
-}
-
-/* Replaces the directory in path[LN_PATH_MAX] by the GGUF file in it. *found = false: it has none. */
-static ln_status choose_gguf(char *path, bool *found, ln_error *err) {
-    char file[LN_PATH_MAX];
-    ln_names names;
-    const char *one = NULL;
-    size_t n = 0;
-    *found = false;
-    if (ln_names_read(&names, path, NULL) != LN_OK) return LN_OK; /* reported by who needs another file */
-    for (size_t i = 0; i < names.n; i++)
-        if (is_choice(names.items[i])) one = names.items[i], n++;
-    ln_status st = n > 1 ? refuse_several(path, &names, err) : LN_OK;
-    if (n == 1) st = ln_path_join(file, path, one, err);
-    ln_names_free(&names);
-    if (st != LN_OK || n == 0) return st;
-    memcpy(path, file, strlen(file) + 1);
-    *found = true;
-    return LN_OK;
-}
-
 /* ---- ids ---- */
 
 static ln_status find_cached(const id *what, const char *needs, char *path, ln_error *err) {
     char hub[LN_PATH_MAX], file[LN_PATH_MAX], shown[LN_PATH_TEXT];
     const char *flag = strcmp(what->rev, "main") ? " --revision " : "", *rev = flag[0] ? what->rev : "";
-    if (!cache_dir(hub))
+    if (!ln_hub_cache_dir(hub))
         return ln_fail(err, LN_EIO,
                        "%s/%s: no such directory, and no Hugging Face cache: neither HF_HUB_CACHE, HF_HOME "
                        "nor HOME is set",
@@ -247,8 +182,9 @@ static ln_status find_cached(const id *what, const char *needs, char *path, ln_e
                        rev);
     LN_TRY(ln_path_join(file, path, needs, err));
     LN_TRY(ln_look(file, &found, err));
-    bool chosen = false;
-    if (!found || holds_gguf_alone(path)) LN_TRY(choose_gguf(path, &chosen, err));
+    bool chosen = false, alone;
+    LN_TRY(ln_gguf_alone(path, &alone, err));
+    if (!found || alone) LN_TRY(ln_gguf_choose(path, &chosen, err));
     found = found || chosen;
     if (!found && strcmp(needs, "tokenizer.json") == 0) LN_TRY(ln_check_tokenizer(path, err));
     if (!found)
@@ -268,6 +204,10 @@ static ln_status check_dir(const char *model, const char *needs, char *path, ln_
     if (!realpath(model, path)) return ln_cannot_reach(model, errno, err);
     LN_TRY(ln_look_dir(path, &found, err));
     if (!found && ln_gguf_is_file(path)) return LN_OK; /* ollama's files have no extension */
+    if (!found) {
+        LN_TRY(ln_ollama_blob(path, path, &found, err));
+        if (found) return LN_OK;
+    }
     if (!found)
         return ln_fail(err, LN_EINVALID,
                        "%s: expected a GGUF file or a model directory in Hugging Face layout, found a file "
@@ -275,9 +215,10 @@ static ln_status check_dir(const char *model, const char *needs, char *path, ln_
                        shown);
     LN_TRY(ln_path_join(file, path, needs, err));
     LN_TRY(ln_look(file, &found, err));
-    if (found && !holds_gguf_alone(path)) return LN_OK;
-    bool chosen;
-    LN_TRY(choose_gguf(path, &chosen, err));
+    bool chosen, alone;
+    LN_TRY(ln_gguf_alone(path, &alone, err));
+    if (found && !alone) return LN_OK;
+    LN_TRY(ln_gguf_choose(path, &chosen, err));
     if (found || chosen) return LN_OK;
     if (strcmp(needs, "tokenizer.json") == 0) return ln_check_tokenizer(path, err);
     return ln_fail(err, LN_EINVALID, "%s: no %s there; expected a model directory in Hugging Face layout",
@@ -303,10 +244,12 @@ static ln_status find(const char *model, const char *needs, char *path, ln_error
         if (found) return LN_OK;
         return ln_bundled_missing(err);
     }
+    LN_TRY(ln_ollama_find(model, path, &found, err));
+    if (found) return LN_OK;
     id what;
     size_t n = strlen(model);
     ln_path_text(shown, model);
-    if (n > 5 && model[n - 5] == '.' && ends_in_gguf(model))
+    if (n > 5 && ln_same_ascii(model + n - 5, ".gguf"))
         return ln_fail(err, LN_EIO, "%s: no such file", shown);
     if (parse_id(&what, model)) return find_cached(&what, needs, path, err);
     if (n >= LN_PATH_MAX) return ln_cannot_reach(model, ENAMETOOLONG, err);
@@ -327,144 +270,4 @@ ln_status ln_find_dir(const char *model, const char *needs, char *path, size_t c
 
 ln_status ln_find_model(const char *model, char *path, size_t cap, ln_error *err) {
     return ln_find_dir(model, "config.json", path, cap, err);
-}
-
-/* ---- listing all models ---- */
-
-/* State of a directory walk: a stack of directories to visit, and a hash table of the visited ones by device
- * and inode, so that a loop of symbolic links ends. */
-typedef struct place {
-    dev_t dev;
-    ino_t ino;
-    bool taken;
-} place;
-typedef struct walk {
-    char **todo;
-    size_t n_todo, cap_todo;
-    place *seen; /* [cap_seen], a power of two; linear probing */
-    size_t n_seen, cap_seen;
-} walk;
-
-static ln_status later(walk *w, const char *dir, ln_error *err) {
-    void *p = w->todo;
-    LN_TRY(ln_grow(&p, &w->cap_todo, w->n_todo + 1, sizeof *w->todo, err));
-    w->todo = p;
-    char *copy = ln_strndup(dir, strlen(dir));
-    if (!copy) return LN_OOM(err, "the directories to list");
-    w->todo[w->n_todo++] = copy;
-    return LN_OK;
-}
-
-/* Inserts p; false if the table has it already. */
-static bool add_place(place *table, size_t cap, place p) {
-    size_t i = (size_t)((p.ino ^ (p.dev << 40)) * UINT64_C(0x9e3779b97f4a7c15) >> 20) & (cap - 1);
-    for (; table[i].taken; i = (i + 1) & (cap - 1))
-        if (table[i].dev == p.dev && table[i].ino == p.ino) return false;
-    table[i] = p;
-    return true;
-}
-
-/* *yes: `dir` is a directory that was not visited before. Marks it as visited. */
-static ln_status is_new(walk *w, const char *dir, bool *yes, ln_error *err) {
-    struct stat st;
-    *yes = stat(dir, &st) == 0 && S_ISDIR(st.st_mode);
-    if (!*yes) return LN_OK;
-    if (2 * w->n_seen >= w->cap_seen) {
-        size_t cap = w->cap_seen ? 2 * w->cap_seen : 256;
-        place *table = ln_zalloc(cap, sizeof *table);
-        if (!table) return LN_OOM(err, "the directories seen");
-        for (size_t i = 0; i < w->cap_seen; i++)
-            if (w->seen[i].taken) (void)add_place(table, cap, w->seen[i]);
-        ln_free(w->seen);
-        w->seen = table;
-        w->cap_seen = cap;
-    }
-    *yes = add_place(w->seen, w->cap_seen, (place){st.st_dev, st.st_ino, true});
-    w->n_seen += *yes;
-    return LN_OK;
-}
-
-/* Visits `dir`: sets *model, and pushes its subdirectories so that the first by name is visited next. A
- * directory that cannot be read is skipped with a warning. */
-static ln_status look_into(walk *w, const char *dir, bool *model, ln_error *err) {
-    char path[LN_PATH_MAX];
-    ln_names names;
-    ln_error why;
-    ln_status st = ln_names_read(&names, dir, &why);
-    *model = false;
-    if (st == LN_OK && ln_names_like(&names, "", ".safetensors") &&
-        ln_path_join(path, dir, "config.json", NULL) == LN_OK)
-        st = ln_look(path, model, &why);
-    if (st == LN_EIO) { /* it cannot be listed, or its entries not accessed */
-        ln_log(LN_LOG_WARN, "%s; what it holds is not listed", why.message);
-        ln_names_free(&names);
-        return LN_OK;
-    }
-    if (st != LN_OK) {
-        if (err) *err = why;
-        return st;
-    }
-    for (size_t i = names.n; i-- > 0 && st == LN_OK;) {
-        bool is_dir = false;
-        if (ln_path_join(path, dir, names.items[i], NULL) != LN_OK) continue;
-        if (ln_look_dir(path, &is_dir, &why) != LN_OK)
-            ln_log(LN_LOG_WARN, "%s; it is not listed", why.message);
-        if (is_dir) st = later(w, path, err);
-    }
-    ln_names_free(&names);
-    return st;
-}
-
-static ln_status visit_all(walk *w, ln_dir_fn *fn, void *user, ln_error *err) {
-    ln_status st = LN_OK;
-    while (w->n_todo > 0 && st == LN_OK) {
-        char *dir = w->todo[--w->n_todo];
-        bool fresh, model = false;
-        st = is_new(w, dir, &fresh, err);
-        if (st == LN_OK && fresh) st = look_into(w, dir, &model, err);
-        if (st == LN_OK && model) st = fn(user, dir, err);
-        ln_free(dir);
-    }
-    return st == LN_ECANCELLED ? LN_OK : st;
-}
-
-/* Whether the cache exists. LN_EIO: it cannot be reached or listed. */
-static ln_status look_at_cache(char *dir, bool *found, ln_error *err) {
-    ln_names names;
-    *found = false;
-    if (!cache_dir(dir)) return LN_OK;
-    LN_TRY(ln_look_dir(dir, found, err));
-    if (!*found) return LN_OK;
-    LN_TRY(ln_names_read(&names, dir, err));
-    ln_names_free(&names);
-    return LN_OK;
-}
-
-/* A place of its own that cannot be read does not hide the other one; its error is returned at the end. */
-ln_status ln_each_model(const char *dir_or_null, ln_dir_fn *fn, void *user, ln_error *err) {
-    walk w = {0};
-    char dir[LN_PATH_MAX];
-    ln_status st = LN_OK, later_st = LN_OK;
-    ln_error why = {0};
-    bool found = false;
-    if (dir_or_null) {
-        ln_names names;
-        if (!realpath(dir_or_null, dir)) return ln_cannot_reach(dir_or_null, errno, err);
-        LN_TRY(ln_names_read(&names, dir, err)); /* for the top directory, being unreadable is an error */
-        ln_names_free(&names);
-        LN_GO(later(&w, dir, err));
-    } else {
-        later_st = ln_bundled_find(dir, "config.json", &found, &why);
-        if (later_st == LN_OK && found) LN_GO(later(&w, dir, err)); /* pushed first, visited last */
-        st = look_at_cache(dir, &found, later_st == LN_OK ? &why : NULL);
-        if (st == LN_OK && found) LN_GO(later(&w, dir, err));
-        if (later_st == LN_OK) later_st = st;
-    }
-    LN_GO(visit_all(&w, fn, user, err));
-    if (later_st != LN_OK) st = ln_fail(err, later_st, "%s", why.message);
-out:
-    while (w.n_todo > 0) ln_free(w.todo[--w.n_todo]);
-    ln_free(w.todo);
-    ln_free(w.seen);
-    return st;
 }

@@ -36,10 +36,11 @@ typedef struct ln_hub_name {
     char id[256], revision[128];
 } ln_hub_name;
 bool ln_hub_id(const char *path, ln_hub_name *out);
-/* Calls fn for every model in dir_or_null and below it; NULL: in the Hugging Face cache, then the bundled
- * model. A model is a directory with config.json and a .safetensors file. Symbolic links are followed; every
- * directory is visited once. A directory comes before its subdirectories, which are sorted by name. Stops
- * when fn fails and returns its status, but LN_OK for LN_ECANCELLED. */
+/* Calls fn for every model in dir_or_null and below it; NULL: in the Hugging Face cache, the folders of LM
+ * Studio, llama.cpp and ollama, then the bundled model. A model is a directory with config.json and a
+ * .safetensors file, a GGUF file (of a split the first, no vision tower), or a manifest of ollama. Symbolic
+ * links are followed; every directory and file is visited once. A directory comes before what it holds, which
+ * is sorted by name. Stops when fn fails and returns its status, but LN_OK for LN_ECANCELLED. */
 typedef ln_status ln_dir_fn(void *user, const char *path, ln_error *err);
 ln_status ln_each_model(const char *dir_or_null, ln_dir_fn *fn, void *user, ln_error *err);
 

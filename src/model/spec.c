@@ -67,7 +67,8 @@ ln_status ln_spec_open(ln_spec *out, const ln_config *c, ln_error *err) {
     out->embed_scale = out->residual_scale = out->logit_scale = 1;
     out->dtype = read_dtype(c);
     const ln_status st = f->read(out, c, err);
-    if (c->of_gguf) out->norm_offset = 0; /* its norms have the weights that they multiply by */
+    if (c->of_gguf) /* its norms have the weights that they multiply by */
+        out->norm_shift = out->norm_offset, out->norm_offset = 0;
     for (int i = 0; i < out->n_attn; i++)
         if (!out->attn[i].Ev) out->attn[i].Ev = out->attn[i].E;
     if (st != LN_OK) ln_spec_close(out);

@@ -107,6 +107,7 @@ typedef struct ln_spec {
     int64_t n_ctx;     /* context length: max_position_embeddings, or what YaRN or dynamic NTK extend it to */
     double eps;        /* of the RMS norms */
     float norm_offset; /* added to every norm weight; 1 where the checkpoint stores w - 1 */
+    float norm_shift;  /* of a GGUF file: what its norms have more than those of a directory */
     float embed_scale; /* factor of the embedding */
     bool embed_scale_rounded; /* it is rounded to the checkpoint's dtype */
     float residual_scale; /* factor of the outputs of attention and of the MLP in the residual additions */

@@ -1,7 +1,8 @@
-/* What the engine keeps in memory of a model's matrices, for people: how many in which encoding. */
+/* How a model's matrices are stored in its files, and what the engine keeps of them in memory: as texts. */
 #include "package.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* The encoding of a matrix as text. */
 static void encoding_text(const ln_weight *w, char out[80]) {
@@ -29,4 +30,30 @@ void ln_package_kept(const ln_package *m, char out[160]) {
     out[0] = 0;
     for (int k = 0; k < n && at < 159; k++)
         at += (size_t)snprintf(out + at, 160 - at, "%s%d in %s", k ? ", " : "", counts[k], names[k]);
+}
+
+/* Writes the types of a GGUF file's tensors, those of the most bytes first, as many as fit. */
+static void gguf_text(const ln_package *m, char out[32]) {
+    enum { TYPES = 128 };
+    uint64_t sums[TYPES] = {0};
+    size_t at = (size_t)snprintf(out, 32, "gguf");
+    for (size_t i = 0; i < m->tensors.n; i++) {
+        const unsigned type = (unsigned)m->tensors.items[i].dtype;
+        if (type < TYPES) sums[type] += m->tensors.items[i].bytes;
+    }
+    for (bool first = true;; first = false) {
+        int most = 0;
+        for (int k = 0; k < TYPES; k++)
+            if (sums[k] > sums[most]) most = k;
+        const char *name = ln_st_dtype_name((ln_st_dtype)most);
+        if (!sums[most] || at + strlen(name) + 3 > 31) return;
+        at += (size_t)snprintf(out + at, 32 - at, "%s%s", first ? ": " : ", ", name);
+        sums[most] = 0;
+    }
+}
+
+void ln_package_stored(const ln_package *m, char out[32]) {
+    const char *method = ln_quant_method(&m->spec.quant);
+    if (m->config.of_gguf) gguf_text(m, out);
+    else (void)snprintf(out, 32, "%s", method ? method : "dense");
 }

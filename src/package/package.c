@@ -219,8 +219,7 @@ void ln_package_info(const ln_package *m, ln_info *info) {
     info->single_tool_call = !m->tools.several;
     info->null_tool_content = m->tools.null_content;
     info->text_tool_arguments = m->tools.text_arguments;
-    const char *method = ln_quant_method(&s->quant);
-    (void)snprintf(info->stored, sizeof info->stored, "%s", method ? method : "dense");
+    ln_package_stored(m, info->stored);
     ln_package_kept(m, info->kept);
 }
 

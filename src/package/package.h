@@ -73,6 +73,8 @@ ln_status ln_package_match_adapter(const ln_package *m, const struct ln_adapter_
 const ln_weight *ln_package_bias_of(const ln_package *m, size_t weight);
 /* kept_weights.c: describes the encodings of the weights in memory, as ln_info.kept. */
 void ln_package_kept(const ln_package *m, char out[160]);
+/* kept_weights.c: describes the format of the files, as ln_info.stored. */
+void ln_package_stored(const ln_package *m, char out[32]);
 /* Writes the model's sampling defaults; pointers in *out are borrowed from the package. */
 void ln_package_sampling(const ln_package *m, ln_sampling *out);
 

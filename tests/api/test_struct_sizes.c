@@ -413,6 +413,7 @@ static void defaults_of_other_versions(void **state) {
         STRUCT(ln_classify_options), STRUCT(ln_embed_options),   STRUCT(ln_batch_options),
         STRUCT(ln_trainer_options),  STRUCT(ln_backend_options), STRUCT(ln_bench_options),
         STRUCT(ln_quantize_options), STRUCT(ln_fuse_options),    STRUCT(ln_adamw),
+        STRUCT(ln_convert_options),
 #undef STRUCT
     };
     static sized x, whole;

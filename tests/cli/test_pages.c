@@ -6,7 +6,7 @@
 
 #include <ctype.h>
 
-enum { MOST_VERBS = 40, MOST_FLAGS = 90 };
+enum { MOST_VERBS = 40, MOST_FLAGS = 160 };
 
 static char verbs[MOST_VERBS][32];
 static int n_verbs;
