@@ -12,7 +12,7 @@ VENV ?= .venv
 WERROR ?=
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(WERROR) $(CMAKE_FLAGS)
 
-.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-archs check-mlx check-families check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-cuda check-cuda bench-cuda bench golden install clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-archs check-mlx check-gguf check-families check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-cuda check-cuda bench-cuda bench golden install clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -74,6 +74,9 @@ check-amx: setup
 # The real mlx-lm, from PyPI, against linnet. Not a part of .ci/run. Two minutes.
 check-mlx: all
 	@tools/check_mlx $(BUILD)
+# Real GGUF files against transformers on their dequantised weights: make check-gguf [GGUF="FILE..."]. PYTHON has torch, transformers and gguf.
+check-gguf: all
+	@$(or $(PYTHON),python3) tools/check_gguf.py $(BUILD)/linnet $(GGUF)
 # The server's page in Chromium (Debian: apt-get install chromium); pictures of it in $(BUILD)/page. Half a minute.
 check-page: all
 	@tests/server/page.sh $(CURDIR) $(abspath $(BUILD)) --shots $(abspath $(BUILD))/page || [ $$? = 77 ]
@@ -203,6 +206,7 @@ help:
 	@echo "make check-amx   the AMX ISA level on a model of its tile instructions (AVX-512 with VNNI)"
 	@echo "make check-families  each option of every family on tiny models, against transformers from PyPI"
 	@echo "make check-mlx   mlx-lm from PyPI gives linnet's tokens, keys and classes on tiny models"
+	@echo "make check-gguf  real GGUF files give the logits and tokens of transformers on the dequantised weights"
 	@echo "make check-page  the server's page in Chromium, and pictures of it"
 	@echo "make check-openapi  schemathesis finds no fault with /openapi.json, promtool none with /metrics"
 	@echo "make check-neon  kernel and golden tests for aarch64, under qemu"
