@@ -1,4 +1,5 @@
 /* Finds the directory of an adapter, its chat template, and the hub id of a directory in the cache. */
+#include "../base/gguf.h"
 #include "io.h"
 #include "directory.h"
 
@@ -19,6 +20,11 @@ ln_status ln_find_adapter(const char *dir, char path[4096], ln_error *err) {
     if (realpath(dir, path)) {
         LN_TRY(ln_look_dir(path, &found, err));
         if (found) return LN_OK;
+        if (ln_gguf_is_file(path))
+            return ln_fail(err, LN_EUNSUPPORTED,
+                           "%s: LoRA in a GGUF file is not read; give the directory of PEFT that it was made "
+                           "of",
+                           ln_path_text(shown, dir));
         return ln_fail(err, LN_EINVALID, "%s: expected the directory of an adapter, found a file",
                        ln_path_text(shown, dir));
     }
