@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from transformers.core_model_loading import revert_weight_conversion
 
 # what some classes need: their own default configuration builds no model, or one whose width is no multiple of its heads
-NEEDED = {"hunyuan_v1_dense": dict(head_dim=128), "glm4_moe": dict(head_dim=128)}
+NEEDED = {"hunyuan_v1_dense": dict(head_dim=128), "glm4_moe": dict(head_dim=128), "ministral": dict(head_dim=128)}
 # text models of wrappers that transformers builds within their wrapper only
 WITHIN = {"qwen2_5_vl_text": "qwen2_5_vl", "qwen3_vl_text": "qwen3_vl", "gemma4_unified_text": "gemma4_unified"}
 SCALARS = ("embedding_multiplier", "residual_multiplier", "logits_scaling", "logit_scale", "attn_logit_softcapping", "final_logit_softcapping")
@@ -75,7 +75,10 @@ def windows(text):
 def facts(model_type, text_types):
     given = NEEDED.get(model_type, {}) | ({"text_config": {"model_type": text_types.split()[0]}} if text_types else {})
     config = AutoConfig.for_model(WITHIN.get(model_type, model_type), **given)
-    text, model = config.get_text_config(), build(config)
+    try:
+        text, model = config.get_text_config(), build(config)
+    except (TypeError, ValueError, AttributeError) as e:
+        raise SystemExit(f"{model_type}: transformers builds no model of the class's defaults ({e}); NEEDED has what such classes need")
     inner = decoder(model)
     last = len(inner.layers) - 1
     attention = next(layer.self_attn for layer in inner.layers if hasattr(layer, "self_attn"))

@@ -305,6 +305,7 @@ static const struct {
      LN_EINVALID, "original_max_position_embeddings"},
     {"key of another family", "{\"model_type\":\"mistral\",\"embedding_multiplier\":12}", LN_EUNSUPPORTED,
      "embedding_multiplier"},
+    {"an older name of an activation", "{\"model_type\":\"gemma\",\"hidden_act\":\"gelu\"}", LN_OK, ""},
     {"biases of attention alone", "{\"model_type\":\"internlm3\",\"qkv_bias\":true}", LN_EUNSUPPORTED,
      "qkv_bias (attention_bias) is true and bias (mlp_bias) is false"},
     {"names of one class, mixed", "{\"model_type\":\"internlm3\",\"qkv_bias\":true,\"mlp_bias\":true}", LN_OK,

@@ -1,6 +1,6 @@
-/* mistral is Mistral 7B, Nemo, Small 3. ministral3, at the end, is Ministral 3. mistral3 is Mistral Small 3.1
- * and 3.2, and Ministral 3 as it is shipped: their text model is in text_config. Facts from transformers:
- * MistralConfig in configuration_mistral.py (defaults),
+/* mistral is Mistral 7B, Nemo, Small 3. ministral is Ministral 8B of 2024. ministral3, at the end, is
+ * Ministral 3. mistral3 is Mistral Small 3.1 and 3.2, and Ministral 3 as it is shipped: their text model is
+ * in text_config. Facts from transformers: MistralConfig in configuration_mistral.py (defaults),
  * MistralAttention and MistralModel.forward in modeling_mistral.py, Mistral3Config in
  * configuration_mistral3.py.
  *
@@ -35,6 +35,29 @@ ln_status ln_family_mistral(ln_spec *s, const ln_config *c, ln_error *err) {
     LN_TRY(ln_read_base(s, c, &sizes, err));
     LN_TRY(ln_read_window(c, "sliding_window", 4096, &window, err));
     LN_TRY(ln_set_one_layer(s, window, err));
+    return ln_read_rope(s, c, &(ln_rope_facts){.theta = 10000}, err);
+}
+
+/* MinistralConfig in configuration_ministral.py: as mistral, but layer_types says which layers have the
+ * window; without it all have it. num_key_value_heads is never null. */
+ln_status ln_family_ministral(ln_spec *s, const ln_config *c, ln_error *err) {
+    static const ln_sizes sizes = {.vocab = 32000,
+                                   .hidden = 4096,
+                                   .ffn = 14336,
+                                   .layers = 32,
+                                   .heads = 32,
+                                   .kv_heads = 8,
+                                   .positions = 131072,
+                                   .null_head_dim = true};
+    int64_t window;
+    bool found;
+    LN_TRY(ln_read_base(s, c, &sizes, err));
+    LN_TRY(ln_read_window(c, "sliding_window", 4096, &window, err));
+    bool *sliding = ln_arena_alloc(&s->arena, (size_t)s->L * sizeof *sliding);
+    if (!sliding) return LN_OOM(err, "the layers");
+    LN_TRY(ln_read_layer_types(s, c, sliding, &found, err));
+    for (int l = 0; l < s->L && !found; l++) sliding[l] = window > 0;
+    LN_TRY(ln_set_layers(s, sliding, window, err));
     return ln_read_rope(s, c, &(ln_rope_facts){.theta = 10000}, err);
 }
 
