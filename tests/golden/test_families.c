@@ -182,6 +182,10 @@ static void rows_have_the_same_bits(void **state) {
 
 /* The model that `quantize` writes has the bits of the one that is quantised at load. */
 static void quantised(family_model *f) {
+    if (ln_weights_have_experts(&f->m->weights)) {
+        print_message("SKIP: %s: quantize does not write experts\n", f->name);
+        return;
+    }
     const ln_groups code = {4, 32}; /* at load groups have 64 columns, which these models do not have */
     ln_quantize_options o = ln_quantize_options_default();
     ln_package *at_load, *written;
