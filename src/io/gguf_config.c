@@ -139,11 +139,12 @@ static ln_status put_biases(const making *m) {
         unsigned archs;
         const char *tensor, *field;
     } biases[] = {
-        {BIT(LLAMA) | BIT(QWEN3) | BIT(QWEN3VL) | BIT(GRANITE) | BIT(SMOLLM3) | BIT(OLMO2) | BIT(COHERE2) |
-             BIT(GLM4) | BIT(SEED_OSS) | BIT(HUNYUAN),
+        {BIT(LLAMA) | BIT(GEMMA) | BIT(ARCEE) | BIT(QWEN3) | BIT(QWEN3VL) | BIT(GRANITE) | BIT(SMOLLM3) |
+             BIT(OLMO2) | BIT(COHERE2) | BIT(GLM4) | BIT(SEED_OSS) | BIT(HUNYUAN),
          "blk.0.attn_q.bias", "attention_bias"},
         {BIT(SEED_OSS), "blk.0.attn_output.bias", "attention_out_bias"},
-        {BIT(LLAMA) | BIT(GRANITE) | BIT(SMOLLM3) | BIT(SEED_OSS), "blk.0.ffn_up.bias", "mlp_bias"},
+        {BIT(LLAMA) | BIT(ARCEE) | BIT(GRANITE) | BIT(SMOLLM3) | BIT(SEED_OSS), "blk.0.ffn_up.bias",
+         "mlp_bias"},
         {BIT(ERNIE4_5), "blk.0.attn_q.bias", "use_bias"},
     };
     for (size_t i = 0; i < LN_COUNT(biases); i++)
