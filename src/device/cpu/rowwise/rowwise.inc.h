@@ -177,6 +177,7 @@ static void rope_run(const ln_call *c) {
 #include "rowwise_kv.inc.h"
 #include "rowwise_back.inc.h"
 #include "rowwise_lora.inc.h"
+#include "rowwise_experts.inc.h"
 
 const ln_kernel_row LN_ISA(ln_cpu_rowwise)[] = {
     {LN_OP_EMBED, LN_DENSE_TABLES, {.fn = embed_run}},
@@ -189,6 +190,9 @@ const ln_kernel_row LN_ISA(ln_cpu_rowwise)[] = {
     {LN_OP_RELU2, 1, {.fn = relu2_run}},
     {LN_OP_SIGMOID, 1, {.fn = sigmoid_run}},
     {LN_OP_SOFTCAP, 1, {.fn = softcap_run}},
+    {LN_OP_CLAMP, 1, {.fn = clamp_run}},
+    {LN_OP_ROUTE, 1, {.fn = route_run}},
+    {LN_OP_FOLD_ROWS, 1, {.fn = fold_rows_run}},
     {LN_OP_GATED, 1, {.fn = LN_ISA(ln_cpu_gated_run)}},
     {LN_OP_ROPE, 1, {.fn = rope_run}},
     {LN_OP_CONVERT, 1 << LN_FORMAT_BF16, {.fn = bf16_convert_run}},
