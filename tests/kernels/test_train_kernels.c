@@ -1,5 +1,5 @@
-/* Kernels of training on every ISA level and number of threads against the reference device: equality of
- * bits, at sizes that are no multiples of tiles, for weights in every encoding. */
+/* Kernels of training and of experts on every ISA level and number of threads against the reference device:
+ * equality of bits, at sizes that are no multiples of tiles, for weights in every encoding. */
 /* run: quick */
 #include "../graph/run_graph.h"
 #include "device/cpu/exec.h"
@@ -31,7 +31,8 @@ static void *block_of(bits_case *m, size_t bytes) {
 }
 static float some(bits_case *m) { return test_normal(&m->seed); }
 static int64_t count_of(int64_t d) {
-    return d == LN_DIM_T ? T : d == LN_DIM_N ? T / 2 : d == LN_DIM_B ? B : d;
+    const ln_bounds live = {T, T / 2, B};
+    return ln_dim(d, &live);
 }
 
 static ln_v input(bits_case *m, int64_t d0, int64_t d1) {
@@ -52,8 +53,14 @@ static ln_v targets(bits_case *m, int64_t d0, int32_t V) {
     return v;
 }
 /* A weight of random values in an encoding; with `wild` some of bf16's exponents are rare ones. */
+static ln_v frozen_matrices(bits_case *m, ln_dtype dtype, ln_groups enc, int64_t X, int64_t D, int64_t C);
 static ln_v frozen(bits_case *m, ln_dtype dtype, ln_groups enc, int64_t D, int64_t C) {
-    const ln_v v = ln_g_encoded(&m->g, "w", ln_encoding_of(dtype, enc), 0, 2, (const int64_t[]){D, C});
+    return frozen_matrices(m, dtype, enc, 0, D, C);
+}
+/* The matrices of X experts; 0: one matrix. */
+static ln_v frozen_matrices(bits_case *m, ln_dtype dtype, ln_groups enc, int64_t X, int64_t D, int64_t C) {
+    const int64_t matrix[2] = {D, C}, matrices[3] = {X, D, C};
+    const ln_v v = ln_g_encoded(&m->g, "w", ln_encoding_of(dtype, enc), 0, X ? 3 : 2, X ? matrices : matrix);
     struct frozen *f = &m->weights[m->n_weights++];
     *f = (struct frozen){.v = v};
     f->desc = (ln_weight_desc){.size = sizeof f->desc,
@@ -62,6 +69,7 @@ static ln_v frozen(bits_case *m, ln_dtype dtype, ln_groups enc, int64_t D, int64
                                .n_dims = 2,
                                .dims = {D, C},
                                .uses = LN_USE_F32};
+    if (X) f->desc.n_dims = 3, memcpy(f->desc.dims, matrices, sizeof matrices), D *= X;
     f->host = (ln_host_weight){.n_rows = D, .n_cols = C};
     uint8_t *data = block_of(m, (size_t)(D * C * 4));
     f->host.data = data;
@@ -238,8 +246,42 @@ static void test_rowwise(void **s) {
     for (int form = 0; form < 3; form++) check_bits("row-wise ops", build_rowwise, form);
 }
 
+/* Experts of some rows, of all, and more rows of one than a kernel takes at a time. D and C as in
+ * `stored`. */
+static void build_experts(bits_case *m, int form) {
+    static const ln_route_kind kinds[] = {LN_ROUTE_SOFTMAX, LN_ROUTE_CHOSEN, LN_ROUTE_SIGMOID};
+    const int X = form % 3 ? 7 : 3, k = 3;
+    const int64_t D = stored[form].D, C = stored[form].C, each = ln_dim_times(LN_DIM_T, k);
+    const ln_groups enc = {stored[form].bits, stored[form].group};
+    const ln_p_route p = {.kind = kinds[form % 3],
+                          .top_k = k,
+                          .normed = form % 2 == 0,
+                          .eps = 1e-20f,
+                          .factor = 1.5f,
+                          .n_groups = 1};
+    ln_v weights, grads[3];
+    const ln_v w = frozen_matrices(m, stored[form].dtype, enc, X, D, C), x = input(m, LN_DIM_T, C),
+               logits = input(m, LN_DIM_T, X), ids = ln_g_route(&m->g, "ids", logits, -1, -1, &p, &weights),
+               shared = ln_g_experts(&m->g, "shared", x, w, ids, -1, k), own = input(m, each, C),
+               apart = ln_g_experts(&m->g, "apart", own, w, ids, -1, k);
+    out(m, weights), out(m, shared), out(m, apart);
+    const ln_v bound = ln_g_clamp(&m->g, "bound", apart, -0.7f, 0.4f),
+               y = ln_g_fold_rows(&m->g, "y", ln_g_add(&m->g, "both", shared, bound), weights, k),
+               wrt[3] = {x, logits, own};
+    out(m, y);
+    OK(ln_graph_grad(&m->g, y, input(m, LN_DIM_T, D), wrt, 3, grads, err));
+    for (int i = 0; i < 3; i++) out(m, grads[i]);
+}
+static void test_experts(void **s) {
+    (void)s;
+    for (int form = 0; form < (int)LN_COUNT(stored); form++)
+        if (stored[form].dtype != LN_BF16 || stored[form].bits) /* which AMX adds in another order */
+            check_bits("experts", build_experts, form);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_matmul), cmocka_unit_test(test_weights),
-                                       cmocka_unit_test(test_attention), cmocka_unit_test(test_rowwise)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_experts), cmocka_unit_test(test_matmul),
+                                       cmocka_unit_test(test_weights), cmocka_unit_test(test_attention),
+                                       cmocka_unit_test(test_rowwise)};
     return cmocka_run_group_tests_name("train_kernels", tests, NULL, NULL);
 }
