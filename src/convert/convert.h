@@ -51,7 +51,8 @@ typedef struct ln_convert {
     size_t n_items;
     ln_adapter_file *adapter; /* that is added to the weights, or NULL; and a factor on its scales */
     double scale;
-    ln_weight *shared; /* [n_shared] weights of tensors that hold several */
+    ln_weight *shared;  /* [n_shared] weights of tensors that hold several */
+    bool keeps_experts; /* they are copied as they are: fuse, unless it quantises */
     size_t n_shared;
     ln_weight *others; /* [n_others] weights of the items that are copied */
     size_t n_others;

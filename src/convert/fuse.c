@@ -58,8 +58,9 @@ static ln_status assign(ln_convert *c, ln_error *err) {
 
 /* Which tensors of the source are parts of its weights. */
 static void mark_used(const ln_convert *c, bool *used) {
-    for (size_t i = 0; i < c->weights.n; i++)
+    for (size_t i = 0; i < c->weights.n; i++) /* experts are copied, too */
         for (int64_t k = 0; k < ln_weight_tensors(&c->weights.items[i]); k++) {
+            if (c->weights.items[i].n_experts) continue;
             const ln_tensor *t = ln_weight_tensor(&c->weights.items[i], k);
             if (t) used[t - c->tensors.items] = true;
         }
@@ -72,7 +73,7 @@ static void add_others(ln_convert *c, const bool *used) {
     for (size_t i = 0; i < c->tensors.n; i++) {
         const ln_tensor *t = &c->tensors.items[i];
         if (used[i]) continue;
-        if (!first) first = t;
+        if (!first && !strstr(t->name, "experts.")) first = t;
         ln_weight *w = &c->others[c->n_others++];
         *w = (ln_weight){.slot = LN_W_COUNT, .layer = INT32_MAX / 128, .tensor = t, .d0 = (int64_t)t->bytes};
         c->items[c->n_items++] = (ln_convert_item){.w = w, .raw = t, .same_name = true};
@@ -94,7 +95,8 @@ static ln_status decide_dense(ln_convert *c, ln_error *err) {
     }
     for (size_t i = 0; i < c->weights.n; i++) {
         const ln_weight *w = ln_convert_stored(c, i);
-        if (w) c->items[c->n_items++] = (ln_convert_item){.w = w, .dtype = w->dtype, .same_name = true};
+        if (w && !w->n_experts)
+            c->items[c->n_items++] = (ln_convert_item){.w = w, .dtype = w->dtype, .same_name = true};
     }
     mark_used(c, used);
     add_others(c, used);
@@ -137,6 +139,7 @@ ln_status ln_convert_fuse(const char *model, const char *adapter, const char *ou
     c->scale = opt->scale;
     LN_GO(ln_pool_reserve(ln_pool_default(), n_threads, err));
     LN_GO(ln_convert_open(c, model, err));
+    c->keeps_experts = !opt->bits;
     LN_GO(ln_convert_check_stored(c, false, err));
     LN_GO(ln_adapter_file_open(&c->adapter, adapter, err));
     *n_modules = (int)c->adapter->n;

@@ -38,7 +38,7 @@ static bool names_module(const char *name, const char *path, size_t path_bytes) 
  * entries in used[opt->n_overrides]. */
 static void decide(const ln_convert *c, ln_convert_item *x, const ln_quantize_options *opt, bool *used) {
     if (!x->w->d1) return;
-    x->code = c->code;
+    if (!ln_weight_is_router(x->w)) x->code = c->code;
     for (size_t i = 0; i < opt->n_overrides; i++) {
         bool head = c->spec.tied && x->w->slot == LN_W_EMBED &&
                     strcmp(opt->overrides[i].name, "lm_head") == 0; /* a tied table is the head */
@@ -54,8 +54,18 @@ void ln_convert_name(const ln_convert *c, ln_convert_item *x) {
     const char *outer = c->config.text != c->config.root ? "language_model." : "";
     char slot[160];
     ln_weight_name(slot, &c->spec, x->w->slot, x->w->layer);
+    if (strstr(slot, "{x}")) /* the name of an expert in the source, which has its number */
+        (void)snprintf(slot, sizeof slot, "%.159s", strstr(x->w->tensor->name, "layers."));
     (void)snprintf(x->name, sizeof x->name, "%s%s%s", outer, x->w->slot == LN_W_HEAD ? "" : "model.", slot);
     x->path_bytes = (size_t)(strrchr(x->name, '.') - x->name);
+}
+
+/* Tensors that may be written: one for each weight, or for each of its experts. */
+static size_t count_stored(const ln_convert *c) {
+    size_t n = 1;
+    for (size_t i = 0; i < c->weights.n; i++)
+        n += c->weights.items[i].parts ? (size_t)c->weights.items[i].n_parts : 1;
+    return n;
 }
 
 ln_status ln_convert_decide(ln_convert *c, const ln_quantize_options *opt, uint64_t shard_bytes,
@@ -66,16 +76,19 @@ ln_status ln_convert_decide(ln_convert *c, const ln_quantize_options *opt, uint6
     char shown[80];
     ln_status st = LN_OK;
     c->code = (ln_groups){opt->bits ? opt->bits : 4, opt->group ? opt->group : 64};
-    c->items = ln_zalloc(c->weights.n, sizeof *c->items);
+    c->items = ln_zalloc(count_stored(c), sizeof *c->items);
     if (!used || !c->items) LN_GO(LN_OOM(err, "the list of tensors"));
     for (size_t i = 0; i < c->weights.n; i++) {
-        ln_convert_item *x = &c->items[c->n_items];
-        if (!(x->w = ln_convert_stored(c, i))) continue;
-        c->n_items++;
-        x->dtype = c->config.of_gguf ? c->dtype : casts ? cast : x->w->dtype;
-        ln_convert_name(c, x);
-        decide(c, x, opt, used);
-        any |= x->code.bits != 0;
+        const ln_weight *w = ln_convert_stored(c, i);
+        const int64_t n = w && w->parts ? w->n_parts : 1;
+        for (int64_t k = 0; w && k < n; k++) {
+            ln_convert_item *x = &c->items[c->n_items++];
+            x->w = w->parts ? &w->parts[k] : w;
+            x->dtype = c->config.of_gguf ? c->dtype : casts ? cast : x->w->dtype;
+            ln_convert_name(c, x);
+            decide(c, x, opt, used);
+            any |= x->code.bits != 0;
+        }
     }
     for (size_t i = 0; i < opt->n_overrides; i++)
         if (!used[i])
@@ -105,6 +118,11 @@ const ln_weight *ln_convert_stored(ln_convert *c, size_t i) {
     return all;
 }
 
+/* Whether experts are dense matrices in tensors of their own. */
+static bool are_apart(const ln_weight *w) {
+    return w->parts && w->n_parts == w->n_experts && !w->how && !w->parts[0].made;
+}
+
 ln_status ln_convert_check_stored(const ln_convert *c, bool takes_fp8, ln_error *err) {
     char shown[LN_PATH_TEXT];
     for (size_t i = 0; i < c->weights.n; i++) {
@@ -114,10 +132,11 @@ ln_status ln_convert_check_stored(const ln_convert *c, bool takes_fp8, ln_error 
                            "%s: a GGUF file, to which no adapter is added; ln_convert_model makes a "
                            "directory of it",
                            ln_path_text(shown, c->from));
+        if (w->n_experts && (c->keeps_experts ? !c->spec.quant.scheme : are_apart(w))) continue;
         if (w->n_experts)
             return ln_fail(err, LN_EUNSUPPORTED,
-                           "%s: tensor %s: quantize and fuse do not write experts; quantise the model while "
-                           "it is loaded (ln_options.quantize_bits)",
+                           "%s: tensor %s holds several experts, which linnet does not write in another "
+                           "format; quantise the model while it is loaded (ln_options.quantize_bits)",
                            ln_path_text(shown, c->from), w->tensor->name);
         if (!w->made || (takes_fp8 && ln_source_is_fp8(w))) continue;
         return ln_fail(err, LN_EUNSUPPORTED,

@@ -395,7 +395,7 @@ ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_groups code, ln_error 
     for (size_t i = 0; i < w->n; i++) {
         ln_weight *x = &w->items[i];
         /* the inputs of layers stay in the file, of which few rows are read */
-        if (x->slot == LN_W_LAYER_EMBED || !ln_source_quantize(x, code)) continue;
+        if (x->slot == LN_W_LAYER_EMBED || ln_weight_is_router(x) || !ln_source_quantize(x, code)) continue;
         const ln_row_bytes row = ln_encoding_row(x->enc, x->d1);
         w->code = s->quant.code = code;
         for (int64_t k = 0; k < ln_weight_tensors(x); k++) w->bytes -= ln_weight_tensor_bytes(x, k);
