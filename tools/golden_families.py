@@ -328,8 +328,9 @@ def keys_of(cache, text):
 def bf16_error(path, family, ids, logits):
     """How far transformers itself is off in bf16: root mean square and maximum, in standard deviations of the logits."""
     model = model_class(family).from_pretrained(path, dtype=torch.bfloat16, attn_implementation="eager").eval()
+    model.config.output_router_logits = True      # as in load
     with torch.no_grad():
-        off = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].float() - logits
+        off = forward(model, ids)[0].float() - logits
     return float(off.pow(2).mean().sqrt() / logits.std()), float(off.abs().max() / logits.std())
 
 
