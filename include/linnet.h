@@ -186,8 +186,7 @@ typedef struct ln_options {
      * mapped file stay locked until the model is closed. */
     bool mlock;
     bool skip_unknown; /* leave out tensors whose dtype linnet does not know, instead of refusing a file */
-    /* Name of one of the model's chat templates, or path of a file to use instead of them; NULL: the model's
-     * default template. */
+    /* Name of one of the model's chat templates, or path of a file; NULL: the model's default template. */
     const char *chat_template;
     /* Keep all positions of layers with a sliding window in the KV cache; ln_inspect_keys needs it. */
     bool keep_full_kv;
@@ -358,8 +357,7 @@ typedef struct ln_info {
     char dtype[16];  /* of the checkpoint: bfloat16, float16 or float32 */
     int bits, group; /* of quantised weights, columns in a group; 0 when all are dense */
     int n_layers, n_heads, n_kv_heads, head_dim;
-    /* hidden_size, intermediate_size, vocabulary, the maximum context length, the largest sliding window in
-     * positions or 0 */
+    /* hidden_size, intermediate_size, vocabulary, maximum context length, largest window in positions or 0 */
     int64_t width, ffn_width, vocab_size, n_ctx_max, window;
     bool tied;             /* the output head is the embedding table */
     bool has_template;     /* the directory ships a chat template */
@@ -401,8 +399,7 @@ LN_API LN_MUST_CHECK ln_status ln_sampling_default(const ln_model *model, ln_sam
 typedef struct ln_plan {
     uint32_t size;       /* of the caller's struct: sizeof(ln_plan) */
     uint64_t peak_bytes; /* what the process will hold at its peak: the four parts below and text_bytes */
-    uint64_t weights_bytes;
-    uint64_t kv_bytes;
+    uint64_t weights_bytes, kv_bytes;
     uint64_t activation_bytes; /* temporaries of a step, and the buffer of ln_inspect_keys */
     uint64_t other_bytes;      /* what the process holds now, tokenizer, code, stacks, tables */
     uint64_t available_bytes;  /* what the machine or the caller allows the process */
@@ -422,7 +419,9 @@ typedef struct ln_plan {
      * taken of the device's memory, without weights that are loaded already. device_available_bytes: what is
      * free of it. `fits` is true if both fit. 0: the device uses the memory of the process. */
     uint64_t device_bytes, device_available_bytes;
-    uint64_t text_bytes; /* ln_options.text_bytes as planned: the share of texts */
+    uint64_t text_bytes;  /* ln_options.text_bytes as planned: the share of texts */
+    uint64_t state_bytes; /* of the pool of recurrent state, a part of peak_bytes; 0: the model has none */
+    int64_t n_snapshots;  /* of it, for reuse, that remain while n_contexts sequences run */
 } ln_plan;
 
 /* Computes the memory that ln_model_open and ln_engine_open with the same options would take, and writes it
@@ -507,15 +506,14 @@ typedef struct ln_metrics {
     double queue_seconds;               /* from the start of the call to its admission; part of prefill */
     /* Why cached_tokens is less than what the engine had held of this prompt, or of a text that begins as it
      * does; "" if it is not less. "evicted": its pages were needed or dropped. "window": positions that its
-     * last row attends to were dropped, because the window had moved on. "diverged": the held text continues
-     * with another token. "adapter", "rope": it was computed with another adapter, or with other rotary
-     * frequencies. "disabled": ln_request_options.no_cache. Static. */
+     * last row attends to were dropped with the window. "state": no snapshot of recurrent state is near
+     * (docs/memory.md). "diverged": the held text continues with another token. "adapter", "rope": another
+     * adapter, or other rotary frequencies. "disabled": ln_request_options.no_cache. Static. */
     const char *cache_miss_reason;
     uint64_t reserved[16]; /* zero */
 } ln_metrics;
 
-/* STOP: a stop id or stop text. LENGTH: n_max or the context ended. CANCELLED: a callback, ln_cancel or an
- * error stopped it. */
+/* STOP: stop id or text. LENGTH: n_max or the context ended. CANCELLED: a callback, ln_cancel or an error */
 typedef enum ln_finish { LN_FINISH_STOP = 0, LN_FINISH_LENGTH, LN_FINISH_CANCELLED } ln_finish;
 
 /* A token and its log-probability. */
@@ -705,6 +703,8 @@ typedef struct ln_engine_stats {
     uint64_t n_steps, n_requests;                            /* so far */
     uint64_t prompt_tokens, cached_tokens, generated_tokens; /* so far, of finished and running requests */
     double step_seconds;                                     /* of the last step */
+    int64_t n_state_pages, n_state_used, n_state_cached;     /* likewise, of recurrent state */
+    uint64_t state_page_bytes;
 } ln_engine_stats;
 LN_API LN_MUST_CHECK ln_status ln_engine_get_stats(const ln_engine *engine, ln_engine_stats *out,
                                                    ln_error *err);

@@ -17,16 +17,18 @@ import golden
 import numpy as np
 import torch
 import transformers
-from golden import DTYPES, decode, forward, rope, scaled, shape, worst
+from golden import DTYPES, decode, rope, scaled, shape, worst
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
-WRAPPERS = ("muse_glimmer", "mistral3", "qwen3_vl", "qwen2_5_vl")
+WRAPPERS = ("muse_glimmer", "mistral3", "qwen3_vl", "qwen2_5_vl", "qwen3_5")
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
 INPUTS = dict(hidden_size_per_layer_input=8, vocab_size_per_layer_input=266, num_hidden_layers=3,
               layer_types=["sliding_attention", "sliding_attention", "full_attention"])
 EXPERTS = dict(enable_moe_block=True, num_experts=6, top_k_experts=2, moe_intermediate_size=24)
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
+DELTA = dict(linear_conv_kernel_dim=4, linear_key_head_dim=8, linear_value_head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4,
+             max_position_embeddings=2048)
 IDS = dict(bos_token_id=256, eos_token_id=257)
 
 
@@ -42,6 +44,10 @@ EAGER = ("gemma2", "granite_swa", "gpt_oss")     # sdpa has no soft cap and comp
 
 def base(**more):
     return shape(32, 4, 2, 52, 3, 266, **IDS) | dict(max_position_embeddings=128) | more
+
+
+# families with recurrent layers, whose texts span several chunks of 64 positions
+RECURRENT = ("qwen3_5", "qwen3_5_text", "lfm2", "olmo_hybrid")
 
 
 # by family: the configuration from which its models start, and by the name of an option what it changes
@@ -180,6 +186,15 @@ FAMILIES = {
         "one-group": dict(n_group=1, topk_group=1), "as-they-are": dict(norm_topk_prob=False), "qk-norm": dict(use_qk_norm=True),
         "two-shared": dict(n_shared_experts=2), "bias": dict(attention_bias=True), "all-sparse": dict(first_k_dense_replace=0),
         "factor": dict(routed_scaling_factor=1.0), "whole": dict(rope_parameters=rope(partial_rotary_factor=1.0)), "tied": dict(tie_word_embeddings=True)}),
+    "qwen3_5_text": (base(num_hidden_layers=4, head_dim=16, rope_parameters=rope(1e4, partial_rotary_factor=0.25), **DELTA), {
+        "interval": dict(num_hidden_layers=3, full_attention_interval=2, layer_types=None), "types": dict(layer_types=["full_attention"] * 2 + ["linear_attention"] * 2),
+        "one-key-head": dict(linear_num_key_heads=1), "equal-heads": dict(linear_num_key_heads=4), "wide-values": dict(linear_value_head_dim=24),
+        "taps-2": dict(linear_conv_kernel_dim=2), "taps-7": dict(linear_conv_kernel_dim=7), "bias": dict(attention_bias=True),
+        "tied": dict(tie_word_embeddings=True), "half-rotary": dict(rope_parameters=rope(1e4, partial_rotary_factor=0.5)),
+        "mrope": dict(rope_parameters=rope(1e4, partial_rotary_factor=0.25, rope_type="default", mrope_section=[1, 1, 0], mrope_interleaved=True)),
+        "last-linear": dict(num_hidden_layers=3, layer_types=["linear_attention", "full_attention", "linear_attention"])}),
+    "qwen3_5": (base(num_hidden_layers=2, layer_types=["linear_attention", "full_attention"], head_dim=16, rope_parameters=rope(1e4, partial_rotary_factor=0.25), **DELTA), {
+        "tied": dict(tie_word_embeddings=True)}),
     "mistral3": (base(sliding_window=None, head_dim=12, rope_parameters=rope(1e6)), {"tied": dict(tie_word_embeddings=True)}),
     "qwen3_vl": (base(head_dim=12, rope_parameters=rope(5e6, mrope_section=[2, 2, 2], mrope_interleaved=True)), {"tied": dict(tie_word_embeddings=True)}),
     "qwen2_5_vl": (base(rope_parameters=rope(1e6, mrope_section=[2, 1, 1])), {"tied": dict(tie_word_embeddings=True)}),
@@ -190,6 +205,7 @@ VISION = {
                      patch_size=4, head_dim=8),
     "qwen3_vl": dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=4, out_hidden_size=32, deepstack_visual_indexes=[0],
                      num_position_embeddings=16),
+    "qwen3_5": dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=4, out_hidden_size=32, num_position_embeddings=16),
     "qwen2_5_vl": dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=4, out_hidden_size=32, fullatt_block_indexes=[0]),
 }
 # what is in git: family -> (option or None, dtype)
@@ -202,6 +218,7 @@ SAMPLE = {
     "qwen3_moe": ("step", "bf16"), "mixtral": (None, "bf16"), "olmoe": ("clip", "f16"), "gpt_oss": [("limit", "bf16"), ("mxfp4", "bf16")], "granitemoe": (None, "f16"),
     "glm4_moe": (None, "bf16"),
     "phi3": ("long-partial", "bf16"), "mistral3": (None, "bf16"), "qwen3_vl": (None, "bf16"), "qwen2_5_vl": (None, "bf16"),
+    "qwen3_5_text": [("last-linear", "bf16"), ("interval", "f16")], "qwen3_5": ("tied", "bf16"),
 }
 
 
@@ -226,12 +243,21 @@ def cases(sweep):
             yield f"{family}-{option}-{dtype}", family, dtype, start | change
 
 
+def forward_recurrent(model, ids, chunk=None):
+    """As golden.forward, with a cache that has recurrent layers."""
+    cache, rows = transformers.DynamicCache(config=text_of(model.config)), []
+    for at in range(0, len(ids), chunk or len(ids)):
+        part = torch.tensor([ids[at:at + (chunk or len(ids))]])
+        rows.append(model(input_ids=part, past_key_values=cache, use_cache=True).logits[0])
+    return torch.cat(rows), cache
+
+
 def make_config(family, text):
     if family not in WRAPPERS:
         return AutoConfig.for_model(family, **text)
     tied = text.get("tie_word_embeddings", False)
     more = dict(image_token_index=262) if family == "mistral3" else dict(image_token_id=262, video_token_id=261, out_hidden_size=32, projector_hidden_size=16) if family == "muse_glimmer" else dict(image_token_id=262, video_token_id=261, vision_start_token_id=260)
-    inner = AutoConfig.for_model({"mistral3": "mistral", "muse_glimmer": "muse_glimmer_text", "qwen3_vl": "qwen3_vl_text", "qwen2_5_vl": "qwen2_5_vl_text"}[family], **text)
+    inner = AutoConfig.for_model({"mistral3": "mistral", "muse_glimmer": "muse_glimmer_text", "qwen3_vl": "qwen3_vl_text", "qwen2_5_vl": "qwen2_5_vl_text", "qwen3_5": "qwen3_5_text"}[family], **text)
     vision = VISION[family] if family == "mistral3" else VISION[family]
     c = AutoConfig.for_model(family, text_config=inner.to_dict(), vision_config=vision, tie_word_embeddings=tied, **more, **IDS)
     return c
@@ -265,7 +291,15 @@ def write_model(path, family, dtype, config, seed):
         for name, p in sorted(model.named_parameters()):
             if p.dim() < 2 and not name.endswith(("norm.weight", "bias")) or "vis" in name:
                 p.copy_(torch.from_numpy(rng.standard_normal(tuple(p.shape)).astype(np.float32) * (1.0 if name.endswith("sinks") else 0.1)))
-    golden.fill(Text(model), rng, family == "muse_glimmer")
+    golden.fill(Text(model), rng, family in ("muse_glimmer", "qwen3_5", "qwen3_5_text"))
+    with torch.no_grad():       # decays between a few and thousands of tokens, and a norm without an offset
+        for name, p in sorted(model.named_parameters()):
+            if name.endswith("A_log"):
+                p.copy_(torch.from_numpy(rng.uniform(-7, 1, tuple(p.shape)).astype(np.float32)))
+            if name.endswith("linear_attn.norm.weight"):
+                p.add_(1)
+            if p.dim() == 3 and "vis" not in name:
+                p.copy_(torch.from_numpy(rng.standard_normal(tuple(p.shape)).astype(np.float32)))
     with torch.no_grad():       # Gemma 4 has no factor of scores but the weights of these norms
         for name, p in sorted(model.named_parameters()):
             if name.endswith(("router.scale", "per_expert_scale")):
@@ -319,6 +353,8 @@ def load(path, family, attention, dtype):
 
 def keys_of(cache, text):
     """The keys of each layer; those of a layer that has none are those of the last layer of its kind before the layers that share."""
+    if "layer_types" in text.to_dict() and any(k in ("linear_attention", "conv") for k in text.layer_types or []):
+        return [layer.keys[0] if kind == "full_attention" else None for layer, kind in zip(cache.layers, text.layer_types)]
     own = [layer.keys[0] if layer.keys is not None else None for layer in cache.layers]
     own += [None] * (text.num_hidden_layers - len(own))
     kinds, first = getattr(text, "layer_types", None), text.num_hidden_layers - (getattr(text, "num_kv_shared_layers", 0) or 0)
@@ -335,23 +371,28 @@ def bf16_error(path, family, ids, logits):
 
 
 def record(path, name, family, dtype, config, seed, n_greedy):
-    text, T = text_of(config), 60
+    forward = forward_recurrent if family in RECURRENT else golden.forward
+    text, T = text_of(config), 200 if family in RECURRENT else 60
     V = text.vocab_size
     rng = np.random.RandomState(seed + 7)
     ids = [256] + [int(x) for x in rng.randint(0, 250, T - 1)]
     with torch.no_grad():
         model = load(path, family, "eager", dtype)
         logits, cache = forward(model, ids)
-        keys = [k.clone() for k in keys_of(cache, text)]
+        keys = [k.clone() for k in keys_of(cache, text) if k is not None]
+        layers = [i for i, k in enumerate(keys_of(cache, text)) if k is not None]
         greedy, margins = decode(model, logits, cache, n_greedy, [257], T)
         l2, c2 = forward(load(path, family, "eager" if family in EAGER else "sdpa", dtype), ids)
         l3, c3 = forward(load(path, family, "eager", dtype).double(), ids)
-        sdpa, f64 = max(worst([logits], [l2]), worst(keys, keys_of(c2, text))), max(worst([logits], [l3]), worst(keys, keys_of(c3, text)))
+        k2, k3 = ([k for k in keys_of(c, text) if k is not None] for c in (c2, c3))
+        sdpa, f64 = max(worst([logits], [l2]), worst(keys, k2)), max(worst([logits], [l3]), worst(keys, k3))
         assert sdpa < 1e-4 and f64 < 1e-4, (name, sdpa, f64)
     rows = [0, 1, 7, 14, 15, 16, 17, 23, 24, 25, 31, 32, 33, 47, 48, 58, 59]
+    if family in RECURRENT:
+        rows = [0, 1, 2, 3, 4, 31, 62, 63, 64, 65, 66, 67, 95, 126, 127, 128, 129, 191, 192, 193, 198, 199]
     save_file({"logits": logits[rows].contiguous(), "logit_rows": torch.tensor(rows, dtype=torch.int32), "ids": torch.tensor(ids, dtype=torch.int32),
                "greedy": torch.tensor(greedy, dtype=torch.int32), "margins": torch.tensor(margins, dtype=torch.float32)} |
-              {f"keys.{i}": k.float().contiguous() for i, k in enumerate(keys)}, os.path.join(path, "golden.safetensors"))
+              {f"keys.{i}": k.float().contiguous() for i, k in zip(layers, keys)}, os.path.join(path, "golden.safetensors"))
     for f in os.listdir(path):
         os.chmod(os.path.join(path, f), 0o644)
     bf16_rms, bf16_max = bf16_error(path, family, ids, logits)

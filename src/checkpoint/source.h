@@ -46,6 +46,9 @@ typedef struct ln_weight {
     /* of a tensor that holds the rows of several weights, how many it has, and the first of this weight's; 0
      * if the tensor is this weight's alone */
     int64_t whole, row0;
+    /* of a convolution of one channel each: the tensor is [d0 / taps, 1, taps] or, as mlx-lm writes it,
+     * [d0 / taps, taps, 1]; else 0 */
+    int taps;
     unsigned uses;   /* of a matrix: what the programs do with it */
     bool made;       /* its rows are computed while it is loaded, from the tensors */
     bool quantised;  /* from rows of the encoding `under`, while it is loaded */
@@ -106,11 +109,10 @@ typedef struct ln_source_work {
 
 typedef struct ln_source ln_source;
 typedef struct ln_source_ops {
-    /* Finds a weight whose slot, layer, sizes (n_experts, d0, d1, whole, row0) are set, and sets the rest but
-     * `uses`.
-     * w->tensor NULL with LN_OK: no tensor has any of the names. *fits false: the tensors do not fit, and
-     * ask->report says how. LN_EINVALID, LN_EUNSUPPORTED: the quantization block contradicts the tensors, or
-     * an encoding that linnet does not read. */
+    /* Finds a weight whose slot, layer, sizes (n_experts, d0, d1, whole, row0, taps) are set, and sets the
+     * rest but `uses`. w->tensor NULL with LN_OK: no tensor has any of the names. *fits false: the tensors
+     * do not fit, and ask->report says how. LN_EINVALID, LN_EUNSUPPORTED: the quantization block
+     * contradicts the tensors, or an encoding that linnet does not read. */
     ln_status (*find)(const ln_source *s, const ln_source_ask *ask, ln_weight *w, bool *fits, ln_error *err);
     /* Sets *out to rows row0 .. row0 + n - 1 of a weight, without padding: in place, or computed into `room`,
      * which has ln_source_bytes bytes for them, aligned to 64. Scales and offsets are NULL if its encoding

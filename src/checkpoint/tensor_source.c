@@ -98,10 +98,21 @@ static ln_status find_groups(const ln_source *s, const ln_source_ask *ask, ln_we
     return LN_OK;
 }
 
+/* Whether a tensor has the dimensions of a convolution of one channel each, with the axes in either order. */
+static bool has_taps(ln_bind_report *r, const ln_tensor *x, const ln_weight *w) {
+    const int64_t n = (w->whole ? w->whole : w->d0) / w->taps;
+    const int64_t shape[3] = {n, 1, w->taps};
+    char why[64];
+    if (x->n_dims == 3 && x->dims[0] == n && x->dims[1] == w->taps && x->dims[2] == 1) return true;
+    (void)snprintf(why, sizeof why, " or [%lld, %d, 1]", (long long)n, w->taps);
+    return ln_report_shape(r, x, 3, shape, why);
+}
+
 /* Whether a tensor has the dimensions of w's rows, or of all rows of the weights that share it, with so many
  * elements each. */
 static bool has_rows(ln_bind_report *r, const ln_tensor *x, const ln_weight *w, int64_t elements,
                      const char *why) {
+    if (w->taps) return has_taps(r, x, w);
     const int64_t matrix[2] = {w->whole ? w->whole : w->d0, elements}, /* of a vector the first alone */
         experts[3] = {w->n_experts, w->n_experts ? w->d0 / w->n_experts : 0, elements};
     return w->n_experts ? ln_report_shape(r, x, w->d1 ? 3 : 2, experts, why)

@@ -34,6 +34,8 @@ static ln_status print_json(const ln_plan *p, const ln_info *m, ln_error *err) {
     put_uint(&s, "peak_bytes", p->peak_bytes);
     put_uint(&s, "weights_bytes", p->weights_bytes);
     put_uint(&s, "kv_bytes", p->kv_bytes);
+    put_uint(&s, "state_bytes", p->state_bytes);
+    put_int(&s, "snapshots", p->n_snapshots);
     put_uint(&s, "activation_bytes", p->activation_bytes);
     put_uint(&s, "text_bytes", p->text_bytes);
     put_uint(&s, "other_bytes", p->other_bytes);
@@ -140,6 +142,7 @@ static ln_status print_text(const args *a, const ln_options *opt, const ln_plan 
     char lack[32];
     line(&s, "weights", p->weights_bytes);
     line(&s, "kv", p->kv_bytes);
+    if (p->state_bytes) line(&s, "state", p->state_bytes);
     line(&s, "activations", p->activation_bytes);
     line(&s, "texts", p->text_bytes);
     line(&s, "other", p->other_bytes);

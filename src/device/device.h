@@ -34,8 +34,16 @@ typedef struct ln_dev_options {
 
 /* What a device has kernels for besides the forward pass of a model: the products of adapters (the op lora),
  * the ops of training and of derivatives, products with weights in coded rows (quant/coded.h), those of rows
- * in bf16 with weights in fp8, which fast programs have then (LN_POLICY_FAST_FP8), and those of experts. */
-enum { LN_CAN_ADAPTERS = 1, LN_CAN_GRADIENTS = 2, LN_CAN_CODED = 4, LN_CAN_FP8 = 8, LN_CAN_EXPERTS = 16 };
+ * in bf16 with weights in fp8, which fast programs have then (LN_POLICY_FAST_FP8), those of experts,
+ * and layers with recurrent state. */
+enum {
+    LN_CAN_ADAPTERS = 1,
+    LN_CAN_GRADIENTS = 2,
+    LN_CAN_CODED = 4,
+    LN_CAN_FP8 = 8,
+    LN_CAN_EXPERTS = 16,
+    LN_CAN_RECURRENT = 32
+};
 
 typedef struct ln_dev_info {
     uint32_t size;

@@ -250,7 +250,8 @@ static void choose(void) {
 
 ln_device ln_device_auto(uint32_t needs) {
     static const char *const kernels[] = {"adapters", "gradients", "experts",
-                                          "weights in fp8 or with zero points"};
+                                          "weights in fp8 or with zero points",
+                                          "layers with recurrent state"};
     if (told != LN_DEVICE_AUTO && told != LN_DEVICE_CUDA) return told;
     (void)pthread_once(&chosen_once, choose);
     const uint32_t lacks = needs & ~chosen_can;
@@ -259,7 +260,8 @@ ln_device ln_device_auto(uint32_t needs) {
            kernels[lacks & LN_CAN_ADAPTERS    ? 0
                    : lacks & LN_CAN_GRADIENTS ? 1
                    : lacks & LN_CAN_EXPERTS   ? 2
-                                              : 3]);
+                   : lacks & LN_CAN_CODED     ? 3
+                                              : 4]);
     return LN_DEVICE_CPU;
 }
 

@@ -56,6 +56,7 @@ static void add_rows(ln_step_block *s, const ln_batch_item *item, int b) {
 
 static ln_status run(ln_eng *e, const ln_batch_item *items, int n_items, ln_error *err) {
     for (int i = 0; i < n_items; i++) LN_TRY(ln_seq_reserve(e, items[i].seq, items[i].n, err));
+    for (int i = 0; i < n_items; i++) ln_seq_reserve_snapshots(e, items[i].seq, items[i].n);
     for (int i = 0; i < n_items; i++) add_rows(e->run->step, &items[i], i);
     LN_TRY(ln_run_step(e->run, err));
     return check_files(e, err);

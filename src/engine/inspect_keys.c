@@ -72,6 +72,7 @@ ln_status ln_eng_inspect_keys(ln_eng *e, const int32_t *ids, size_t n, ln_keys_f
     if (!page || !keys) LN_GO(LN_OOM(err, "keys"));
     LN_GO(run_text(e, ids, n, &r, err));
     for (int l = 0; l < e->run->spec->L; l++) {
+        if (kv->groups[kv->group[l]].kind == LN_STATE_CHUNKS) continue; /* a recurrent layer has no keys */
         LN_GO(one_layer(e, r, l, (int64_t)n, page, keys, err));
         ln_req_callback here;
         ln_req_callback_begin(&here, e);

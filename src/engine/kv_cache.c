@@ -7,19 +7,24 @@
  * holds (window_pages).
  *
  * First, U + sum u + sum w <= n_pages. Admission checks it. A page that is taken moves from u(s) to U, and
- * back when it is released: after a failed step, whose pages nobody shares. A sequence that is closed takes
- * its u(s) and w(s) along. One that adopts the tree's page for an equal one of its own lets go of one page
- * and holds another, which may be held already.
+ * back when it is released: after a failed step, whose pages nobody shares. A sequence that is closed
+ * takes its u(s) and w(s) along. One that adopts the tree's page for an equal one of its own lets go of
+ * one page and holds another, which may be held already.
  *
- * Second, W <= sum h, and s never ends a reservation with h(s) > w(s): n_chunk rows from position n on need
- * the blocks from that of n - window + 1 to that of n + n_chunk - 1 (most_blocks).
+ * Second, W <= sum h, and s never ends a reservation with h(s) > w(s): n_chunk rows from position n on
+ * need the blocks from that of n - window + 1 to that of n + n_chunk - 1 (most_blocks).
  *
  * So U + W <= n_pages after the reservations of a step. A page that no sequence holds is free, or it is in
  * one of the tree's LRU lists, where repeated eviction reaches it.
  *
- * A block that is copied at admission has its sources held meanwhile. Those that another sequence holds are
- * in U or W anyway. So there are pages to be taken for as many as the sources that another one holds, at
- * least; the others are taken over where there are no more. */
+ * For pages of chunks the same holds of the second pool, without groups that have no window. w(s) is two
+ * blocks: a step needs that of the last position before it and that of its last row. Pages for snapshots
+ * are taken after the reservations of a step, and no sequence holds them when it has ended
+ * (ln_kv_advance).
+ *
+ * A block that is copied at admission has its sources held meanwhile. Those that another sequence holds
+ * are in U or W anyway. So there are pages to be taken for as many as the sources that another one holds,
+ * at least; the others are taken over where there are no more. */
 #include "kv_tree.h"
 
 #include <string.h>
@@ -30,20 +35,22 @@ static int64_t blocks_of(const ln_kv *kv, int64_t n) { return (n + kv->o.page_le
  * of its rows and of the window below the first of them. */
 static int64_t most_blocks(const ln_kv *kv, int c, int64_t n) {
     int64_t all = blocks_of(kv, n), w = kv->o.window[c];
+    if (kv->o.chunks[c]) return LN_MIN(all, 2);
     return w == 0 ? all : LN_MIN(all, (w + kv->o.n_chunk - 2) / kv->o.page_len + 2);
 }
 
 /* Pages that a sequence of n positions is committed: those of groups without a window, and with one. */
-static void commitment(const ln_kv *kv, int64_t n, int64_t *full, int64_t *windowed) {
-    *full = *windowed = 0;
+static void commitment(const ln_kv *kv, int64_t n, int64_t *full, int64_t windowed[LN_KV_POOLS]) {
+    *full = windowed[LN_KV_PAGES] = windowed[LN_KV_CHUNKS] = 0;
     for (int c = 0; c < kv->o.n_groups; c++)
-        *(kv->o.window[c] ? windowed : full) += most_blocks(kv, c, n) * kv->o.pages_per_block[c];
+        *(kv->o.window[c] ? &windowed[ln_kv_pool_of(kv, c)] : full) +=
+            most_blocks(kv, c, n) * kv->o.pages_per_block[c];
 }
 
 /* ---- opening ---- */
 
 uint64_t ln_kv_bytes(const ln_kv_options *o) {
-    return sizeof(ln_kv) + (uint64_t)o->n_pages * 12 + ln_kv_tree_bytes(o);
+    return sizeof(ln_kv) + (uint64_t)(o->n_pages + o->n_chunk_pages) * 12 + ln_kv_tree_bytes(o);
 }
 
 uint64_t ln_kv_seq_bytes(const ln_kv_options *o, int64_t n_most) {
@@ -54,13 +61,15 @@ uint64_t ln_kv_seq_bytes(const ln_kv_options *o, int64_t n_most) {
 }
 
 static ln_status open_pages(ln_kv *kv, ln_error *err) {
-    const int64_t n = kv->o.n_pages;
+    const int64_t n = kv->n_all = kv->o.n_pages + kv->o.n_chunk_pages;
     kv->free = ln_zalloc((size_t)n, sizeof *kv->free);
     kv->refs = ln_zalloc((size_t)n, sizeof *kv->refs);
     kv->node_of = ln_zalloc((size_t)n, sizeof *kv->node_of);
     if (!kv->free || !kv->refs || !kv->node_of) return LN_OOM(err, "the KV cache");
-    for (int64_t i = 0; i < n; i++) kv->free[i] = (int32_t)(n - 1 - i), kv->node_of[i] = -1;
-    kv->n_free = n;
+    for (int64_t i = n; i-- > 0;) {
+        kv->node_of[i] = -1;
+        ln_kv_free_page(kv, (int32_t)i); /* the first page of each pool is taken first */
+    }
     return ln_kv_tree_open(kv, err);
 }
 
@@ -87,13 +96,16 @@ void ln_kv_close(ln_kv **kv) {
     *kv = NULL;
 }
 
-ln_kv_counts ln_kv_count(const ln_kv *kv) {
-    return (ln_kv_counts){.n_pages = kv->o.n_pages,
-                          .n_free = kv->n_free,
-                          .n_used = kv->n_held + kv->n_window,
-                          .n_cached = kv->n_cached,
+static ln_kv_counts counts_of(const ln_kv *kv, int pool) {
+    return (ln_kv_counts){.n_pages = pool == LN_KV_CHUNKS ? kv->o.n_chunk_pages : kv->o.n_pages,
+                          .n_free = kv->n_free[pool],
+                          .n_used = (pool == LN_KV_PAGES ? kv->n_held : 0) + kv->n_window[pool],
+                          .n_cached = kv->n_cached[pool],
                           .n_evicted = kv->n_evicted};
 }
+
+ln_kv_counts ln_kv_count(const ln_kv *kv) { return counts_of(kv, LN_KV_PAGES); }
+ln_kv_counts ln_kv_count_chunks(const ln_kv *kv) { return counts_of(kv, LN_KV_CHUNKS); }
 
 int64_t ln_kv_set_limit(ln_kv *kv, int64_t n_pages) {
     const int64_t before = kv->limit;
@@ -119,19 +131,19 @@ static void show(const ln_kv *kv, const ln_seq *s, int c, int64_t first, int64_t
 
 /* A sequence holds one page more, or one less, that no other entry of its tables names. */
 static void hold(ln_kv *kv, int c, int32_t page) {
-    if (kv->refs[page]++ == 0) ++*(kv->o.window[c] ? &kv->n_window : &kv->n_held);
+    if (kv->refs[page]++ == 0) ++*(kv->o.window[c] ? &kv->n_window[ln_kv_pool_of(kv, c)] : &kv->n_held);
 }
 static void let_go(ln_kv *kv, int c, int32_t page) {
     if (--kv->refs[page] > 0) return;
-    --*(kv->o.window[c] ? &kv->n_window : &kv->n_held);
-    if (kv->node_of[page] < 0) kv->free[kv->n_free++] = page;
+    --*(kv->o.window[c] ? &kv->n_window[ln_kv_pool_of(kv, c)] : &kv->n_held);
+    if (kv->node_of[page] < 0) ln_kv_free_page(kv, page);
 }
 
 /* Fills an empty entry, or empties it with page -1. The caller holds the page. */
 static void set_entry(ln_kv *kv, ln_seq *s, int c, int32_t *at, int32_t page) {
     if (kv->o.window[c] == 0) {
         const int taken = (page >= 0) - (*at >= 0);
-        s->to_take -= taken, kv->promised -= taken;
+        s->to_take -= taken, kv->promised[LN_KV_PAGES] -= taken;
     }
     *at = page;
 }
@@ -140,7 +152,7 @@ static void set_entry(ln_kv *kv, ln_seq *s, int c, int32_t *at, int32_t page) {
 static ln_status take_block(ln_kv *kv, ln_seq *s, int c, int64_t block, bool zero, ln_error *err) {
     int32_t *pages = entry(kv, s, c, block);
     for (int i = 0; i < kv->o.pages_per_block[c]; i++) {
-        const int32_t page = ln_kv_take(kv);
+        const int32_t page = ln_kv_take(kv, ln_kv_pool_of(kv, c));
         if (page < 0)
             return ln_fail(err, LN_EINTERNAL, "the KV pool of %lld pages lacks one that was committed",
                            (long long)kv->o.n_pages);
@@ -169,8 +181,9 @@ static void drop_block(ln_kv *kv, ln_seq *s, int c, int64_t block) {
 static void drop_from(ln_kv *kv, ln_seq *s, int64_t first_block) {
     const int64_t blocks = blocks_of(kv, s->n_most);
     int64_t end[LN_STATE_GROUPS] = {0}, last = 0;
-    for (int c = 0; c < kv->o.n_groups; c++) { /* resident blocks are contiguous */
+    for (int c = 0; c < kv->o.n_groups; c++) { /* resident blocks are contiguous, except chunks */
         end[c] = LN_MAX(first_block, s->low[c]);
+        if (kv->o.chunks[c]) end[c] = LN_MAX(end[c], blocks);
         while (end[c] < blocks && *entry(kv, s, c, end[c]) >= 0) end[c]++;
         last = LN_MAX(last, end[c]);
     }
@@ -182,9 +195,10 @@ static void drop_from(ln_kv *kv, ln_seq *s, int64_t first_block) {
 /* ---- admission ---- */
 
 bool ln_kv_possible(const ln_kv *kv, int64_t n) {
-    int64_t full, windowed;
-    commitment(kv, n, &full, &windowed);
-    return n <= kv->o.n_ctx && full + windowed <= kv->o.n_pages;
+    int64_t full, windowed[LN_KV_POOLS];
+    commitment(kv, n, &full, windowed);
+    return n <= kv->o.n_ctx && full + windowed[LN_KV_PAGES] <= kv->o.n_pages &&
+           windowed[LN_KV_CHUNKS] <= kv->o.n_chunk_pages;
 }
 
 static void free_seq(ln_seq **s) {
@@ -193,6 +207,11 @@ static void free_seq(ln_seq **s) {
     for (int c = 0; c < LN_STATE_GROUPS; c++) ln_free((*s)->tables[c]);
     ln_free(*s);
     *s = NULL;
+}
+
+/* Commits pages of groups with a window to a sequence. */
+static void promise(ln_kv *kv, ln_seq *s, const int64_t windowed[LN_KV_POOLS]) {
+    for (int i = 0; i < LN_KV_POOLS; i++) s->window_pages[i] = windowed[i], kv->promised[i] += windowed[i];
 }
 
 static ln_status new_seq(const ln_kv *kv, const ln_seq_options *opt, ln_seq **out, ln_error *err) {
@@ -244,7 +263,7 @@ static void share_blocks(ln_kv *kv, ln_seq *s, const ln_kv_match *m) {
 /* Gives the sequence its own page for `source`, which its entry names so far: a copy or, where no other page
  * can be had and no other sequence holds it, the page itself. */
 static ln_status own_page(ln_kv *kv, int c, int32_t *at, int64_t n, ln_error *err) {
-    const int32_t source = *at, page = ln_kv_take(kv);
+    const int32_t source = *at, page = ln_kv_take(kv, ln_kv_pool_of(kv, c));
     if (page >= 0) {
         hold(kv, c, page);
         *at = page;
@@ -291,6 +310,9 @@ static ln_status begin(ln_kv *kv, ln_seq *s, int64_t rope, const ln_seq_options 
     if (m->n > 0) memcpy(s->tokens, opt->ids, (size_t)m->n * sizeof *opt->ids);
     s->n = s->n_cached = m->n;
     s->n_registered = m->n / kv->o.page_len;
+    s->branch = m->seen;
+    s->interval = LN_KV_INTERVAL;
+    ln_kv_space_snapshots(kv, s);
     return LN_OK;
 }
 
@@ -303,16 +325,19 @@ static ln_kv_match match(const ln_kv *kv, int64_t rope, const ln_seq_options *op
 
 ln_status ln_kv_admit(ln_kv *kv, int slot, int64_t rope, const ln_seq_options *opt, ln_seq **out,
                       ln_error *err) {
-    int64_t full, windowed;
+    int64_t full, windowed[LN_KV_POOLS];
     ln_seq *s = NULL;
     *out = NULL;
     if (opt->n_prompt < 0 || opt->n_most < LN_MAX(opt->n_prompt, 1) || opt->n_most > kv->o.n_ctx)
         return ln_fail(err, LN_EINTERNAL, "a sequence of %lld positions for a prompt of %lld, at most %lld",
                        (long long)opt->n_most, (long long)opt->n_prompt, (long long)kv->o.n_ctx);
     const ln_kv_match m = match(kv, rope, opt);
-    commitment(kv, opt->n_most, &full, &windowed);
+    commitment(kv, opt->n_most, &full, windowed);
     const int64_t shared = m.n / kv->o.page_len * kv->full_pages;
-    if (kv->n_held + newly_held(kv, m.whole) + kv->promised + full - shared + windowed > kv->o.n_pages)
+    if (kv->n_held + newly_held(kv, m.whole) + kv->promised[LN_KV_PAGES] + full - shared +
+                windowed[LN_KV_PAGES] >
+            kv->o.n_pages ||
+        kv->promised[LN_KV_CHUNKS] + windowed[LN_KV_CHUNKS] > kv->o.n_chunk_pages)
         return LN_OK;
     ln_status st = new_seq(kv, opt, &s, err);
     if (st != LN_OK) {
@@ -322,8 +347,8 @@ ln_status ln_kv_admit(ln_kv *kv, int slot, int64_t rope, const ln_seq_options *o
     s->slot = slot;
     s->cache_miss_reason = m.reason;
     s->to_take = full;
-    s->window_pages = windowed;
-    kv->promised += full + windowed;
+    promise(kv, s, windowed);
+    kv->promised[LN_KV_PAGES] += full;
     if (!opt->no_cache) st = begin(kv, s, rope, opt, &m, err);
     if (st != LN_OK) ln_kv_release(kv, &s);
     *out = s;
@@ -341,6 +366,7 @@ static void register_full(ln_kv *kv, ln_seq *s) {
         s->tail = node;
         s->n_registered++;
         ln_kv_unpin(kv, before);
+        if (s->n_registered % s->interval == 0) ln_kv_space_snapshots(kv, s);
     }
 }
 
@@ -351,11 +377,18 @@ void ln_kv_release(ln_kv *kv, ln_seq **out) {
     drop_from(kv, s, blocks_of(kv, s->n));
     if (s->tail >= 0 && rest > 0 && rest < kv->o.page_len)
         (void)ln_kv_register(kv, s, s->n_registered, (int)rest);
+    if (s->tail >= 0 && rest == 0 && done > 0) ln_kv_register_end(kv, s);
     drop_from(kv, s, 0);
     ln_kv_unpin(kv, s->tail);
-    kv->promised -= s->to_take + s->window_pages;
+    kv->promised[LN_KV_PAGES] -= s->to_take;
+    for (int i = 0; i < LN_KV_POOLS; i++) kv->promised[i] -= s->window_pages[i];
     ln_kv_trim(kv);
     free_seq(out);
+}
+
+/* Whether a sequence that is cut to n tokens would lack the recurrent state that its next row needs. */
+static bool lacks_chunk(const ln_kv *kv, const ln_seq *s, int c, int64_t n) {
+    return kv->o.chunks[c] && n > 0 && *entry(kv, s, c, (n - 1) / kv->o.page_len) < 0;
 }
 
 ln_status ln_kv_cut(ln_kv *kv, ln_seq *s, int64_t n, ln_error *err) {
@@ -363,7 +396,7 @@ ln_status ln_kv_cut(ln_kv *kv, ln_seq *s, int64_t n, ln_error *err) {
         return ln_fail(err, LN_EINTERNAL, "a sequence of %lld tokens cannot be cut to %lld%s",
                        (long long)s->n, (long long)n, s->no_cache ? "" : ": its blocks are shared");
     for (int c = 0; c < kv->o.n_groups; c++)
-        if (ln_kv_lowest(kv, c, n) < s->low[c])
+        if (ln_kv_lowest(kv, c, n) < s->low[c] || lacks_chunk(kv, s, c, n))
             return ln_fail(err, LN_EINTERNAL, "a window has moved on: the sequence cannot be cut to %lld",
                            (long long)n);
     s->n = n;
@@ -376,6 +409,11 @@ void ln_kv_free_unused(ln_kv *kv, ln_seq *s) { drop_from(kv, s, blocks_of(kv, s-
 /* The last block of a sequence is its own if it is not full: what is registered are whole blocks. */
 ln_status ln_kv_truncate(ln_kv *kv, ln_seq *s, ln_error *err) {
     const int64_t b = s->n / kv->o.page_len, n = s->n % kv->o.page_len;
+    for (int c = 0; c < kv->o.n_groups; c++)
+        if (lacks_chunk(kv, s, c, s->n))
+            return ln_fail(err, LN_EINTERNAL,
+                           "no recurrent state was kept for position %lld of a step that is cut there",
+                           (long long)s->n);
     ln_kv_free_unused(kv, s);
     for (int c = 0; n > 0 && c < kv->o.n_groups; c++)
         for (int i = 0; b >= s->low[c] && i < kv->o.pages_per_block[c]; i++) {
@@ -385,17 +423,42 @@ ln_status ln_kv_truncate(ln_kv *kv, ln_seq *s, ln_error *err) {
     return LN_OK;
 }
 
+/* Reserves the page of the last block of a step, and tells the device which blocks of it have none. */
+static ln_status reserve_chunk(ln_kv *kv, ln_seq *s, int c, int64_t add, ln_error *err) {
+    const int64_t len = kv->o.page_len, first = s->n / len, last = (s->n + add - 1) / len;
+    if (*entry(kv, s, c, last) < 0) LN_TRY(take_block(kv, s, c, last, false, err));
+    show(kv, s, c, first, last);
+    return LN_OK;
+}
+
 ln_status ln_kv_reserve(ln_kv *kv, ln_seq *s, int64_t add, ln_error *err) {
     const int64_t len = kv->o.page_len;
     if (add < 1 || add > kv->o.n_chunk || s->n + add > s->n_most)
         return ln_fail(err, LN_EINTERNAL, "%lld rows at position %lld: the sequence was admitted for %lld",
                        (long long)add, (long long)s->n, (long long)s->n_most);
-    for (int c = 0; c < kv->o.n_groups; c++)
+    for (int c = 0; c < kv->o.n_groups; c++) {
+        if (kv->o.chunks[c]) {
+            LN_TRY(reserve_chunk(kv, s, c, add, err));
+            continue;
+        }
         for (int64_t b = LN_MAX(s->n / len, s->low[c]); b <= (s->n + add - 1) / len; b++) {
             const bool filled = b * len >= s->n && (b + 1) * len <= s->n + add;
             if (*entry(kv, s, c, b) < 0) LN_TRY(take_block(kv, s, c, b, !filled, err));
         }
+    }
     return LN_OK;
+}
+
+void ln_kv_reserve_snapshots(ln_kv *kv, ln_seq *s, int64_t add) {
+    const int len = kv->o.page_len;
+    for (int c = 0; c < kv->o.n_groups; c++)
+        for (int64_t b = blocks_of(kv, s->n); kv->o.chunks[c] && b < (s->n + add - 1) / len; b++) {
+            const int64_t spare = kv->n_free[LN_KV_CHUNKS] + kv->n_cached[LN_KV_CHUNKS];
+            if (s->tail < 0 || !ln_kv_keeps_chunk(kv, s, b) || *entry(kv, s, c, b) >= 0 ||
+                spare < kv->o.pages_per_block[c] || (b + 1) * len > s->n_shareable)
+                continue;
+            (void)take_block(kv, s, c, b, false, NULL); /* cannot fail: there are so many */
+        }
 }
 
 void ln_kv_advance(ln_kv *kv, ln_seq *s, const int32_t *ids, int64_t add) {
@@ -413,17 +476,19 @@ void ln_kv_advance(ln_kv *kv, ln_seq *s, const int32_t *ids, int64_t add) {
 ln_status ln_kv_hold(ln_kv *kv, int64_t n, int32_t *const pages[LN_STATE_GROUPS], ln_seq **out,
                      ln_error *err) {
     const ln_seq_options opt = {.n_prompt = n, .n_most = n};
-    int64_t newly = 0, count[2] = {0};
+    int64_t newly = 0, full = 0, windowed[LN_KV_POOLS] = {0};
     *out = NULL;
     for (int c = 0; c < kv->o.n_groups; c++) {
         const int per = kv->o.pages_per_block[c];
-        const bool windowed = kv->o.window[c] > 0;
+        const bool all = kv->o.window[c] == 0;
         for (int64_t i = ln_kv_lowest(kv, c, n) * per; i < blocks_of(kv, n) * per; i++) {
-            count[windowed]++;
-            newly += !windowed && kv->refs[pages[c][i]] == 0;
+            ++*(all ? &full : &windowed[ln_kv_pool_of(kv, c)]);
+            newly += all && kv->refs[pages[c][i]] == 0;
         }
     }
-    if (kv->n_held + newly + kv->promised + count[1] > kv->o.n_pages) return LN_OK;
+    if (kv->n_held + newly + kv->promised[LN_KV_PAGES] + windowed[LN_KV_PAGES] > kv->o.n_pages ||
+        kv->promised[LN_KV_CHUNKS] + windowed[LN_KV_CHUNKS] > kv->o.n_chunk_pages)
+        return LN_OK;
     ln_status st = new_seq(kv, &opt, out, err);
     if (st != LN_OK) {
         free_seq(out);
@@ -432,9 +497,9 @@ ln_status ln_kv_hold(ln_kv *kv, int64_t n, int32_t *const pages[LN_STATE_GROUPS]
     ln_seq *s = *out;
     s->slot = -1;
     s->n = n;
-    s->to_take = count[0];
-    s->window_pages = count[1];
-    kv->promised += count[0] + count[1];
+    s->to_take = full;
+    kv->promised[LN_KV_PAGES] += full;
+    promise(kv, s, windowed);
     for (int c = 0; c < kv->o.n_groups; c++) {
         const int per = kv->o.pages_per_block[c];
         s->low[c] = ln_kv_lowest(kv, c, n);
@@ -454,7 +519,7 @@ static ln_status fill_blocks(ln_kv *kv, ln_seq *s, const ln_kv_blocks *in, ln_er
     for (int64_t b = 0; b < blocks_of(kv, in->n); b++)
         for (int c = 0; c < kv->o.n_groups; c++) {
             for (int i = 0; b >= s->low[c] && i < kv->o.pages_per_block[c]; i++) {
-                const int32_t page = ln_kv_take(kv);
+                const int32_t page = ln_kv_take(kv, ln_kv_pool_of(kv, c));
                 if (page < 0) return ln_fail(err, LN_EINTERNAL, "the KV pool lacks a page that was counted");
                 hold(kv, c, page);
                 set_entry(kv, s, c, &entry(kv, s, c, b)[i], page);
@@ -466,14 +531,18 @@ static ln_status fill_blocks(ln_kv *kv, ln_seq *s, const ln_kv_blocks *in, ln_er
 }
 
 static ln_status check_pages(const ln_kv *kv, const ln_kv_blocks *in, ln_error *err) {
-    int64_t need = 0;
+    int64_t need[LN_KV_POOLS] = {0};
     for (int c = 0; c < kv->o.n_groups; c++)
-        need += (blocks_of(kv, in->n) - ln_kv_lowest(kv, c, in->n)) * kv->o.pages_per_block[c];
-    if (need <= kv->n_free + kv->n_cached) return LN_OK;
-    return ln_fail(err, LN_EMEMORY,
-                   "%lld KV pages are needed, and %lld are not held by running requests; use a larger "
-                   "ln_options.kv_bytes or ln_options.n_ctx, or wait",
-                   (long long)need, (long long)(kv->n_free + kv->n_cached));
+        need[ln_kv_pool_of(kv, c)] +=
+            (blocks_of(kv, in->n) - ln_kv_lowest(kv, c, in->n)) * kv->o.pages_per_block[c];
+    for (int i = 0; i < LN_KV_POOLS; i++)
+        if (need[i] > kv->n_free[i] + kv->n_cached[i])
+            return ln_fail(err, LN_EMEMORY,
+                           "%lld %s are needed, and %lld are not held by running requests; use a larger "
+                           "ln_options.kv_bytes or ln_options.n_ctx, or wait",
+                           (long long)need[i], i == LN_KV_CHUNKS ? "pages of recurrent state" : "KV pages",
+                           (long long)(kv->n_free[i] + kv->n_cached[i]));
+    return LN_OK;
 }
 
 ln_status ln_kv_insert(ln_kv *kv, const ln_kv_blocks *in, ln_error *err) {
@@ -488,6 +557,7 @@ ln_status ln_kv_insert(ln_kv *kv, const ln_kv_blocks *in, ln_error *err) {
     }
     s->slot = -1;
     s->n_shareable = in->rope ? in->rope : INT64_MAX;
+    s->interval = LN_KV_INTERVAL;
     for (int c = 0; c < kv->o.n_groups; c++) s->low[c] = ln_kv_lowest(kv, c, in->n);
     memcpy(s->tokens, in->ids, (size_t)in->n * sizeof *in->ids);
     st = fill_blocks(kv, s, in, err);

@@ -10,19 +10,28 @@
  *     pages held by groups without a window, each counted once
  *   + sum over open sequences of the pages that those groups still have to take
  *   + sum over open sequences of the most pages that groups with a window hold at once
- *  <= n_pages.
- * ln_kv_reserve never lacks a page then: what sequences hold after it is at most the left side, and every
- * other page is free or can be evicted (kv_tree.h). A windowed group's shared pages are counted for each
- * sequence, because a page that one sequence leaves is not free while another holds it, and the first one
- * takes a new page at the other end of its window.
+ * <= n_pages. ln_kv_reserve never lacks a page then: what sequences hold after it is at most the left
+ * side, and every other page is free or can be evicted (kv_tree.h). A windowed group's shared pages are
+ * counted for each sequence, because a page that one sequence leaves is not free while another holds it,
+ * and the first one takes a new page at the other end of its window.
  *
  * Sharing. The prefix tree (kv_tree.h) registers blocks when they become full, and the last, partly filled
  * block when its sequence is closed. A sequence begins with the longest prefix of its prompt that the tree
  * holds. Whole blocks are shared; of a block that the prefix ends in, the sequence gets a copy, so that a
- * shared page is never written. Pages that only the tree holds are evicted when others are needed, the least
- * recently used first.
+ * shared page is never written. Pages that only the tree holds are evicted when others are needed, the
+ * least recently used first.
  *
- * The cache knows pages by their index only: what is in them is the business of the functions in ln_kv_ops.
+ * Chunks. Groups of recurrent layers (LN_STATE_CHUNKS) take pages from a second pool, whose indices follow
+ * those of the first. They are groups with a window of LN_CHUNK_WINDOW positions, of which only some
+ * blocks have pages: the block of the sequence's last position, and, while a step runs, that of its last
+ * row and those that are to be snapshots. The page of a block holds what a row anywhere in it needs of
+ * the text before it, so a kept page lets a prompt begin within that block. Such snapshots are kept in the
+ * tree of the blocks in which a prompt ended and the one before, in which a prompt left the path of
+ * others, and of every interval-th block: 16 blocks apart at first, twice as far each time that a text has
+ * n_spaced of them. Each pool commits and evicts by itself.
+ *
+ * The cache knows pages by their index only: what is in them is the business of the functions in
+ * ln_kv_ops.
  */
 #ifndef LN_KV_CACHE_H
 #define LN_KV_CACHE_H
@@ -43,8 +52,15 @@ typedef struct ln_kv_ops {
     void (*set)(void *user, int slot, int group, int64_t first, const int32_t *pages, int64_t n);
 } ln_kv_ops;
 
+enum { LN_KV_PAGES, LN_KV_CHUNKS, LN_KV_POOLS }; /* pools of pages */
+enum { LN_KV_INTERVAL = 16 };                    /* blocks between two snapshots of a text, at first */
+
 typedef struct ln_kv_options {
     int64_t n_pages, n_ctx;
+    int64_t n_chunk_pages; /* of the second pool */
+    int64_t chunk_weight; /* how many pages of the first pool are as large as one of the second, rounded up */
+    int n_spaced;         /* snapshots at intervals that a text keeps at most */
+    bool chunks[LN_STATE_GROUPS]; /* the group is one of chunks; window is LN_CHUNK_WINDOW */
     int page_len, n_chunk, n_seqs, n_groups;
     int64_t window[LN_STATE_GROUPS]; /* 0: the group keeps all positions */
     int pages_per_block[LN_STATE_GROUPS];
@@ -64,11 +80,14 @@ typedef struct ln_seq {
     int32_t *tables[LN_STATE_GROUPS];
     int64_t low[LN_STATE_GROUPS]; /* lowest resident block of window group c */
     /* The cache's own. to_take: pages of groups without a window that are committed and not held;
-     * window_pages: pages that are committed for groups with a window */
-    int64_t to_take, window_pages;
+     * window_pages: pages of each pool that are committed for groups with a window */
+    int64_t to_take, window_pages[LN_KV_POOLS];
     int64_t n_registered; /* blocks that the tree has registered, down to the node `tail` */
     int32_t tail;         /* -1: nothing is registered */
     int64_t n_shareable;  /* positions from here on are not registered */
+    int64_t branch;       /* tokens that the prompt has in common with some path of the tree */
+    int64_t interval;     /* blocks between its snapshots, */
+    int n_spaced;         /* and how many of those it has */
     bool no_cache;
 } ln_seq;
 
@@ -99,8 +118,10 @@ typedef struct ln_kv_counts {
     uint64_t n_evicted;
 } ln_kv_counts;
 ln_kv_counts ln_kv_count(const ln_kv *kv);
-/* Sets how many pages are kept for reuse only, INT64_MAX at first, and evicts those beyond. Returns the
- * previous value. */
+/* The same counts for the pool of chunks. */
+ln_kv_counts ln_kv_count_chunks(const ln_kv *kv);
+/* Sets how many pages are kept for reuse only, INT64_MAX at first, and evicts those beyond; a page of chunks
+ * counts as chunk_weight pages. Returns the previous value. */
 int64_t ln_kv_set_limit(ln_kv *kv, int64_t n_pages);
 /* Evicts all pages that are kept for reuse only. */
 void ln_kv_clear(ln_kv *kv);
@@ -141,6 +162,9 @@ ln_status ln_kv_admit(ln_kv *kv, int slot, int64_t rope, const ln_seq_options *o
 void ln_kv_release(ln_kv *kv, ln_seq **s);
 ln_status ln_kv_cut(ln_kv *kv, ln_seq *s, int64_t n, ln_error *err);
 ln_status ln_kv_reserve(ln_kv *kv, ln_seq *s, int64_t add, ln_error *err);
+/* Reserves pages for the snapshots that a reserved step should leave behind, as far as the pool has pages
+ * that no sequence needs: after ln_kv_reserve of all sequences of the step. */
+void ln_kv_reserve_snapshots(ln_kv *kv, ln_seq *s, int64_t add);
 void ln_kv_advance(ln_kv *kv, ln_seq *s, const int32_t *ids, int64_t add);
 ln_status ln_kv_truncate(ln_kv *kv, ln_seq *s, ln_error *err);
 void ln_kv_free_unused(ln_kv *kv, ln_seq *s);

@@ -1,9 +1,11 @@
 /* Files of keys and values.
  *
  * A file is safetensors: `tokens`, I32 [n]; for each layer keys.LAYER, [T, K, E], and values.LAYER,
- * [T, K, Ev], of the last T positions that the layer's window group holds (all n without a window), in the KV
- * type, bit for bit; `checksum`, U64 [1], the XXH64 of the bytes of the tensors before it. __metadata__ has
- * what the bits depend on. The layout is that of no device: run/ has the device pack and unpack its pages.
+ * [T, K, Ev], of the last T positions that the layer's window group holds (all n without a window), in the
+ * KV type, bit for bit; for each recurrent layer state.LAYER, F32, its state in the page of the last block,
+ * with 0 in rows that the text does not have; `checksum`, U64 [1], the XXH64 of the bytes of the tensors
+ * before it. __metadata__ has what the bits depend on. The layout is that of no device: run/ has the device
+ * pack and unpack its pages.
  *
  * Pages are read and written with the driver token, so that no step runs meanwhile. Saving holds the pages of
  * the text (ln_kv_hold), takes the token for a slice of them at a time, and writes without it, so that it
@@ -97,11 +99,35 @@ static int64_t first_position(const ln_eng *e, int c, int64_t n) {
     return w == 0 || n < w ? 0 : (n - w + 1) / e->run->kv.page_len * e->run->kv.page_len;
 }
 
+static bool is_recurrent(const ln_run *r, int layer) {
+    return r->kv.groups[r->kv.group[layer]].kind == LN_STATE_CHUNKS;
+}
+/* Numbers of a recurrent layer's state in a page. */
+static int64_t state_numbers(const ln_run *r, int layer) {
+    ln_recur_part part;
+    int64_t n = 0;
+    for (int i = 0; i < LN_RECUR_PARTS; i++)
+        n += ln_recur_part_of(&r->kv.groups[r->kv.group[layer]].recur, r->kv.page_len, i, &part);
+    return n;
+}
+/* Sets to 0 what rows n .. page_len - 1 have left in a state: of another text, perhaps. */
+static void clear_rows(const ln_run *r, int layer, int64_t n, float *state) {
+    for (int i = 0; i < LN_RECUR_PARTS; i++) {
+        ln_recur_part p;
+        const int64_t all = ln_recur_part_of(&r->kv.groups[r->kv.group[layer]].recur, r->kv.page_len, i, &p);
+        for (int64_t k = 0; k < all; k++) {
+            const int64_t row = p.by_row ? k / p.cols % p.rows - p.lead : p.by_col ? k % p.cols : -1;
+            if (row >= n) state[k] = 0;
+        }
+        state += all;
+    }
+}
+
 static ln_status layout_of(const ln_eng *e, int64_t n, layout *l, ln_error *err) {
     const ln_spec *s = e->run->spec;
     const ln_state_pool *kv = &e->run->kv;
     *l = (layout){.n = n, .n_specs = 2};
-    for (int i = 0; i < s->L; i++) l->n_specs += ln_owns_state(s, i) ? 2 : 0;
+    for (int i = 0; i < s->L; i++) l->n_specs += is_recurrent(e->run, i) ? 1 : ln_owns_state(s, i) ? 2 : 0;
     l->specs = ln_zalloc(l->n_specs, sizeof *l->specs);
     l->names = ln_zalloc(l->n_specs, sizeof *l->names);
     l->tensor_of = ln_zalloc((size_t)s->L, sizeof *l->tensor_of);
@@ -112,7 +138,17 @@ static ln_status layout_of(const ln_eng *e, int64_t n, layout *l, ln_error *err)
     for (int i = 0; i < 2 * s->L; i++) {
         const int c = kv->group[i / 2];
         if (!ln_owns_state(s, i / 2)) continue;
+        if (is_recurrent(e->run, i / 2) && i % 2) continue;
         if (i % 2 == 0) l->tensor_of[i / 2] = at;
+        if (is_recurrent(e->run, i / 2)) {
+            (void)snprintf(l->names[at], sizeof l->names[at], "state.%d", i / 2);
+            l->specs[at] = (ln_tensor_spec){.name = l->names[at],
+                                            .dtype = LN_ST_F32,
+                                            .n_dims = 1,
+                                            .dims = {state_numbers(e->run, i / 2)}};
+            at++;
+            continue;
+        }
         (void)snprintf(l->names[at], sizeof l->names[at], "%s.%d", i % 2 ? "values" : "keys", i / 2);
         l->specs[at] = (ln_tensor_spec){.name = l->names[at],
                                         .dtype = kv->groups[c].dtype == LN_BF16 ? LN_ST_BF16 : LN_ST_F32,
@@ -196,11 +232,18 @@ static ln_status put(saver *s, const void *data, size_t bytes, ln_error *err) {
     return ln_out_write(&s->out, data, bytes, err);
 }
 
-/* The most elements of a layer's part of a page. */
+/* The most elements of a layer's keys or values in a page. */
 static size_t part_of(const ln_run *r) {
     size_t most = 0;
     for (int i = 0; i < 2 * r->spec->L; i++) most = LN_MAX(most, elements_of(r, i / 2, i % 2));
     return most * (size_t)r->kv.page_len;
+}
+/* The most numbers of a recurrent layer's state in a page. */
+static size_t state_of(const ln_run *r) {
+    int64_t most = 0;
+    for (int i = 0; i < r->spec->L; i++)
+        if (is_recurrent(r, i)) most = LN_MAX(most, state_numbers(r, i));
+    return (size_t)most;
 }
 
 /* Reads a layer's parts of n blocks from block b on. */
@@ -235,6 +278,13 @@ static ln_status put_layer(saver *s, int layer, bool values, ln_error *err) {
     return LN_OK;
 }
 
+static ln_status put_state(saver *s, int layer, ln_error *err) {
+    const int64_t len = s->e->run->kv.page_len, b = (s->l.n - 1) / len;
+    LN_TRY(read_parts(s, layer, false, b, 1, err));
+    clear_rows(s->e->run, layer, s->l.n - b * len, s->parts);
+    return put(s, s->parts, (size_t)state_numbers(s->e->run, layer) * sizeof *s->parts, err);
+}
+
 static ln_status put_header(saver *s, meta_texts texts, ln_error *err) {
     const char *meta[N_META][2];
     ln_str head = {0};
@@ -252,8 +302,11 @@ static ln_status put_file(saver *s, const char *path, meta_texts texts, const in
     LN_TRY(put_header(s, texts, err));
     ln_xxh64_open(&s->sum);
     LN_TRY(put(s, ids, (size_t)s->l.n * sizeof *ids, err));
-    for (int i = 0; i < 2 * s->e->run->spec->L; i++)
-        if (s->l.tensor_of[i / 2]) LN_TRY(put_layer(s, i / 2, i % 2, err));
+    for (int i = 0; i < 2 * s->e->run->spec->L; i++) {
+        const bool recurrent = is_recurrent(s->e->run, i / 2);
+        if (recurrent && i % 2 == 0) LN_TRY(put_state(s, i / 2, err));
+        if (!recurrent && s->l.tensor_of[i / 2]) LN_TRY(put_layer(s, i / 2, i % 2, err));
+    }
     const uint64_t sum = ln_xxh64_value(&s->sum);
     LN_TRY(ln_out_write(&s->out, &sum, sizeof sum, err));
     return ln_out_commit(&s->out, err);
@@ -262,7 +315,7 @@ static ln_status put_file(saver *s, const char *path, meta_texts texts, const in
 static ln_status open_saver(saver *s, size_t n, ln_error *err) {
     const ln_run *r = s->e->run;
     const size_t blocks = n / (size_t)r->kv.page_len + 1;
-    s->parts = ln_zalloc(SLICE * part_of(r), sizeof *s->parts);
+    s->parts = ln_zalloc(LN_MAX(SLICE * part_of(r), state_of(r)), sizeof *s->parts);
     s->rows = ln_zalloc(part_of(r), sizeof(float));
     for (int c = 0; c < r->kv.n_groups; c++) {
         s->pages[c] = ln_zalloc(blocks * (size_t)r->kv.groups[c].pages_per_block, sizeof(int32_t));
@@ -463,7 +516,7 @@ static ln_status check_file(loader *d, ln_error *err) {
     LN_TRY(check_meta(d, err));
     LN_TRY(check_tokens(d, err));
     d->tensors = ln_zalloc(d->l.n_specs, sizeof(ln_tensor *));
-    d->part = ln_zalloc(part_of(r), sizeof *d->part);
+    d->part = ln_zalloc(LN_MAX(part_of(r), state_of(r)), sizeof *d->part);
     if (!d->tensors || !d->part) return LN_OOM(err, "a file of keys and values");
     for (size_t i = 0; i < d->l.n_specs; i++) LN_TRY(find(d, &d->l.specs[i], &d->tensors[i], err));
     return check_sum(d, err);
@@ -477,6 +530,11 @@ static ln_status fill(void *user, int c, int64_t b, int i, int64_t page, ln_erro
     for (int layer = 0; layer < r->spec->L; layer++) {
         const size_t keys = d->l.tensor_of[layer];
         if (!keys || r->kv.group[layer] != c || r->kv.page_in_block[layer] != i) continue;
+        if (is_recurrent(r, layer)) {
+            memcpy(d->part, d->tensors[keys]->data, (size_t)state_numbers(r, layer) * sizeof *d->part);
+            LN_TRY(ln_run_write_page(r, layer, page, d->part, NULL, err));
+            continue;
+        }
         for (int v = 0; v < 2; v++) {
             const size_t skip = (size_t)(at - d->l.first[c]) * elements_of(r, layer, v) * width_of(r);
             from_rows(r, layer, v, n, d->tensors[keys + (size_t)v]->data + skip, d->part);

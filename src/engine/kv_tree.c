@@ -55,13 +55,17 @@ static int list_pages(const ln_kv *kv, int list) {
     return list == LN_KV_WHOLE ? kv->full_pages : kv->o.pages_per_block[list];
 }
 
+static int list_pool(const ln_kv *kv, int list) {
+    return list == LN_KV_WHOLE ? LN_KV_PAGES : ln_kv_pool_of(kv, list);
+}
+
 static void list_remove(ln_kv *kv, int list, int32_t node) {
     ln_kv_link *l = &kv->nodes[node].lru[list];
     if (l->stamp == 0) return;
     *(l->older < 0 ? &kv->oldest[list] : &kv->nodes[l->older].lru[list].newer) = l->newer;
     *(l->newer < 0 ? &kv->newest[list] : &kv->nodes[l->newer].lru[list].older) = l->older;
     l->stamp = 0;
-    kv->n_cached -= list_pages(kv, list);
+    kv->n_cached[list_pool(kv, list)] -= list_pages(kv, list);
 }
 
 static void list_add(ln_kv *kv, int list, int32_t node) {
@@ -70,7 +74,7 @@ static void list_add(ln_kv *kv, int list, int32_t node) {
     *l = (ln_kv_link){.older = kv->newest[list], .newer = -1, .stamp = ++kv->clock};
     *(l->older < 0 ? &kv->oldest[list] : &kv->nodes[l->older].lru[list].newer) = node;
     kv->newest[list] = node;
-    kv->n_cached += list_pages(kv, list);
+    kv->n_cached[list_pool(kv, list)] += list_pages(kv, list);
 }
 
 /* Whether only the tree holds the node's pages that a list is about. */
@@ -109,7 +113,7 @@ static void give_pages(ln_kv *kv, int32_t node, int c) {
     for (int i = 0; i < kv->o.pages_per_block[c]; i++) {
         if (pages[i] < 0) continue;
         kv->node_of[pages[i]] = -1;
-        if (kv->refs[pages[i]] == 0) kv->free[kv->n_free++] = pages[i];
+        if (kv->refs[pages[i]] == 0) ln_kv_free_page(kv, pages[i]);
         pages[i] = -1;
     }
 }
@@ -164,16 +168,20 @@ static void trace(ln_kv *kv, int32_t node) {
     }
 }
 
-/* Evicts the oldest node, or the oldest pages of a window group in a node, whichever is older. */
-static bool evict(ln_kv *kv) {
+static int64_t free_pages(const ln_kv *kv) { return kv->n_free[LN_KV_PAGES] + kv->n_free[LN_KV_CHUNKS]; }
+
+/* Evicts the oldest node, or the oldest pages of a window group in a node, whichever is older: of one
+ * pool, or with LN_KV_POOLS of any. */
+static bool evict(ln_kv *kv, int pool) {
     int list = -1;
-    for (int l = 0; l < LN_KV_LISTS; l++)
-        if (kv->oldest[l] >= 0 &&
-            (list < 0 || kv->nodes[kv->oldest[l]].lru[l].stamp < kv->nodes[kv->oldest[list]].lru[list].stamp))
+    for (int l = 0; l < LN_KV_LISTS; l++) {
+        if (kv->oldest[l] < 0 || (pool < LN_KV_POOLS && list_pool(kv, l) != pool)) continue;
+        if (list < 0 || kv->nodes[kv->oldest[l]].lru[l].stamp < kv->nodes[kv->oldest[list]].lru[list].stamp)
             list = l;
+    }
     if (list < 0) return false;
     const int32_t node = kv->oldest[list], parent = kv->nodes[node].parent;
-    const int64_t before = kv->n_free;
+    const int64_t before = free_pages(kv);
     if (list == LN_KV_WHOLE || kv->full_pages == 0) trace(kv, node);
     if (list == LN_KV_WHOLE) {
         remove_node(kv, node);
@@ -183,18 +191,19 @@ static bool evict(ln_kv *kv) {
         give_pages(kv, node, list);
         prune(kv, node);
     }
-    kv->n_evicted += (uint64_t)(kv->n_free - before);
+    kv->n_evicted += (uint64_t)(free_pages(kv) - before);
     return true;
 }
 
-int32_t ln_kv_take(ln_kv *kv) {
-    while (kv->n_free == 0)
-        if (!evict(kv)) return -1;
-    return kv->free[--kv->n_free];
+int32_t ln_kv_take(ln_kv *kv, int pool) {
+    while (kv->n_free[pool] == 0)
+        if (!evict(kv, pool)) return -1;
+    return kv->free[(pool == LN_KV_CHUNKS ? kv->o.n_pages : 0) + --kv->n_free[pool]];
 }
 
 void ln_kv_trim(ln_kv *kv) {
-    while (kv->n_cached > kv->limit && evict(kv)) {
+    while (kv->n_cached[LN_KV_PAGES] + kv->n_cached[LN_KV_CHUNKS] * kv->o.chunk_weight > kv->limit &&
+           evict(kv, LN_KV_POOLS)) {
     }
 }
 
@@ -215,7 +224,7 @@ void ln_kv_detach(ln_kv *kv, int32_t node, int c) {
  * would empty the tree before a node became free. */
 static int32_t new_node(ln_kv *kv) {
     while (kv->free_nodes < 0)
-        if (kv->full_pages == 0 || !evict(kv)) return -1;
+        if (kv->full_pages == 0 || !evict(kv, LN_KV_PAGES)) return -1;
     const int32_t node = kv->free_nodes;
     kv->free_nodes = kv->nodes[node].next;
     kv->nodes[node] = (ln_kv_node){.parent = -1, .prev = -1, .child = -1, .top = -1};
@@ -262,21 +271,24 @@ typedef struct walk {
     int32_t last;                 /* the last node of it that is a whole block, or the root */
     int64_t depth;                /* blocks down to `last` */
     int64_t run[LN_STATE_GROUPS]; /* blocks from here to `depth` have all their positions in group c */
+    int64_t without_chunks;       /* tokens that could be reused if chunks had all their pages */
     ln_kv_match best;
 } walk;
 
 /* Whether the windows of a prefix that ends after k tokens of a block at w->depth reach only blocks above it
- * that have their pages. */
-static bool within(const ln_kv *kv, const walk *w, int64_t k) {
+ * that have their pages; chunks: those of recurrent groups count, too. */
+static bool within(const ln_kv *kv, const walk *w, int64_t k, bool chunks) {
     for (int c = 0; c < kv->o.n_groups; c++)
-        if (w->run[c] > ln_kv_lowest(kv, c, w->depth * kv->o.page_len + k)) return false;
+        if ((chunks || !kv->o.chunks[c]) && w->run[c] > ln_kv_lowest(kv, c, w->depth * kv->o.page_len + k))
+            return false;
     return true;
 }
 
 /* How many of the first k tokens of a node's block can be reused: its pages hold them. */
-static int64_t usable(const ln_kv *kv, int32_t node, int64_t k) {
+static int64_t usable(const ln_kv *kv, int32_t node, int64_t k, bool chunks) {
     const ln_kv_node *n = &kv->nodes[node];
-    for (int c = 0; c < kv->o.n_groups; c++) k = LN_MIN(k, (int64_t)n->held[c]);
+    for (int c = 0; c < kv->o.n_groups; c++)
+        if (chunks || !kv->o.chunks[c]) k = LN_MIN(k, (int64_t)n->held[c]);
     return k;
 }
 
@@ -285,8 +297,10 @@ static int64_t usable(const ln_kv *kv, int32_t node, int64_t k) {
 static void consider(const ln_kv *kv, walk *w, int32_t child, int64_t k, int64_t left) {
     const int64_t base = w->depth * kv->o.page_len;
     if (base + k > w->seen) w->seen = base + k, w->diverged = k < left && k < kv->nodes[child].n;
-    k = usable(kv, child, k);
-    if (k == 0 || base + k <= w->best.n || !within(kv, w, k)) return;
+    const int64_t most = usable(kv, child, k, false);
+    if (most > 0 && within(kv, w, most, false)) w->without_chunks = LN_MAX(w->without_chunks, base + most);
+    k = usable(kv, child, k, true);
+    if (k == 0 || base + k <= w->best.n || !within(kv, w, k, true)) return;
     const bool all = k == kv->o.page_len;
     w->best.n = base + k;
     w->best.whole = all ? child : w->last;
@@ -353,7 +367,8 @@ ln_kv_match ln_kv_find(const ln_kv *kv, uint64_t adapter, int64_t rope, const in
     walk w = walk_from(kv, root, ids, most);
     const uint64_t hash = root < 0 ? mix(mix(0, adapter), (uint64_t)rope) : kv->nodes[w.last].hash;
     w.best.reason = "";
-    if (w.best.n < w.seen) w.best.reason = "window";
+    w.best.seen = w.seen;
+    if (w.best.n < w.seen) w.best.reason = w.best.n < w.without_chunks ? "state" : "window";
     else if (w.seen >= most) return w.best;
     else if (was_evicted(kv, &w, hash, ids, n)) w.best.reason = "evicted";
     else {
@@ -385,10 +400,10 @@ static void donate(ln_kv *kv, ln_seq *s, int64_t b, int32_t node, int c, int m) 
 static void adopt(ln_kv *kv, ln_seq *s, int64_t b, int32_t node, int c) {
     int32_t *own = entry(kv, s, c, b);
     const int32_t *pages = ln_kv_pages_of(kv, node, c);
-    int64_t *n_held = kv->o.window[c] ? &kv->n_window : &kv->n_held;
+    int64_t *n_held = kv->o.window[c] ? &kv->n_window[ln_kv_pool_of(kv, c)] : &kv->n_held;
     for (int i = 0; i < kv->o.pages_per_block[c]; i++) {
         kv->refs[own[i]] = 0;
-        kv->free[kv->n_free++] = own[i];
+        ln_kv_free_page(kv, own[i]);
         *n_held -= 1;
         own[i] = pages[i];
         *n_held += kv->refs[own[i]]++ == 0;
@@ -462,9 +477,63 @@ int32_t ln_kv_register(ln_kv *kv, ln_seq *s, int64_t b, int m) {
     if (node < 0) return -1;
     for (int c = 0; c < kv->o.n_groups; c++) {
         if (*entry(kv, s, c, b) < 0) continue; /* the window has left the block */
+        if (kv->o.chunks[c] && m == kv->o.page_len && kv->nodes[node].held[c] < m &&
+            !ln_kv_keeps_chunk(kv, s, b))
+            continue;
         if (kv->nodes[node].held[c] < m) donate(kv, s, b, node, c, m);
         else if (m == kv->o.page_len) adopt(kv, s, b, node, c);
     }
     ln_kv_touch(kv, node);
     return kv->nodes[node].n > m ? -1 : node;
+}
+
+/* ---- snapshots of recurrent state ---- */
+
+/* Whether a snapshot in block b is worth keeping whatever its distance from others: a prompt ended there
+ * or right after it, left the path of other texts, or began with a part of it. */
+static bool landmark(const ln_kv *kv, const ln_seq *s, int64_t b) {
+    const int len = kv->o.page_len;
+    const int64_t prompt = (s->n_prompt - 1) / len, branch = (s->branch - 1) / len,
+                  reused = s->n_cached / len;
+    if (s->n_prompt > 0 && (b == prompt || b == prompt - 1)) return true;
+    return (s->branch > 0 && b == branch) || (s->n_cached % len > 0 && b == reused);
+}
+
+bool ln_kv_keeps_chunk(const ln_kv *kv, const ln_seq *s, int64_t b) {
+    return landmark(kv, s, b) || (s->interval > 0 && (b + 1) % s->interval == 0);
+}
+
+void ln_kv_register_end(ln_kv *kv, ln_seq *s) {
+    const int64_t b = s->n_registered - 1;
+    for (int c = 0; c < kv->o.n_groups; c++) {
+        if (!kv->o.chunks[c] || *entry(kv, s, c, b) < 0 || kv->nodes[s->tail].n != kv->o.page_len) continue;
+        if (kv->nodes[s->tail].held[c] < kv->o.page_len) donate(kv, s, b, s->tail, c, kv->o.page_len);
+    }
+    ln_kv_touch(kv, s->tail);
+}
+
+/* Counts the snapshots of a sequence at multiples of its interval, and drops those at odd multiples that
+ * nothing else needs. */
+static int spaced_on_path(ln_kv *kv, const ln_seq *s, bool drop) {
+    int n = 0;
+    int32_t node = s->tail;
+    int64_t b = s->n_registered;
+    for (; node >= 0 && kv->nodes[node].n > 0; node = kv->nodes[node].parent, b--)
+        for (int c = 0; c < kv->o.n_groups; c++) {
+            const int32_t page = *ln_kv_pages_of(kv, node, c);
+            if (!kv->o.chunks[c] || page < 0 || b % s->interval) continue;
+            n++;
+            if (!drop || b / s->interval % 2 == 0 || kv->refs[page] > 0 || landmark(kv, s, b - 1)) continue;
+            list_remove(kv, c, node); /* its pages of other groups keep the node */
+            give_pages(kv, node, c);
+        }
+    return n;
+}
+
+void ln_kv_space_snapshots(ln_kv *kv, ln_seq *s) {
+    if (kv->o.n_chunk_pages == 0 || s->tail < 0) return;
+    while ((s->n_spaced = spaced_on_path(kv, s, false)) > LN_MAX(kv->o.n_spaced, 1)) {
+        (void)spaced_on_path(kv, s, true);
+        s->interval *= 2;
+    }
 }

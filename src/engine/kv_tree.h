@@ -44,15 +44,17 @@ typedef struct ln_kv_node {
 struct ln_kv {
     ln_kv_options o;
     ln_kv_ops ops;
-    int32_t *free; /* [n_pages], a stack of n_free page indices */
-    int64_t n_free;
-    int32_t *refs;    /* [n_pages] open sequences that hold the page */
-    int32_t *node_of; /* [n_pages] the node that has registered the page; -1: none */
+    int64_t n_all; /* pages of both pools */
+    /* [n_all] of each pool, from its first page on, a stack of n_free page indices */
+    int32_t *free;
+    int64_t n_free[LN_KV_POOLS];
+    int32_t *refs;    /* [n_all] open sequences that hold the page */
+    int32_t *node_of; /* [n_all] the node that has registered the page; -1: none */
     int64_t n_held;   /* pages of groups without a window that open sequences hold, each counted once */
-    int64_t n_window; /* the same of groups with a window */
-    int64_t promised; /* sum over open sequences of to_take + window_pages */
-    int64_t n_cached; /* pages that only the tree holds */
-    int64_t limit;    /* the most of them */
+    int64_t n_window[LN_KV_POOLS]; /* the same count for groups with a window */
+    int64_t promised[LN_KV_POOLS]; /* sum over open sequences of to_take (first pool) + window_pages */
+    int64_t n_cached[LN_KV_POOLS]; /* pages that only the tree holds */
+    int64_t limit;                 /* the most of them */
     uint64_t n_evicted, clock;
     int full_pages; /* sum of pages_per_block of the groups without a window */
     ln_kv_node *nodes;
@@ -66,6 +68,14 @@ struct ln_kv {
 
 static inline int32_t *ln_kv_pages_of(const ln_kv *kv, int32_t node, int c) {
     return &kv->pages[c][(int64_t)node * kv->o.pages_per_block[c]];
+}
+static inline int ln_kv_pool_of(const ln_kv *kv, int c) {
+    return kv->o.chunks[c] ? LN_KV_CHUNKS : LN_KV_PAGES;
+}
+/* Frees a page that nothing holds. */
+static inline void ln_kv_free_page(ln_kv *kv, int32_t page) {
+    const int pool = page >= kv->o.n_pages;
+    kv->free[(pool ? kv->o.n_pages : 0) + kv->n_free[pool]++] = page;
 }
 static inline int32_t *ln_kv_tokens_of(const ln_kv *kv, int32_t node) {
     return &kv->tokens[(int64_t)node * kv->o.page_len];
@@ -97,6 +107,7 @@ typedef struct ln_kv_match {
     int64_t n;      /* tokens that can be reused; 0: none */
     int32_t whole;  /* node of the last whole block of them, or the root */
     int32_t source; /* node whose pages hold the n % page_len tokens after it; -1: there are none */
+    int64_t seen; /* tokens that some path has in common with the prompt, whether its pages are held or not */
     const char *reason;
 } ln_kv_match;
 
@@ -123,10 +134,17 @@ void ln_kv_unpin(ln_kv *kv, int32_t node);
 void ln_kv_relist(ln_kv *kv, int32_t node);
 /* Makes a node the newest of its LRU lists. */
 void ln_kv_touch(ln_kv *kv, int32_t node);
+/* Whether block b of a sequence is one whose chunk is kept as a snapshot. */
+bool ln_kv_keeps_chunk(const ln_kv *kv, const ln_seq *s, int64_t b);
+/* Keeps the page of chunks of the last block of a sequence that ends with it, a whole one. */
+void ln_kv_register_end(ln_kv *kv, ln_seq *s);
+/* Counts the snapshots at intervals on the path down to s->tail, and doubles the interval, dropping those in
+ * between, until there are at most n_spaced. */
+void ln_kv_space_snapshots(ln_kv *kv, ln_seq *s);
 /* Takes the pages of group c out of a node; with a group without a window, the whole node out of the tree. */
 void ln_kv_detach(ln_kv *kv, int32_t node, int c);
-/* A free page, after evicting what is the oldest; -1: there is none. */
-int32_t ln_kv_take(ln_kv *kv);
+/* A free page of a pool, after evicting what is the oldest in it; -1: there is none. */
+int32_t ln_kv_take(ln_kv *kv, int pool);
 /* Evicts the oldest pages until at most kv->limit are kept. */
 void ln_kv_trim(ln_kv *kv);
 

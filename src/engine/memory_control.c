@@ -63,6 +63,8 @@ static void add_untouched(void *user, ln_sched *s) {
     const ln_run *r = s->e->run;
     if (r->sizes.ready_bytes < r->pool_bytes)
         *(uint64_t *)user += not_resident(r->states[LN_STATE_PAGES], r->pool_bytes);
+    if (r->sizes.recur_ready_bytes < r->recur_bytes)
+        *(uint64_t *)user += not_resident(r->states[LN_STATE_RECURRENT], r->recur_bytes);
 }
 
 uint64_t ln_memory_to_come(void) {
@@ -81,7 +83,8 @@ void ln_memory_unreserve(uint64_t bytes) { atomic_fetch_sub(&reserved, bytes); }
 
 void ln_eng_count(const ln_eng *e, bool add) {
     const ln_run_sizes *z = &e->run->sizes;
-    const int64_t kv = (int64_t)z->kv_bytes, activations = (int64_t)(z->temp_bytes + z->scratch_bytes);
+    const int64_t kv = (int64_t)(z->kv_bytes + z->recur_bytes),
+                  activations = (int64_t)(z->temp_bytes + z->scratch_bytes);
     ln_memory_count(LN_MEMORY_KV, add ? kv : -kv);
     ln_memory_count(LN_MEMORY_ACTIVATIONS, add ? activations : -activations);
     const int64_t adapters = (int64_t)z->adapter_bytes;
@@ -89,8 +92,10 @@ void ln_eng_count(const ln_eng *e, bool add) {
 }
 
 static void add_cached(void *user, ln_sched *s) {
-    const int64_t pages = s->busy ? s->stats.n_cached : ln_kv_count(s->e->kv).n_cached;
-    *(uint64_t *)user += (uint64_t)(pages * s->e->run->kv.page_bytes);
+    const ln_eng *e = s->e;
+    const int64_t pages = s->busy ? s->stats.n_cached : ln_kv_count(e->kv).n_cached,
+                  state = s->busy ? s->stats.n_state_cached : ln_kv_count_chunks(e->kv).n_cached;
+    *(uint64_t *)user += (uint64_t)(pages * e->run->kv.page_bytes + state * e->run->kv.recur_page_bytes);
 }
 
 void ln_memory_figures(ln_memory *out) {

@@ -63,7 +63,8 @@ ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_opti
     const bool adapters = opt->n_adapters > 0 || opt->n_adapter_parts > 0;
     const uint32_t needs = (adapters ? LN_CAN_ADAPTERS : 0u) |
                            (ln_weights_are_coded(&m->weights) ? LN_CAN_CODED : 0u) |
-                           (ln_weights_have_experts(&m->weights) ? LN_CAN_EXPERTS : 0u);
+                           (ln_weights_have_experts(&m->weights) ? LN_CAN_EXPERTS : 0u) |
+                           (m->spec.n_recur ? LN_CAN_RECURRENT : 0u);
     out->device = opt->device ? opt->device : ln_device_auto(needs);
     out->n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), LN_RUN_MAX_THREADS);
     out->n_seqs = opt->n_parallel > 0 ? opt->n_parallel : 1;
@@ -155,6 +156,13 @@ static int64_t widest_keys(const ln_run_sizes *z) {
     return most;
 }
 
+/* Snapshots of recurrent state that the pool holds while all its contexts are in use. */
+static int64_t snapshots_of(const ln_run_sizes *z) {
+    if (!z->seq_recur_pages) return 0;
+    const int64_t each = z->seq_recur_pages / LN_CHUNK_BLOCKS, contexts = z->n_pages / z->seq_pages;
+    return LN_MAX(0, z->n_recur_pages - contexts * z->seq_recur_pages) / LN_MAX(each, 1);
+}
+
 /* Sums the parts of a plan whose weights are `open` (resident already, and part of b->here) or not. */
 static void add_up(const ln_package *m, const ln_options *opt, const budget *b, bool open, layout *l) {
     const ln_run_options *o = &l->run;
@@ -164,6 +172,8 @@ static void add_up(const ln_package *m, const ln_options *opt, const budget *b, 
     l->plan = (ln_plan){.size = sizeof l->plan,
                         .weights_bytes = z->weights_bytes,
                         .kv_bytes = z->kv_bytes,
+                        .state_bytes = z->recur_bytes,
+                        .n_snapshots = snapshots_of(z),
                         .activation_bytes = z->temp_bytes + z->scratch_bytes,
                         .n_ctx = o->n_ctx,
                         .numerics = o->numerics,
@@ -179,8 +189,8 @@ static void add_up(const ln_package *m, const ln_options *opt, const budget *b, 
                           LN_MEMORY_ALLOWANCE + (uint64_t)o->n_threads * LN_MEMORY_THREAD_ALLOWANCE;
     /* ln_inspect_keys gathers one layer's keys of all positions: f32 [K, T, E] */
     if (o->keep_full_kv) l->plan.activation_bytes += (uint64_t)o->n_ctx * (uint64_t)widest_keys(z) * 4;
-    const uint64_t on_device =
-        (open ? 0 : l->plan.weights_bytes) + l->plan.kv_bytes + z->temp_bytes + z->scratch_bytes;
+    const uint64_t on_device = (open ? 0 : l->plan.weights_bytes) + l->plan.kv_bytes + l->plan.state_bytes +
+                               z->temp_bytes + z->scratch_bytes;
     const uint64_t on_gpu = on_device + z->adapter_bytes;
     l->plan.text_bytes = l->text_bytes;
     l->plan.peak_bytes = l->plan.activation_bytes - z->temp_bytes - z->scratch_bytes + l->plan.other_bytes +
@@ -209,9 +219,22 @@ static bool fits_with_room(const budget *b, const layout *l) {
            (!l->sizes.device_total || l->plan.device_bytes + ROOM <= l->plan.device_available_bytes);
 }
 
+/* Sizes the pool of recurrent state by that of keys and values: as many bytes, and at least what its contexts
+ * hold with a snapshot each. */
+static void set_recurrent(layout *l) {
+    ln_run_sizes *z = &l->sizes;
+    if (!z->seq_recur_pages) return;
+    const int64_t contexts = LN_MAX(1, z->n_pages / z->seq_pages),
+                  least = contexts * (z->seq_recur_pages + z->seq_recur_pages / LN_CHUNK_BLOCKS),
+                  same = (int64_t)(z->kv_bytes / (uint64_t)z->recur_page_bytes);
+    ln_run_size_recurrent(z, l->run.n_seqs, LN_MAX(least, same));
+    l->run.n_recur_pages = z->n_recur_pages;
+}
+
 static void set_pages(layout *l, int64_t pages) {
     l->sizes.n_pages = l->run.n_pages = pages;
     l->sizes.kv_bytes = (uint64_t)(pages * l->sizes.page_bytes);
+    set_recurrent(l);
 }
 
 /* Sizes the share of texts: a quarter of what is left beyond one context, at most what is asked for. */
@@ -232,6 +255,13 @@ static int64_t pages_of_pool(const ln_options *opt, const layout *l) {
     return LN_MAX(z->seq_pages, pages * n);
 }
 
+/* Bytes of recurrent state that come with a page of keys and values, at most. */
+static uint64_t recurrent_of_page(const ln_run_sizes *z) {
+    const int64_t context = z->seq_recur_pages * z->recur_page_bytes;
+    if (!context) return 0;
+    return (uint64_t)LN_MAX(z->page_bytes, (context + context / LN_CHUNK_BLOCKS) / z->seq_pages + 1);
+}
+
 /* Sizes the share of texts and the pool, and adds up the parts. */
 static void size_pool(const ln_package *m, const ln_options *opt, const budget *b, layout *l) {
     const bool open = ln_weight_cache_has(m->weight_cache, &m->weights, &l->run);
@@ -250,7 +280,8 @@ static void size_pool(const ln_package *m, const ln_options *opt, const budget *
     add_up(m, opt, b, open, l);
     if (pages > one) { /* the engine's arrays grow with the number of pages too */
         arrays -= array_bytes(&l->run, &l->sizes, &m->spec);
-        const uint64_t each = (uint64_t)bytes + arrays / (uint64_t)(all - one) + 1;
+        const uint64_t each =
+            (uint64_t)bytes + recurrent_of_page(&l->sizes) + arrays / (uint64_t)(all - one) + 1;
         uint64_t left = bytes_left(b, l);
         if (!b->asked && opt->kv_bytes == 0)
             left = ln_pool_share(left, l->plan.device_bytes, l->sizes.device_total,
@@ -296,8 +327,17 @@ static const char *size_text(char buf[32], uint64_t bytes) {
     return buf;
 }
 
+/* The size of keys and values and, if the model has it, of recurrent state. */
+static const char *kv_text(char out[96], char state[32], const ln_plan *plan) {
+    char kv[32];
+    if (!plan->state_bytes) return size_text(out, plan->kv_bytes);
+    (void)snprintf(out, 96, "%s, recurrent state %s", size_text(kv, plan->kv_bytes),
+                   size_text(state, plan->state_bytes));
+    return out;
+}
+
 ln_status ln_plan_check(const ln_plan *plan, const char *advice, ln_error *err) {
-    char need[32], weights[32], kv[32], act[32], text[32], other[32], left[32], lack[32], size[32],
+    char need[32], weights[32], kv[96], state[32], act[32], text[32], other[32], left[32], lack[32], size[32],
         adapters[48] = "";
     if (plan->adapter_bytes > 0)
         (void)snprintf(adapters, sizeof adapters, ", adapters %s", size_text(size, plan->adapter_bytes));
@@ -308,7 +348,7 @@ ln_status ln_plan_check(const ln_plan *plan, const char *advice, ln_error *err) 
                        "%s "
                        "short; %s, or ln_options.device = LN_DEVICE_CPU uses the CPU",
                        size_text(need, plan->device_bytes), size_text(weights, plan->weights_bytes),
-                       size_text(kv, plan->kv_bytes), size_text(act, plan->activation_bytes), adapters,
+                       kv_text(kv, state, plan), size_text(act, plan->activation_bytes), adapters,
                        size_text(left, plan->device_available_bytes),
                        size_text(lack, plan->device_bytes - plan->device_available_bytes), advice);
     if (plan->peak_bytes <= plan->available_bytes) return LN_OK;
@@ -319,7 +359,7 @@ ln_status ln_plan_check(const ln_plan *plan, const char *advice, ln_error *err) 
                    "short; "
                    "%s",
                    size_text(need, plan->peak_bytes), size_text(weights, plan->weights_bytes),
-                   size_text(kv, plan->kv_bytes), size_text(act, plan->activation_bytes),
+                   kv_text(kv, state, plan), size_text(act, plan->activation_bytes),
                    size_text(text, plan->text_bytes), size_text(other, plan->other_bytes),
                    size_text(left, plan->available_bytes), asked ? "allowed" : "left", plan->limit,
                    size_text(lack, plan->peak_bytes - plan->available_bytes), advice);

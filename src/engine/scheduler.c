@@ -55,6 +55,10 @@ static void count_pages(ln_sched *s) {
     s->stats.n_pages = c.n_pages;
     s->stats.n_used = c.n_used;
     s->stats.n_cached = c.n_cached;
+    const ln_kv_counts state = ln_kv_count_chunks(s->e->kv);
+    s->stats.n_state_pages = state.n_pages;
+    s->stats.n_state_used = state.n_used;
+    s->stats.n_state_cached = state.n_cached;
 }
 
 void ln_sched_stats(ln_sched *s, ln_engine_stats *out) {
@@ -516,6 +520,7 @@ ln_status ln_sched_open(ln_sched **out, ln_eng *e, ln_error *err) {
     if (!s) return LN_OOM(err, "the scheduler");
     s->e = e;
     s->stats.page_bytes = (uint64_t)e->run->kv.page_bytes;
+    s->stats.state_page_bytes = (uint64_t)e->run->kv.recur_page_bytes;
     s->request_planned = s->request_allowed = ln_requests_bytes(&e->run->opt, &e->run->sizes, 0);
     count_pages(s);
     ln_status st = ln_driver_open(s, err);

@@ -8,8 +8,14 @@ ln_kv_options ln_seq_cache_options(const ln_run_options *o, const ln_run_sizes *
                        .n_chunk = o->n_chunk,
                        .n_seqs = o->n_seqs,
                        .n_groups = z->n_groups};
+    const int64_t snapshots = z->n_recur_pages - o->n_seqs * z->seq_recur_pages;
+    k.n_chunk_pages = z->n_recur_pages;
+    k.chunk_weight = (z->recur_page_bytes + z->page_bytes - 1) / z->page_bytes;
+    k.n_spaced =
+        (int)LN_MAX(1, snapshots / 2 / o->n_seqs); /* half of them: the others are of prompts and turns */
     for (int c = 0; c < z->n_groups; c++) {
-        k.window[c] = o->keep_full_kv ? 0 : z->groups[c].window;
+        k.chunks[c] = z->groups[c].kind == LN_STATE_CHUNKS;
+        k.window[c] = o->keep_full_kv && !k.chunks[c] ? 0 : z->groups[c].window;
         k.pages_per_block[c] = z->groups[c].pages_per_block;
     }
     return k;
@@ -72,6 +78,7 @@ ln_status ln_seq_cut(ln_eng *e, ln_seq *s, int64_t n, ln_error *err) { return ln
 ln_status ln_seq_reserve(ln_eng *e, ln_seq *s, int64_t add, ln_error *err) {
     return ln_kv_reserve(e->kv, s, add, err);
 }
+void ln_seq_reserve_snapshots(ln_eng *e, ln_seq *s, int64_t add) { ln_kv_reserve_snapshots(e->kv, s, add); }
 void ln_seq_advance(ln_eng *e, ln_seq *s, const int32_t *ids, int64_t add) {
     ln_kv_advance(e->kv, s, ids, add);
 }

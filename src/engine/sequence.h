@@ -35,6 +35,9 @@ ln_status ln_seq_cut(struct ln_eng *e, ln_seq *s, int64_t n, ln_error *err);
 /* For eng_step.c. Takes pages for positions [n, n + add). LN_EINTERNAL: beyond n_most, or more than n_chunk.
  */
 ln_status ln_seq_reserve(struct ln_eng *e, ln_seq *s, int64_t add, ln_error *err);
+/* For eng_step.c, after ln_seq_reserve of all sequences of the step: takes pages for snapshots of
+ * recurrent state in its rows, as far as no sequence needs them. */
+void ln_seq_reserve_snapshots(struct ln_eng *e, ln_seq *s, int64_t add);
 /* For eng_step.c. The step has written ids[0..add) at positions n ..: advances, registers the blocks that
  * became full in the prefix cache, and releases pages that no later row can attend to. */
 void ln_seq_advance(struct ln_eng *e, ln_seq *s, const int32_t *ids, int64_t add);

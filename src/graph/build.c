@@ -255,6 +255,9 @@ ln_v ln_g_fold_rows(ln_graph *g, const char *name, ln_v x, ln_v s, int n) {
                          .in = {x, LN_MAX(s, 0)},
                          .p.fold = {.n = n}});
 }
+ln_v ln_g_slice_groups(ln_graph *g, const char *name, ln_v x, int64_t at, int64_t cols, int64_t every) {
+    return add(g, name, (ln_node){.op = LN_OP_SLICE, .n_in = 1, .in = {x}, .p.slice = {at, cols, every}});
+}
 ln_v ln_g_softcap(ln_graph *g, const char *name, ln_v a, float cap) {
     return add(g, name, (ln_node){.op = LN_OP_SOFTCAP, .n_in = 1, .in = {a}, .p.scale = {cap}});
 }
@@ -285,6 +288,32 @@ ln_v ln_g_attn_paged(ln_graph *g, const char *name, ln_v q, ln_v kv, ln_v sinks,
                          .n_in = sinks < 0 ? 2 : 3,
                          .in = {q, kv, sinks < 0 ? 0 : sinks},
                          .p.attn = *p});
+}
+/* A node whose first output is the next version of *state; returns the second. */
+static ln_v add_effect(ln_graph *g, const char *name, ln_v *state, const ln_node *n) {
+    ln_v out[LN_NODE_OUT];
+    if (ln_g_node(g, name, n, out) >= 0) *state = out[0];
+    return out[1];
+}
+ln_v ln_g_short_conv(ln_graph *g, const char *name, ln_v *state, ln_v x, ln_v w, ln_v bias,
+                     const ln_p_recur *p) {
+    return add_effect(g, name, state,
+                      &(ln_node){.op = LN_OP_SHORT_CONV,
+                                 .n_in = bias < 0 ? 3 : 4,
+                                 .in = {*state, x, w, bias < 0 ? 0 : bias},
+                                 .p.recur = *p});
+}
+ln_v ln_g_delta_gates(ln_graph *g, const char *name, ln_v a, ln_v b, ln_v a_log, ln_v dt_bias, float by) {
+    return add(g, name,
+               (ln_node){.op = LN_OP_DELTA_GATES, .n_in = 4, .in = {a, b, a_log, dt_bias}, .p.scale = {by}});
+}
+ln_v ln_g_gated_delta(ln_graph *g, const char *name, ln_v *state, ln_v gates, ln_v q, ln_v k, ln_v v,
+                      const ln_p_recur *p) {
+    return add_effect(g, name, state,
+                      &(ln_node){.op = LN_OP_GATED_DELTA,
+                                 .n_in = k < 0 ? 3 : 5,
+                                 .in = {*state, gates, q, k < 0 ? 0 : k, k < 0 ? 0 : v},
+                                 .p.recur = *p});
 }
 ln_v ln_g_gather_rows(ln_graph *g, const char *name, ln_v x) {
     return add(g, name, (ln_node){.op = LN_OP_GATHER_ROWS, .n_in = 1, .in = {x}});

@@ -74,10 +74,10 @@ typedef struct ln_op_info {
     const char *nograd; /* NULL if and only if grad is not NULL */
 } ln_op_info;
 extern const ln_op_info ln_ops[LN_OP_COUNT];
-/* Whether a node replaces the state that is its input k by the next version: output k of an EFFECT is that of
- * input k. */
+/* Whether a node replaces the state that is its input k by the next version: output 0 of an EFFECT is that of
+ * input 0. */
 static inline bool ln_replaces(const ln_node *n, int k) {
-    return k < n->n_out && (ln_ops[n->op].props & LN_PROP_EFFECT);
+    return k == 0 && (ln_ops[n->op].props & LN_PROP_EFFECT);
 }
 
 /* Whether a node can round its output 0 to bf16 as it stores it: an op with ROUNDS, but for linear_gated of
@@ -143,6 +143,8 @@ ln_v ln_g_route(ln_graph *g, const char *name, ln_v logits, ln_v bias, ln_v scal
 ln_v ln_g_experts(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v ids, ln_v bias, int top_k);
 /* s: -1 for none. */
 ln_v ln_g_fold_rows(ln_graph *g, const char *name, ln_v x, ln_v s, int n);
+/* Of each group of `every` columns by itself. */
+ln_v ln_g_slice_groups(ln_graph *g, const char *name, ln_v x, int64_t at, int64_t cols, int64_t every);
 ln_v ln_g_softcap(ln_graph *g, const char *name, ln_v a, float cap);
 ln_v ln_g_pos_scale(ln_graph *g, const char *name, const ln_p_pos_scale *p);
 ln_v ln_g_gelu_tanh(ln_graph *g, const char *name, ln_v a);
@@ -152,6 +154,13 @@ ln_v ln_g_rope(ln_graph *g, const char *name, ln_v x, ln_v table, const ln_p_hea
 ln_v ln_g_kv_write(ln_graph *g, const char *name, ln_v kv, ln_v k, ln_v v, const ln_p_kv *p);
 /* sinks: -1 for none. */
 ln_v ln_g_attn_paged(ln_graph *g, const char *name, ln_v q, ln_v kv, ln_v sinks, const ln_p_attn *p);
+/* The convolution and the delta rule read and write the recurrent state: *state becomes its next version.
+ * bias: -1 for none. q, k, v: one value with the columns of all three if k is -1. */
+ln_v ln_g_short_conv(ln_graph *g, const char *name, ln_v *state, ln_v x, ln_v w, ln_v bias,
+                     const ln_p_recur *p);
+ln_v ln_g_delta_gates(ln_graph *g, const char *name, ln_v a, ln_v b, ln_v a_log, ln_v dt_bias, float by);
+ln_v ln_g_gated_delta(ln_graph *g, const char *name, ln_v *state, ln_v gates, ln_v q, ln_v k, ln_v v,
+                      const ln_p_recur *p);
 ln_v ln_g_gather_rows(ln_graph *g, const char *name, ln_v x);
 ln_v ln_g_lora_down(ln_graph *g, const char *name, ln_v x, ln_v pool, const ln_p_lora *p);
 ln_v ln_g_lora_up(ln_graph *g, const char *name, ln_v y, ln_v t, ln_v pool, const ln_p_lora *p);
@@ -162,8 +171,8 @@ ln_status ln_node_shape(const ln_graph *g, const ln_node *n, ln_value out[LN_NOD
 /* Appends a node whose outputs exist: for passes. */
 void ln_g_append(ln_graph *g, const ln_node *n);
 
-/* Slots of the states of a model's programs: KV pages, adapters. */
-enum { LN_STATE_PAGES, LN_STATE_ADAPTERS, LN_STATES };
+/* Slots of the states of a model's programs: KV pages, adapters, pages of recurrent state. */
+enum { LN_STATE_PAGES, LN_STATE_ADAPTERS, LN_STATE_RECURRENT, LN_STATES };
 
 /* ---- passes, in this order ---- */
 /* Adds the nodes of adapters to a built graph (passes/pass_lora.c): for each product with weight i (slot of

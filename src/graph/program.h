@@ -105,6 +105,24 @@ typedef struct ln_p_attn {
     float softcap;  /* a scaled score s becomes softcap tanh(s / softcap); 0: it stays s */
 } ln_p_attn;
 
+/* Place and sizes of a layer's recurrent state (state_pool.h, LN_STATE_CHUNKS), in the state of such pages.
+ * The text is cut into chunks of page_len positions. A page holds what the rows of one chunk need of the text
+ * before them, for some layers. These are the matrices S of the delta rule at the chunk's start and the last
+ * inputs of the convolution before it. It also holds what each row of the chunk has added, which is the input
+ * of the convolution, the key, the corrected value and the sum of the logarithms of the decays.
+ * ops/recur_layout.h has the layout. */
+typedef struct ln_p_recur {
+    int layer, group;                                  /* layer index; which of the step's page tables */
+    int pages_per_block, page_in_block, layer_in_page; /* as in ln_p_kv */
+    int page_len;                                      /* positions of a chunk */
+    int taps, channels; /* of the convolution: positions that an output sees, itself included; columns */
+    int n_k_heads, n_v_heads, k_dim, v_dim; /* of the delta rule; n_v_heads 0: there is none */
+    ln_dtype dtype;                         /* of what rows add: f32 (exact) or bf16 (fast); S is f32 */
+    int64_t page_bytes, layer_bytes;
+    int at;    /* short_conv: the first of the channels of this call */
+    bool silu; /* short_conv: the output is silu of the sum */
+} ln_p_recur;
+
 /* The place of one matrix [n_out, n_in] in the pool of adapters: a state, n_slots slots of slot_bytes bytes.
  * Each slot holds, from byte `at` on, a part for this matrix, in which everything begins at a multiple of 64
  * bytes (ln_lora_part):
@@ -146,9 +164,10 @@ typedef struct ln_p_matmul {
 typedef struct ln_p_scale {
     float factor;
 } ln_p_scale;
-/* Of slice: columns at .. at + cols - 1; of slice_back: the first column, and how many dx has. */
+/* Of slice: columns at .. at + cols - 1 of each group of `every` columns, every 0: of the row. Of slice_back:
+ * the first column, and how many dx has. */
 typedef struct ln_p_slice {
-    int64_t at, cols;
+    int64_t at, cols, every;
 } ln_p_slice;
 /* The bounds of a clamp. */
 typedef struct ln_p_clamp {
@@ -225,6 +244,7 @@ typedef union ln_params {
     ln_p_packed packed;
     ln_p_dropout dropout;
     ln_p_lora lora;
+    ln_p_recur recur;
 } ln_params;
 
 #define LN_NODE_IN  6
@@ -247,7 +267,7 @@ static inline const char *ln_op_name(ln_op op) {
 }
 
 /* Properties of ops. ROWWISE: row r of every output depends on row r of the inputs only. INPLACE: output 0
- * may be written to the buffer of input 0. EFFECT: output k is the next version of the state that is input k,
+ * may be written to the buffer of input 0. EFFECT: output 0 is the next version of the state that is input 0,
  * and is written to the memory of that state. FUSED: made by passes only. ROUNDS: can round output 0 to bf16
  * as it stores it. */
 enum { LN_PROP_ROWWISE = 1, LN_PROP_INPLACE = 2, LN_PROP_EFFECT = 4, LN_PROP_FUSED = 8, LN_PROP_ROUNDS = 16 };
@@ -335,7 +355,7 @@ static inline const ln_pnode *ln_program_node(const ln_program *p, int i) {
 }
 /* Whether a node replaces the state that is its input k by the next version, output k. */
 static inline bool ln_pnode_replaces(const ln_pnode *n, int k) {
-    return k < n->n_out && (n->props & LN_PROP_EFFECT);
+    return k == 0 && (n->props & LN_PROP_EFFECT);
 }
 /* The layout of a temp of so many live rows, and its offset in the temp block. */
 static inline uint8_t ln_live_layout(const ln_pvalue *v, int64_t rows) {

@@ -150,11 +150,16 @@ static size_t page_numbers(const ln_pnode *n) {
     return page_keys(n) + (size_t)n->p.kv.n_kv_heads * (size_t)n->p.kv.v_dim * (size_t)n->p.kv.page_len;
 }
 
+/* Whether a node has no output but the pages that it writes. */
+static bool writes_pages(const ln_pnode *n) { return (n->props & LN_PROP_EFFECT) && n->n_out == 1; }
+/* The output of rows of a node: of one that replaces a state the second. */
+static ln_v rows_of(const ln_pnode *n) { return n->out[n->props & LN_PROP_EFFECT ? 1 : 0]; }
+
 /* Elements of a node's output in a step of `rows` rows from position `from` on. A node that writes keys and
  * values has the pages that it writes to as its output. */
 static size_t node_numbers(const ln_eng *e, const ln_pnode *n, int64_t from, int64_t rows) {
-    if (n->props & LN_PROP_EFFECT) return page_numbers(n) * (size_t)pages_of(e, from, rows);
-    const ln_pvalue *v = ln_program_value(&e->run->programs[LN_RUN_LOGITS].program, n->out[0]);
+    if (writes_pages(n)) return page_numbers(n) * (size_t)pages_of(e, from, rows);
+    const ln_pvalue *v = ln_program_value(&e->run->programs[LN_RUN_LOGITS].program, rows_of(n));
     ln_bounds live = {rows, rows, 1};
     return (size_t)ln_dim(v->dims[0], &live) * (size_t)v->dims[v->n_dims - 1];
 }
@@ -163,10 +168,10 @@ static size_t node_numbers(const ln_eng *e, const ln_pnode *n, int64_t from, int
 static ln_status read_node(ln_eng *e, const ln_seq *seq, const ln_pnode *n, int64_t rows, float *out,
                            ln_error *err) {
     int64_t from = seq->n, len = e->run->kv.page_len;
-    if (!(n->props & LN_PROP_EFFECT)) {
-        const ln_pvalue *v = ln_program_value(&e->run->programs[LN_RUN_LOGITS].program, n->out[0]);
+    if (!writes_pages(n)) {
+        const ln_pvalue *v = ln_program_value(&e->run->programs[LN_RUN_LOGITS].program, rows_of(n));
         ln_bounds live = {rows, rows, 1};
-        return ln_run_rows(e->run, n->out[0], 0, ln_dim(v->dims[0], &live), out, err);
+        return ln_run_rows(e->run, rows_of(n), 0, ln_dim(v->dims[0], &live), out, err);
     }
     for (int64_t b = from / len; b <= (from + rows - 1) / len; b++, out += page_numbers(n)) {
         int32_t page = seq->tables[n->p.kv.window_group][b * n->p.kv.pages_per_block + n->p.kv.page_in_block];
@@ -306,9 +311,10 @@ static ln_status plan_both(const ln_package *m, const ln_options *one, const ln_
     b.other_bytes -= LN_MIN(b.other_bytes, ln_memory_resident()); /* both plans count what is held now */
     a.weights_bytes += b.weights_bytes;
     a.kv_bytes += b.kv_bytes;
+    a.state_bytes += b.state_bytes;
     a.activation_bytes += b.activation_bytes;
     a.other_bytes += b.other_bytes;
-    a.peak_bytes += b.weights_bytes + b.kv_bytes + b.activation_bytes + b.other_bytes;
+    a.peak_bytes += b.weights_bytes + b.kv_bytes + b.state_bytes + b.activation_bytes + b.other_bytes;
     a.fits = a.peak_bytes <= a.available_bytes;
     *out = a;
     return LN_OK;

@@ -55,7 +55,10 @@ static ln_v layer(ln_builder *b, ln_v x, int l) {
     ln_graph *g = b->g;
     const ln_spec *s = b->s;
     ln_v in = s->pre_norms ? ln_build_norm(b, "attn.norm", x, LN_W_ATTN_NORM, l) : x;
-    ln_v y = ln_mix_attention(b, in, l);
+    const ln_recur_spec *r = ln_recur_of(s, l);
+    ln_v y = !r               ? ln_mix_attention(b, in, l)
+             : ln_is_delta(r) ? ln_mix_delta(b, in, l)
+                              : ln_mix_conv(b, in, l);
     const ln_v beside = s->parallel ? ln_ffn_gated(b, ln_build_wanted_rows(b, "mlp.x_rows", in, l), l) : -1;
     if (s->post_norms) y = ln_build_norm(b, "attn.post_norm", y, LN_W_ATTN_POST, l);
     y = scaled(b, "attn.scaled", y, s->residual_scale);
@@ -112,6 +115,8 @@ ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, c
     if (!open_lists(&b)) return LN_OOM(err, "a graph");
     ln_g_layer(g, -1, "");
     b.state = ln_g_state(g, "kv", LN_STATE_PAGES, LN_F32, LN_STATE_DISJOINT, 1, &one);
+    if (s->n_recur)
+        b.recurrent = ln_g_state(g, "recurrent", LN_STATE_RECURRENT, LN_F32, LN_STATE_DISJOINT, 1, &one);
     const ln_v x = hidden(&b, &head);
     *logits = scaled(&b, "logits.scaled", ln_g_linear(g, "logits", x, head, -1), s->logit_scale);
     if (s->logit_softcap > 0) *logits = ln_g_softcap(g, "logits.capped", *logits, s->logit_softcap);
@@ -129,6 +134,12 @@ ln_status ln_decoder_build_train(ln_graph *g, const ln_spec *s, const ln_weights
     static const int64_t row[2] = {LN_DIM_N, 1};
     ln_builder b = {.g = g, .s = s, .w = w};
     ln_v head;
+    if (s->n_recur)
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "config.json: %s: models with recurrent layers cannot be trained yet: the delta rule "
+                       "and "
+                       "the short convolution have no gradients",
+                       s->model_type);
     if (!open_lists(&b)) return LN_OOM(err, "a graph");
     ln_g_layer(g, -1, "");
     out->targets = ln_g_input(g, "targets", LN_TRAIN_TARGETS, LN_I32, 2, row);

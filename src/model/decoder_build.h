@@ -18,6 +18,7 @@ typedef struct ln_builder {
     const ln_p_pos_scale *q_scale_of; /* and their parameters; NULL: there are none yet */
     ln_v inputs;                      /* [T, L * per_layer]: what each layer adds of its own; -1: nothing */
     ln_v state;          /* the latest version of the pages; every ln_g_kv_write returns a new one */
+    ln_v recurrent;      /* the latest version of the pages of recurrent state */
     ln_v *keys, *values; /* [L] of whole sequences: what later layers may read; else NULL */
 } ln_builder;
 
@@ -36,6 +37,9 @@ ln_v ln_build_wanted_rows(const ln_builder *b, const char *name, ln_v x, int l);
 
 /* mixers.c: normed x[T,D] -> y[T,D], or [N,D] in the last layer. */
 ln_v ln_mix_attention(ln_builder *b, ln_v x, int l);
+/* recurrent.c: the delta rule, and a short convolution alone; inference only. */
+ln_v ln_mix_delta(ln_builder *b, ln_v x, int l);
+ln_v ln_mix_conv(ln_builder *b, ln_v x, int l);
 /* ffn.c: the inputs of all layers, from the ids and from their embedding x[T,D]. */
 ln_v ln_layer_inputs(const ln_builder *b, ln_v x);
 /* ffn.c: the residual stream x[R,D] with what layer l makes of its input. */

@@ -83,6 +83,13 @@ ln_status ln_read_pattern_layers(ln_spec *s, const ln_config *c, int64_t pattern
 /* Reads `layer_types` into sliding[L]. *found = false: the file has no such field, sliding is unchanged. */
 ln_status ln_read_layer_types(const ln_spec *s, const ln_config *c, bool *sliding, bool *found,
                               ln_error *err);
+/* Reads `layer_types`, whose kinds are full_attention and `recurrent`; without that field layer i is
+ * recurrent unless i + 1 is a multiple of `interval`. Makes the rows of `attn` as ln_set_layers does.
+ * LN_EUNSUPPORTED: no layer has attention. */
+ln_status ln_read_recurrent_layers(ln_spec *s, const ln_config *c, const char *recurrent, int64_t interval,
+                                   ln_error *err);
+/* Adds the row of all recurrent layers: the delta rule of these sizes, as Qwen 3.5 has it. */
+ln_status ln_add_delta(ln_spec *s, const ln_recur_sizes *sizes, ln_error *err);
 /* Qwen: reads the layer kinds from layer_types, else from use_sliding_window, sliding_window and
  * max_window_layers, which is first_window if it is absent, and calls ln_set_layers. */
 ln_status ln_read_qwen_layers(ln_spec *s, const ln_config *c, int64_t first_window, ln_error *err);

@@ -57,11 +57,13 @@ static ln_v scaled_queries(ln_builder *b, ln_v q, const ln_p_pos_scale *p) {
     }
     return ln_g_scale_rows(b->g, "attn.q_scaled", q, b->q_scale);
 }
-/* y times sigmoid(gate x), of the rows that y has. */
+/* y times sigmoid(gate x), of the rows that y has. x: what the gate is a product of, or the product that
+ * has it after the queries of each head. */
 static ln_v gated_output(const ln_builder *b, ln_v x, ln_v y, int l) {
-    const ln_v rows = ln_build_wanted_rows(b, "attn.gate_rows", x, l),
-               w = ln_build_weight(b, "attn.gate", LN_W_OUT_GATE, l),
-               gate = ln_g_linear(b->g, "attn.gate", rows, w, -1);
+    const ln_attn_spec *a = ln_attn_of(b->s, l);
+    const ln_v rows = ln_build_wanted_rows(b, "attn.gate_rows", x, l);
+    const ln_v gate = a->gate_in_q ? ln_g_slice_groups(b->g, "attn.gate", rows, a->E, a->E, 2 * (int64_t)a->E)
+                                   : ln_build_linear(b, "attn.gate", rows, LN_W_OUT_GATE, LN_W_COUNT, l);
     return ln_g_mul(b->g, "attn.gated", y, ln_g_sigmoid(b->g, "attn.gate_sigmoid", gate));
 }
 
@@ -95,7 +97,9 @@ static void clip_heads(const ln_builder *b, float most, ln_v *q, ln_v *k, ln_v *
 ln_v ln_mix_attention(ln_builder *b, ln_v x, int l) {
     const ln_attn_spec *a = ln_attn_of(b->s, l);
     const bool own = ln_owns_state(b->s, l), normed = a->qk_norm != LN_QK_NORM_NONE;
-    ln_v q = ln_build_linear(b, "attn.q", x, LN_W_Q, LN_W_Q_BIAS, l);
+    ln_v q = ln_build_linear(b, a->gate_in_q ? "attn.q_and_gate" : "attn.q", x, LN_W_Q, LN_W_Q_BIAS, l);
+    const ln_v both = q;
+    if (a->gate_in_q) q = ln_g_slice_groups(b->g, "attn.q", both, 0, a->E, 2 * (int64_t)a->E);
     ln_v k = own ? ln_build_linear(b, "attn.k", x, LN_W_K, LN_W_K_BIAS, l) : -1;
     ln_v v = !own ? -1 : a->k_is_v ? k : ln_build_linear(b, "attn.v", x, LN_W_V, LN_W_V_BIAS, l);
     if (own && a->v_norm) v = ln_g_rmsnorm_plain(b->g, "attn.v_norm", v, a->Ev, (float)b->s->eps);
@@ -105,6 +109,6 @@ ln_v ln_mix_attention(ln_builder *b, ln_v x, int l) {
     if (a->rope >= 0) rotate_heads(b, a, &q, &k);
     if (normed && a->qk_norm_last) norm_heads(b, &q, &k, l);
     ln_v y = ln_build_wanted_rows(b, "attn.y_rows", attend(b, q, k, v, l), l);
-    if (a->out_gate) y = gated_output(b, x, y, l);
+    if (a->out_gate) y = gated_output(b, a->gate_in_q ? both : x, y, l);
     return ln_build_linear(b, "attn.o", y, LN_W_O, LN_W_O_BIAS, l);
 }

@@ -197,6 +197,12 @@ ln_status ln_read_act(ln_spec *s, const ln_config *c, const char *field, const c
 
 /* ---- layers ---- */
 
+int ln_first_attention(const ln_spec *s) {
+    for (int l = 0; l < s->L; l++)
+        if (s->layers[l].attn >= 0) return l;
+    return -1;
+}
+
 int ln_attn_row(ln_spec *s, const ln_attn_spec *a) {
     for (int i = 0; i < s->n_attn; i++)
         if (memcmp(&s->attn[i], a, sizeof *a) == 0) return i;
@@ -268,6 +274,50 @@ ln_status ln_read_layer_types(const ln_spec *s, const ln_config *c, bool *slidin
                        "sliding_attention",
                        ln_path_text(shown, c->path), ln_excerpt(text, kind, strlen(kind)));
     }
+    return LN_OK;
+}
+
+/* Sets which layers are recurrent. */
+static ln_status read_recurrent(const ln_spec *s, const ln_config *c, const char *recurrent, int64_t interval,
+                                bool *is, ln_error *err) {
+    const json_t *types = json_object_get(c->text, "layer_types");
+    char wanted[128], shown[LN_PATH_TEXT], text[80];
+    size_t l;
+    json_t *item;
+    for (int i = 0; i < s->L; i++) is[i] = (i + 1) % interval != 0;
+    if (!types || json_is_null(types)) return LN_OK;
+    (void)snprintf(wanted, sizeof wanted, "a list of %d kinds, one a layer", s->L);
+    if (!json_is_array(types) || json_array_size(types) != (size_t)s->L)
+        return ln_config_fail(c, types, "layer_types", wanted, err);
+    json_array_foreach(types, l, item) {
+        const char *kind = json_string_value(item);
+        if (!kind) return ln_config_fail(c, item, "layer_types", "the name of a kind", err);
+        is[l] = strcmp(kind, recurrent) == 0;
+        if (!is[l] && strcmp(kind, "full_attention") != 0)
+            return ln_fail(err, LN_EUNSUPPORTED, "%s: layer_types: %s is not supported in %s models",
+                           ln_path_text(shown, c->path), ln_excerpt(text, kind, strlen(kind)), c->model_type);
+    }
+    return LN_OK;
+}
+
+ln_status ln_read_recurrent_layers(ln_spec *s, const ln_config *c, const char *recurrent, int64_t interval,
+                                   ln_error *err) {
+    bool *is = ln_arena_alloc(&s->arena, (size_t)s->L * sizeof *is);
+    char shown[LN_PATH_TEXT];
+    if (!is) return LN_OOM(err, "the layers");
+    LN_TRY(read_recurrent(s, c, recurrent, interval, is, err));
+    LN_TRY(ln_set_layers(s, NULL, 0, err));
+    for (int l = 0; l < s->L; l++)
+        if (is[l]) s->layers[l].attn = -1, s->n_recur = 1;
+    if (ln_first_attention(s) >= 0) return LN_OK;
+    return ln_fail(err, LN_EUNSUPPORTED, "%s: layer_types: a model without full_attention is not supported",
+                   ln_path_text(shown, c->path));
+}
+
+ln_status ln_add_delta(ln_spec *s, const ln_recur_sizes *sizes, ln_error *err) {
+    s->recur = ln_arena_alloc(&s->arena, sizeof *s->recur);
+    if (!s->recur) return LN_OOM(err, "the layers");
+    s->recur[0] = (ln_recur_spec){.sizes = *sizes, .beta = 1, .norm_eps = s->eps};
     return LN_OK;
 }
 

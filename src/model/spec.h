@@ -50,11 +50,24 @@ typedef struct ln_attn_spec {
     bool k_is_v;       /* values are keys as they are before norm and RoPE: there is no matrix for them */
     bool v_norm;       /* RMS norm of each head of v, without a weight */
     bool out_gate;     /* the output is multiplied by sigmoid(gate x), element by element */
+    bool gate_in_q;    /* gate and queries are one product, of each head the query, then the gate */
     /* queries at position p are multiplied by 1 + by log(1 + floor(p / positions)) (llama_4_scaling_beta);
      * positions 0: they are not */
     ln_p_pos_scale q_scale;
     bool q_bias, k_bias, v_bias, o_bias;
 } ln_attn_spec;
+
+/* A kind of recurrent layer. Of the delta rule: q, k and v of `sizes.channels` columns go through a short
+ * convolution with silu, decays and betas come from products of their own, and the output is normed and
+ * multiplied by silu of a gate. Of a short convolution alone: C * conv(B * x), B, C and x one product. */
+typedef struct ln_recur_spec {
+    ln_recur_sizes sizes;
+    float beta;      /* factor of sigmoid: 2 lets the rule have negative eigenvalues */
+    bool split;      /* q, k and v are products of their own, with convolutions of their own */
+    bool bias;       /* of a convolution's layer: of its product, the convolution and its output */
+    double norm_eps; /* of the norm of the output */
+} ln_recur_spec;
+static inline bool ln_is_delta(const ln_recur_spec *r) { return r && r->sizes.n_v_heads > 0; }
 
 /* A mixture of experts: each row goes through the MLPs of its top_k experts, whose outputs are added with the
  * weights that the router gives (ln_p_route). */
@@ -88,7 +101,8 @@ typedef struct ln_ffn_spec {
 #define LN_MAX_LAYERS 4096 /* the largest known model has 126 (Llama 3.1 405B) */
 /* One decoder layer: a mixer of positions and a feed-forward layer, each a row of a table of the spec. */
 typedef struct ln_layer {
-    int attn, ffn; /* rows of ln_spec.attn and ln_spec.ffn */
+    int attn, ffn; /* rows of ln_spec.attn and ln_spec.ffn; attn -1: the layer is recurrent */
+    int recur;     /* of a recurrent layer: row of ln_spec.recur */
     /* The layer whose keys and values it attends to: itself, or an earlier one whose attention has the same
      * K, E and Ev. A layer that reads another one's has no weights for keys and values, and no state. */
     int state_from;
@@ -128,9 +142,13 @@ typedef struct ln_spec {
     bool tied;          /* the head is the embedding table; ln_weights_bind decides it by the tensors */
     ln_layer *layers;   /* [L]; this and the tables below are in the arena */
     ln_attn_spec *attn; /* [n_attn] */
-    ln_ffn_spec *ffn;   /* [n_ffn] */
-    ln_rope *ropes;     /* [n_ropes] */
-    int n_attn, n_ffn, n_ropes;
+    ln_recur_spec *recur; /* [n_recur] */
+    ln_ffn_spec *ffn;     /* [n_ffn] */
+    ln_rope *ropes;       /* [n_ropes] */
+    int n_attn, n_recur, n_ffn, n_ropes;
+    /* files whose convolutions have their last two axes exchanged, as mlx-lm writes them, store norm weights
+     * with norm_offset added */
+    bool conv_tells_norms;
     const ln_slot_name *names; /* [n_names] names of weights that differ from those of weights.def */
     size_t n_names;
     /* dtype of the checkpoint, to which embed_scale is rounded: dtype or torch_dtype of config.json, then
@@ -141,8 +159,16 @@ typedef struct ln_spec {
     ln_quant quant;
 } ln_spec;
 
-/* The attention and the feed-forward layer of layer l, and whether it has keys and values of its own. */
-static inline const ln_attn_spec *ln_attn_of(const ln_spec *s, int l) { return &s->attn[s->layers[l].attn]; }
+/* The attention of layer l, NULL if it is recurrent. Its recurrent mixer, NULL if it has attention. Its
+ * feed-forward layer. Whether it has a state of its own. */
+static inline const ln_attn_spec *ln_attn_of(const ln_spec *s, int l) {
+    return s->layers[l].attn < 0 ? NULL : &s->attn[s->layers[l].attn];
+}
+static inline const ln_recur_spec *ln_recur_of(const ln_spec *s, int l) {
+    return s->layers[l].attn < 0 ? &s->recur[s->layers[l].recur] : NULL;
+}
+/* The first layer with attention, -1: there is none. */
+int ln_first_attention(const ln_spec *s);
 static inline const ln_ffn_spec *ln_ffn_of(const ln_spec *s, int l) { return &s->ffn[s->layers[l].ffn]; }
 static inline bool ln_owns_state(const ln_spec *s, int l) { return s->layers[l].state_from == l; }
 
@@ -195,7 +221,8 @@ struct ln_slot_name {
 };
 
 /* Flags of a slot: one weight per layer; norm; embedding table; LoRA applies; weight decay applies; may be
- * missing; a matrix or a vector for each expert. */
+ * missing; a matrix or a vector for each expert; a convolution of one channel each,
+ * [C, 1, taps] or [C, taps, 1], which is read as a vector. */
 enum {
     LN_WF_LAYER = 1,
     LN_WF_NORM = 2,
@@ -203,7 +230,8 @@ enum {
     LN_WF_LORA = 8,
     LN_WF_DECAY = 16,
     LN_WF_OPTIONAL = 32,
-    LN_WF_EXPERTS = 64
+    LN_WF_EXPERTS = 64,
+    LN_WF_CONV = 128
 };
 
 /* How the programs of a model use a matrix: as the operand of a product, as an embedding table. */

@@ -9,6 +9,7 @@ const ln_slot_row ln_slot_rows[LN_W_COUNT] = {
 
 bool ln_slot_wanted(const ln_spec *s, int slot, int l) {
     const ln_attn_spec *a = l < 0 ? NULL : ln_attn_of(s, l);
+    const ln_recur_spec *r = l < 0 ? NULL : ln_recur_of(s, l);
     const ln_ffn_spec *f = l < 0 ? NULL : ln_ffn_of(s, l);
     if ((l >= 0) != ((ln_slot_rows[slot].flags & LN_WF_LAYER) != 0)) return false;
     switch (slot) {
@@ -27,6 +28,23 @@ const ln_slot_name *ln_slot_name_of(const ln_spec *s, int slot) {
     return NULL;
 }
 
+static int64_t recurrent_size(const ln_recur_spec *r, char letter) {
+    const ln_recur_sizes *z = &r->sizes;
+    const int64_t keys = (int64_t)z->n_k_heads * z->k_dim, values = (int64_t)z->n_v_heads * z->v_dim;
+    switch (letter) {
+    case 'C': return z->channels;
+    case 'J': return (int64_t)z->channels * z->taps;
+    case 'A': return 3 * (int64_t)z->channels;
+    case 'g': return z->n_v_heads;
+    case 'K': return keys;
+    case 'Z': return values;
+    case 's': return keys * z->taps;
+    case 'T': return values * z->taps;
+    case 'L': return z->v_dim;
+    default: return 0;
+    }
+}
+
 int64_t ln_slot_size(const ln_spec *s, char letter, int l) {
     if (letter == 'D') return s->D;
     if (letter == 'V') return s->V;
@@ -35,14 +53,16 @@ int64_t ln_slot_size(const ln_spec *s, char letter, int l) {
     if (letter == 'U') return s->per_layer_rows;
     if (l < 0) return 0;
     const ln_attn_spec *a = ln_attn_of(s, l);
+    if (letter == 'F') return ln_ffn_of(s, l)->F;
+    if (letter == 'X') return ln_ffn_of(s, l)->moe.n_experts;
+    if (letter == 'G') return ln_ffn_of(s, l)->moe.F;
+    if (letter == 'S') return ln_ffn_of(s, l)->moe.shared_F;
+    if (letter == '1') return 1;
+    if (!a) return recurrent_size(ln_recur_of(s, l), letter);
     switch (letter) {
-    case 'F': return ln_ffn_of(s, l)->F;
-    case 'X': return ln_ffn_of(s, l)->moe.n_experts;
-    case 'G': return ln_ffn_of(s, l)->moe.F;
-    case 'S': return ln_ffn_of(s, l)->moe.shared_F;
     case 'E': return a->E;
     case 'H': return a->H;
-    case '1': return 1;
+    case 'B': return (int64_t)a->H * a->E * (a->gate_in_q ? 2 : 1);
     case 'Q': return (int64_t)a->H * a->E;
     case 'P': return (int64_t)a->K * a->E;
     case 'Y': return (int64_t)a->H * a->Ev;

@@ -141,6 +141,7 @@ static ln_status bind(binder *b, int slot, int layer, int *index) {
     const char *shape = ln_slot_rows[slot].shape;
     ln_weight w = {.slot = slot, .layer = layer, .d0 = ln_slot_size(b->s, shape[0], layer)};
     bool fits;
+    if (ln_slot_rows[slot].flags & LN_WF_CONV) w.taps = ln_recur_of(b->s, layer)->sizes.taps;
     const ln_slot_name *own = ln_slot_name_of(b->s, slot);
     *index = -1;
     for (int i = 0; own && i < own->n_parts; i++) {
@@ -272,6 +273,14 @@ static void settle_scales(binder *b) {
     }
 }
 
+/* Norm weights of files whose convolutions have the axes of mlx-lm: it adds the offset when it converts. */
+static void settle_norms(binder *b) {
+    for (size_t i = 0; i < b->w->n && b->s->conv_tells_norms; i++) {
+        const ln_weight *w = &b->w->items[i];
+        if (w->taps > 1 && w->tensor->dims[2] == 1) b->s->norm_offset = 0;
+    }
+}
+
 /* ---- unused tensors ---- */
 
 /* The layer number in the name of a layer's weight, if it is beyond the layers of the configuration:
@@ -370,7 +379,7 @@ ln_status ln_weights_bind(ln_weights *out, ln_spec *s, const ln_tensors *t, ln_e
     }
     if (st == LN_OK) st = ln_report_end(&b.report, err);
     if (st == LN_OK) st = check_rest(&b);
-    if (st == LN_OK) settle_dtype(&b), settle_scales(&b);
+    if (st == LN_OK) settle_dtype(&b), settle_scales(&b), settle_norms(&b);
     ln_free(b.used);
     ln_str_free(&b.report.list);
     if (st != LN_OK) ln_weights_close(out);
@@ -394,8 +403,11 @@ ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_groups code, ln_error 
     w->source = source;
     for (size_t i = 0; i < w->n; i++) {
         ln_weight *x = &w->items[i];
-        /* the inputs of layers stay in the file, of which few rows are read */
-        if (x->slot == LN_W_LAYER_EMBED || ln_weight_is_router(x) || !ln_source_quantize(x, code)) continue;
+        /* The inputs of layers stay in the file, of which few rows are read. Decays and betas decide over
+         * thousands of positions, and their products are small: official quantised files keep them, too */
+        if (x->slot == LN_W_LAYER_EMBED || x->slot == LN_W_DELTA_A || x->slot == LN_W_DELTA_B ||
+            ln_weight_is_router(x) || !ln_source_quantize(x, code))
+            continue;
         const ln_row_bytes row = ln_encoding_row(x->enc, x->d1);
         w->code = s->quant.code = code;
         for (int64_t k = 0; k < ln_weight_tensors(x); k++) w->bytes -= ln_weight_tensor_bytes(x, k);

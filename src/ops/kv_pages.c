@@ -2,6 +2,7 @@
 #include "kv_pages.h"
 
 #include "kv_layout.h"
+#include "recur_layout.h"
 
 #include <string.h>
 
@@ -18,7 +19,86 @@ static size_t element_bytes(const ln_page_job *job, int real_bytes) {
     return job->dtype == LN_BF16 ? 2 : (size_t)real_bytes;
 }
 
+/* Element i of a layer in a page. */
+static float load(const void *layer, ln_dtype t, int real_bytes, int64_t i) {
+    if (t == LN_F32 && real_bytes == 8) return (float)((const double *)layer)[i];
+    return ln_num_load(layer, t, i);
+}
+static void store(void *layer, ln_dtype t, int real_bytes, int64_t i, float x) {
+    if (t == LN_F32 && real_bytes == 8) ((double *)layer)[i] = x;
+    else ln_num_store(layer, t, i, x);
+}
+
+/* ---- recurrent state ---- */
+
+static ln_p_recur recur_of(const ln_page_job *job) {
+    const ln_recur_sizes *z = &job->recur;
+    return (ln_p_recur){.page_len = job->page_len,
+                        .taps = z->taps,
+                        .channels = z->channels,
+                        .n_k_heads = z->n_k_heads,
+                        .n_v_heads = z->n_v_heads,
+                        .k_dim = z->k_dim,
+                        .v_dim = z->v_dim,
+                        .dtype = job->dtype};
+}
+
+/* Offsets of the parts in a page, and their types. */
+static void recur_offsets(const ln_page_job *job, int real_bytes, int64_t at[LN_RECUR_PARTS],
+                          ln_dtype dtype[LN_RECUR_PARTS]) {
+    const ln_p_recur p = recur_of(job);
+    const ln_recur_parts all = ln_recur_parts_of(&p, real_bytes);
+    const int64_t offsets[LN_RECUR_PARTS] = {all.s, all.decays, all.keys, all.values, all.inputs};
+    for (int i = 0; i < LN_RECUR_PARTS; i++) at[i] = offsets[i], dtype[i] = i < 2 ? LN_F32 : p.dtype;
+}
+
+static void recur_copy(const ln_page_job *job, int real_bytes, char *to, const char *from) {
+    int64_t offsets[LN_RECUR_PARTS];
+    ln_dtype dtype[LN_RECUR_PARTS];
+    if (to != from) memcpy(to, from, (size_t)job->layer_bytes);
+    recur_offsets(job, real_bytes, offsets, dtype);
+    for (int i = 0; i < LN_RECUR_PARTS; i++) {
+        ln_recur_part p;
+        (void)ln_recur_part_of(&job->recur, job->page_len, i, &p);
+        const size_t width = dtype[i] == LN_BF16 ? 2 : (size_t)real_bytes;
+        const int64_t kept = p.lead + job->n;
+        char *at = to + offsets[i];
+        for (int64_t k = 0; p.by_row && k < p.outer; k++)
+            memset(at + (size_t)((k * p.rows + kept) * p.cols) * width, 0,
+                   (size_t)((p.rows - kept) * p.cols) * width);
+        for (int64_t k = 0; p.by_col && k < p.outer * p.rows; k++)
+            memset(at + (size_t)(k * p.cols + kept) * width, 0, (size_t)(p.cols - kept) * width);
+    }
+}
+
+static void recur_convert(const ln_page_job *job, int real_bytes, float *numbers) {
+    int64_t offsets[LN_RECUR_PARTS];
+    ln_dtype dtype[LN_RECUR_PARTS];
+    char *layer = (char *)job->pool + (job->op == LN_PAGE_PACK ? job->to : job->from);
+    recur_offsets(job, real_bytes, offsets, dtype);
+    for (int i = 0; i < LN_RECUR_PARTS; i++) {
+        ln_recur_part p;
+        const int64_t n = ln_recur_part_of(&job->recur, job->page_len, i, &p);
+        for (int64_t k = 0; k < n; k++, numbers++) {
+            if (job->op == LN_PAGE_PACK) store(layer + offsets[i], dtype[i], real_bytes, k, *numbers);
+            else *numbers = load(layer + offsets[i], dtype[i], real_bytes, k);
+        }
+    }
+}
+
+static void recur_page(const ln_page_job *job, int real_bytes) {
+    char *pool = job->pool;
+    for (int i = 0; job->op == LN_PAGE_COPY && i < job->n_layers; i++)
+        recur_copy(job, real_bytes, pool + job->to + i * job->layer_bytes,
+                   pool + job->from + i * job->layer_bytes);
+    if (job->op != LN_PAGE_COPY && job->keys) recur_convert(job, real_bytes, job->keys);
+}
+
 int64_t ln_host_kv_bytes(const ln_page_job *job, int real_bytes) {
+    if (job->kind == LN_STATE_CHUNKS) {
+        const ln_p_recur p = recur_of(job);
+        return ln_recur_parts_of(&p, real_bytes).bytes;
+    }
     int64_t bytes =
         (int64_t)element_bytes(job, real_bytes) * ln_kv_numbers(1, job->head_dim, job->v_dim, job->page_len);
     return __builtin_mul_overflow(bytes, (int64_t)job->n_kv_heads, &bytes) ? -1 : bytes;
@@ -61,16 +141,6 @@ static void copy_layers(const ln_page_job *job, int real_bytes) {
         zero_positions(&p, to + i * job->layer_bytes, job->n, element_bytes(job, real_bytes));
 }
 
-/* Element i of a layer in a page. */
-static float load(const void *layer, ln_dtype t, int real_bytes, int64_t i) {
-    if (t == LN_F32 && real_bytes == 8) return (float)((const double *)layer)[i];
-    return ln_num_load(layer, t, i);
-}
-static void store(void *layer, ln_dtype t, int real_bytes, int64_t i, float x) {
-    if (t == LN_F32 && real_bytes == 8) ((double *)layer)[i] = x;
-    else ln_num_store(layer, t, i, x);
-}
-
 /* Packs or unpacks the keys, f32 [K, E, page_len], or the values, f32 [K, page_len, Ev], of one layer. */
 static void convert(const ln_page_job *job, int real_bytes, bool values, float *rows) {
     const ln_p_kv p = geometry(job);
@@ -87,6 +157,10 @@ static void convert(const ln_page_job *job, int real_bytes, bool values, float *
 }
 
 void ln_host_page(const ln_page_job *job, int real_bytes) {
+    if (job->kind == LN_STATE_CHUNKS) {
+        recur_page(job, real_bytes);
+        return;
+    }
     if (job->op == LN_PAGE_COPY) copy_layers(job, real_bytes);
     else if (job->keys) convert(job, real_bytes, false, job->keys);
     if (job->op != LN_PAGE_COPY && job->values) convert(job, real_bytes, true, job->values);

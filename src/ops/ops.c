@@ -18,6 +18,7 @@
 #define NOGRAD_SECOND .nograd = "none: part of a gradient; second derivatives are not computed"
 #define NOGRAD_INT    .nograd = "none: a function of positions, which are integers"
 #define NOGRAD_STATE  .nograd = "none: reads or changes the KV state; training uses packed attention"
+#define NOGRAD_RECUR  .nograd = "none: reads or changes recurrent state; models that have it are not trained"
 #define NOGRAD_POOL   .nograd = "none: reads the pool of loaded adapters; training uses products with A and B"
 #define GRAD(f)       .grad = f
 
@@ -51,6 +52,11 @@ static const ln_kernel_row LN_REAL(rows)[] = {
     {LN_OP_POS_SCALE, 1, {.fn = LN_REAL(ln_ref_pos_scale)}},
     {LN_OP_KV_WRITE, 1, {.fn = LN_REAL(ln_ref_kv_write)}},
     {LN_OP_ATTN_PAGED, 1 << 0 | 1 << 1, {.fn = LN_REAL(ln_ref_attn_paged)}},
+    {LN_OP_SHORT_CONV, 1 << 0 | 1 << 1, {.fn = LN_REAL(ln_ref_short_conv)}},
+    {LN_OP_DELTA_GATES, 1, {.fn = LN_REAL(ln_ref_delta_gates)}},
+    {LN_OP_GATED_DELTA,
+     1 << 0 | 1 << 1,
+     {.fn = LN_REAL(ln_ref_gated_delta), .scratch = LN_REAL(ln_ref_delta_scratch)}},
     {LN_OP_GATHER_ROWS, 1, {.fn = LN_REAL(ln_ref_gather_rows)}},
     {LN_OP_LOAD, 1, {.fn = LN_REAL(ln_ref_load)}},
     {LN_OP_MATMUL, 1 << LN_MATMUL_NT, {.fn = LN_REAL(ln_ref_matmul_nt)}},
@@ -144,6 +150,10 @@ void ln_kernels_add(ln_kernel_table *t, const ln_kernel_row *rows) {
             if (rows->variants >> v & 1) t->of[rows->op][v] = rows->kernel;
 }
 
+/* Whether vectors of 16 fit the widths of a delta rule and the rows of a chunk. */
+static bool recur_by_vectors(const ln_p_recur *p) {
+    return p->k_dim % 16 == 0 && p->v_dim % 16 == 0 && p->page_len % 16 == 0;
+}
 int ln_variant_of(ln_op op, const void *params, ln_format x, ln_stored w) {
     switch (op) {
     case LN_OP_LINEAR:
@@ -159,6 +169,8 @@ int ln_variant_of(ln_op op, const void *params, ln_format x, ln_stored w) {
     case LN_OP_MATMUL: return (int)((const ln_p_matmul *)params)->kind;
     case LN_OP_CONVERT: return ((const ln_p_convert *)params)->to.kind;
     case LN_OP_ATTN_PAGED: return ((const ln_p_attn *)params)->kv.dtype == LN_BF16;
+    case LN_OP_SHORT_CONV: return ((const ln_p_recur *)params)->taps <= LN_RECUR_TAPS;
+    case LN_OP_GATED_DELTA: return recur_by_vectors(params);
     default: return 0;
     }
 }

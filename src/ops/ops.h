@@ -138,6 +138,8 @@ typedef struct ln_kernel {
  *   embed                  the stored form of the table (ln_stored)
  *   convert                the format that it converts to (ln_format_kind)
  *   attn_paged             0: pages of f32; 1: of bf16
+ *   short_conv             1: at most LN_RECUR_TAPS taps
+ *   gated_delta            1: widths and chunks are multiples of 16
  *   matmul                 which operand is transposed (ln_matmul_kind)
  *   linear_back, experts_back, linear_cross_entropy
  *                          the stored form of the weight (ln_stored)
@@ -219,6 +221,26 @@ void ln_calls_live(const ln_program *p, ln_call *calls, const ln_step *step);
  *
  * y = O / L. Splits without a visible position are never read, so their pages may have been freed. */
 #define LN_ATTN_SPLIT 256
+/* The delta rule: the order of its arithmetic in float, for row t of a chunk and one value head. The chunk
+ * begins at an absolute multiple of the page length. S is the state before its first row, k_j and u_j are
+ * what its row j has stored, g_t is the plain sum of the logarithms of the decays of rows 0 .. t.
+ *
+ *   k, q  x r with r = 1 / sqrtf(sum + LN_RECUR_EPS), the sum of squares in 16 lanes by fma; q then times
+ *         1 / sqrt(E); k is rounded to bf16 if the state is
+ *   x[e]  fma(-ln_expf(g_t), p[e], v[e]), p[e] = chain of fma over i of S[i][e] k[i], from 0; then, j
+ *         ascending from 0 to t - 1, x = fma(-w_j, u_j[e], x), w_j = ln_expf(g_t - g_j) times the chain over
+ *         i of k_j[i] k[i]
+ *   u_t   beta x, rounded to bf16 if the state is
+ *   y[e]  ln_expf(g_t) times the chain over i of S[i][e] q[i]; then, j from 0 to t, y = fma(w_j, u_j[e], y),
+ *         w_j as above with q in place of k
+ *   S     of the next chunk of n rows: x = ln_expf(g_(n-1)) S[i][e]; then, j ascending, x = fma(k_j[i],
+ *         ln_expf(g_(n-1) - g_j) u_j[e], x)
+ *
+ * short_conv: one chain of fma over the taps, the oldest first, from 0, of inputs that are rounded to bf16
+ * if the state is. Then + b, then ln_siluf. delta_gates: -ln_expf(A_log) times softplus, max(x, 0) +
+ * (float)log(1 + (double)ln_expf(-|x|)). */
+#define LN_RECUR_EPS  1e-6f
+#define LN_RECUR_TAPS 32 /* of the convolutions that vector kernels compute */
 /* Outputs of a split of linear_cross_entropy (linear_back_op.c). */
 #define LN_CE_SPLIT 256
 

@@ -51,7 +51,8 @@ LN_KERNEL(ln_ref_slice) {
     const ln_p_slice *p = &c->node->p.slice;
     LN_MY_ROWS(c, c->out[0].rows, lo, hi);
     for (int64_t r = lo; r < hi; r++)
-        for (int64_t i = 0; i < p->cols; i++) real_row(&c->out[0], r)[i] = real_row(&c->in[0], r)[p->at + i];
+        for (int64_t i = 0; i < c->out[0].cols; i++)
+            real_row(&c->out[0], r)[i] = real_row(&c->in[0], r)[i / p->cols * p->every + p->at + i % p->cols];
 }
 
 LN_KERNEL(ln_ref_embed_back) {
@@ -118,9 +119,12 @@ LN_COST_OF_OPERANDS(slice)
 ln_status ln_shape_slice(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0);
     const ln_p_slice *p = &n->p.slice;
-    if (!ln_is_float(x) || x->n_dims != 2 || p->cols < 1 || p->at < 0 || p->at > x->dims[1] - p->cols)
-        return ln_shape_fail(g, n, err, "x[R,C] in f32 and columns within C");
-    ln_shape_like(out, x->dims[0], p->cols);
+    const int64_t every = x->n_dims != 2 ? 0 : p->every ? p->every : x->dims[1];
+    if (!ln_is_float(x) || every < 1 || x->dims[1] % every || p->cols < 1 || p->at < 0 ||
+        p->at > every - p->cols)
+        return ln_shape_fail(g, n, err,
+                             "x[R,C] in f32 and columns within C, or within a group that divides C");
+    ln_shape_like(out, x->dims[0], x->dims[1] / every * p->cols);
     return LN_OK;
 }
 LN_COST_OF_OPERANDS(slice_back)
@@ -169,7 +173,10 @@ ln_status ln_grad_slice(ln_graph *g, const ln_node *n, const ln_v *dy, const boo
                           .in = {dy[0]},
                           .p.slice = {n->p.slice.at, g->values[n->in[0]].dims[1]}};
     char name[64];
-    (void)wanted, (void)err;
+    (void)wanted;
+    if (n->p.slice.every)
+        return ln_fail(err, LN_EUNSUPPORTED, "graph: %s: a slice of groups of columns has no gradient",
+                       g->values[n->out[0]].name);
     dx[0] = ln_g_node(g, ln_grad_name(g, n->in[0], name), &back, NULL);
     return LN_OK;
 }

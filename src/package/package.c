@@ -189,11 +189,11 @@ void ln_package_info(const ln_package *m, ln_info *info) {
     memcpy(info->path, m->path, sizeof info->path);
     memcpy(info->model_type, s->model_type, sizeof info->model_type);
     memcpy(info->dtype, names[s->dtype], strlen(names[s->dtype]));
-    const ln_attn_spec *a = ln_attn_of(s, 0); /* of the first layer */
+    const ln_attn_spec *a = ln_attn_of(s, ln_first_attention(s));
     info->n_layers = s->L, info->n_heads = a->H, info->n_kv_heads = a->K, info->head_dim = a->E;
     info->width = s->D, info->ffn_width = ln_ffn_of(s, 0)->F ? ln_ffn_of(s, 0)->F : ln_ffn_of(s, 0)->moe.F,
     info->vocab_size = s->V, info->n_ctx_max = s->n_ctx;
-    for (int l = 0; l < s->L; l++) info->window = LN_MAX(info->window, ln_attn_of(s, l)->window);
+    for (int i = 0; i < s->n_attn; i++) info->window = LN_MAX(info->window, s->attn[i].window);
     info->tied = s->tied;
     info->embed_scale = (double)s->embed_scale;
     info->has_template = m->has_template;

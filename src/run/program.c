@@ -215,8 +215,12 @@ ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_we
     LN_GO(new_run(&r, s, w, opt, err));
     r->weight_cache = weight_cache;
     r->pool_bytes = r->sizes.kv_bytes;
+    r->recur_bytes = r->sizes.recur_bytes;
     r->temp_bytes = r->sizes.temp_bytes;
     LN_GO(r->ops->alloc(r->dev, r->pool_bytes, r->sizes.ready_bytes, &r->states[LN_STATE_PAGES], err));
+    if (r->recur_bytes)
+        LN_GO(r->ops->alloc(r->dev, r->recur_bytes, r->sizes.recur_ready_bytes,
+                            &r->states[LN_STATE_RECURRENT], err));
     LN_GO(r->ops->alloc(r->dev, r->temp_bytes, r->temp_bytes, &r->temp, err));
     if (r->lora)
         LN_GO(r->ops->alloc(r->dev, r->sizes.adapter_bytes, r->sizes.adapter_bytes,
@@ -250,6 +254,7 @@ void ln_run_close(ln_run **run) {
     if (!r) return;
     for (int i = 0; i < LN_RUN_PROGRAMS; i++) close_program(r, i);
     if (r->states[LN_STATE_PAGES]) r->ops->free(r->dev, r->states[LN_STATE_PAGES], r->pool_bytes);
+    if (r->states[LN_STATE_RECURRENT]) r->ops->free(r->dev, r->states[LN_STATE_RECURRENT], r->recur_bytes);
     if (r->states[LN_STATE_ADAPTERS])
         r->ops->free(r->dev, r->states[LN_STATE_ADAPTERS], r->sizes.adapter_bytes);
     if (r->temp) r->ops->free(r->dev, r->temp, r->temp_bytes);
@@ -384,10 +389,12 @@ static void apply_changes(ln_run *r) {
 
 void ln_run_set_pages(ln_run *r, int slot, int c, int64_t first, const int32_t *pages, int64_t n) {
     const int64_t at = (int64_t)slot * r->sizes.n_blocks * r->kv.groups[c].pages_per_block + first;
+    const int32_t first_page = r->kv.groups[c].kind == LN_STATE_CHUNKS ? (int32_t)r->sizes.n_pages : 0;
     ln_step_block *s = r->step;
     for (int64_t i = 0; i < n && r->lost.code == LN_OK; i++) {
         if (s->n_changes >= r->cap_changes) apply_changes(r);
         if (r->lost.code == LN_OK)
-            ln_step_changes(s)[s->n_changes++] = (ln_page_change){.group = c, .page = pages[i], .at = at + i};
+            ln_step_changes(s)[s->n_changes++] =
+                (ln_page_change){.group = c, .page = pages[i] < 0 ? -1 : pages[i] - first_page, .at = at + i};
     }
 }

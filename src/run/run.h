@@ -75,7 +75,10 @@ typedef struct ln_run_options {
                            ln_run_open */
     int64_t n_pages; /* pages of the KV pool, at least those of one sequence of n_ctx positions; 0: those of
                         n_seqs such sequences */
-    int page_len;    /* positions of a KV page; 64, in tests others */
+    int64_t
+        n_recur_pages; /* pages of the pool of recurrent state, at least those of two sequences; 0: those of
+                              n_seqs sequences with LN_SNAPSHOTS_MOST snapshots each */
+    int page_len;      /* positions of a KV page; 64, in tests others */
     bool keep_full_kv, mlock;
     bool embeds; /* prepare the program without the head when the run is opened */
     /* Slots of the pool of adapters, 0: the program has no adapters; the largest rank of one. */
@@ -109,7 +112,11 @@ typedef struct ln_run_sizes {
     int64_t n_pages;       /* pages in the pool */
     int64_t seq_pages;     /* the most pages that a sequence of n_ctx positions holds */
     int64_t page_bytes;
-    int64_t step_bytes; /* of the step block */
+    /* The pool of recurrent state; all 0: the model has none. seq_recur_pages: the most pages that a sequence
+     * holds at once */
+    int64_t n_recur_pages, seq_recur_pages, recur_page_bytes;
+    uint64_t recur_bytes, recur_ready_bytes; /* of the pool; of it, faulted in by ln_run_open */
+    int64_t step_bytes;                      /* of the step block */
     /* Of a device with memory of its own, in bytes: what it has, and what is free of it; 0: it is the host's.
      * Weights, KV pages, temporaries and scratch are in its memory then. */
     uint64_t device_total, device_free;
@@ -151,7 +158,7 @@ typedef struct ln_run {
     const ln_device_weights *resident;
     void *temp,
         *states[LN_STATES]; /* by LN_STATE_*, in the memory of the device; NULL: the programs have none */
-    size_t pool_bytes, temp_bytes;
+    size_t pool_bytes, recur_bytes, temp_bytes;
     ln_p_lora *lora; /* [weights->n] place of a matrix in the pool of adapters; NULL: there is none */
     ln_run_program programs[LN_RUN_PROGRAMS];
     int now;             /* the program of the next step, or of the last one */
@@ -220,16 +227,22 @@ ln_cost ln_run_cost(const ln_run *r, const ln_bounds *live, int64_t depth);
  * block * pages_per_block[c] + k. The device has them before the next step's program runs. */
 void ln_run_set_pages(ln_run *r, int slot, int c, int64_t first, const int32_t *pages, int64_t n);
 /* ---- state_pool.c ---- */
+enum {
+    LN_CHUNK_BLOCKS = 2,    /* blocks of recurrent state that a sequence holds at most */
+    LN_SNAPSHOTS_MOST = 12, /* snapshots of recurrent state that are planned for a sequence at most */
+};
+/* Sets the size of the pool of recurrent state: n_pages, within what its sequences can use. */
+void ln_run_size_recurrent(ln_run_sizes *z, int n_seqs, int64_t n_pages);
 /* Sets r->kv and the sizes of the pool, with an open device. LN_EINVALID: a page is too large; LN_EUSAGE,
  * LN_EMEMORY: n_ctx is too large for any pool; LN_EUNSUPPORTED: too many groups. */
 ln_status ln_run_make_pool(ln_run *r, ln_error *err);
-/* Zeroes a KV page, which its index in the pool names. */
+/* Zeroes a page, which its index names; those of recurrent state follow those of keys and values. */
 ln_status ln_run_zero_page(ln_run *r, int64_t page, ln_error *err);
 /* Copies the keys and values of the first n positions of a group's page `from` to page `to`, which may be the
  * same; the other positions become zero, so that nothing of another text stays in them. */
 ln_status ln_run_copy_page(ln_run *r, int group, int64_t to, int64_t from, int64_t n, ln_error *err);
 /* Downloads one layer's keys in a page as f32 [K, E, page_len], and its values as f32 [K, page_len, Ev];
- * NULL: not these. */
+ * NULL: not these. Of a recurrent layer `keys` is its whole state in the page. */
 ln_status ln_run_read_page(ln_run *r, int layer, int64_t page, float *keys, float *values, ln_error *err);
 /* Writes them to a page, which has been zeroed; where the page is bf16, their low 16 bits must be zero. */
 ln_status ln_run_write_page(ln_run *r, int layer, int64_t page, const float *keys, const float *values,

@@ -79,6 +79,11 @@ static void put_engine(ln_str *out, const server *s) {
     put_uint(out, "kv_pages_used", "gauge", "Pages of running requests.", (uint64_t)e.n_used);
     put_uint(out, "kv_pages_cached", "gauge", "Pages that are kept for reuse.", (uint64_t)e.n_cached);
     put_uint(out, "kv_page_bytes", "gauge", "Bytes of a page.", e.page_bytes);
+    put_uint(out, "state_pages", "gauge", "Pages of recurrent state in the pool.", (uint64_t)e.n_state_pages);
+    put_uint(out, "state_pages_used", "gauge", "Pages of running requests.", (uint64_t)e.n_state_used);
+    put_uint(out, "state_pages_cached", "gauge", "Snapshots that are kept for reuse.",
+             (uint64_t)e.n_state_cached);
+    put_uint(out, "state_page_bytes", "gauge", "Bytes of a page.", e.state_page_bytes);
     put_real(out, "step_seconds", "Seconds of the last step.", e.step_seconds);
 }
 

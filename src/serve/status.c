@@ -96,6 +96,9 @@ void handle_status(request_context *x) {
     ln_str_addf(&out, ",\"kv\":{\"pages\":%lld,\"used\":%lld,\"cached\":%lld,\"page_bytes\":%llu}",
                 (long long)e.n_pages, (long long)e.n_used, (long long)e.n_cached,
                 (unsigned long long)e.page_bytes);
+    ln_str_addf(&out, ",\"state\":{\"pages\":%lld,\"used\":%lld,\"cached\":%lld,\"page_bytes\":%llu}",
+                (long long)e.n_state_pages, (long long)e.n_state_used, (long long)e.n_state_cached,
+                (unsigned long long)e.state_page_bytes);
     ln_str_addf(&out, ",\"tokens\":{\"prompt\":%llu,\"cached\":%llu,\"generated\":%llu},\"steps\":%llu",
                 (unsigned long long)e.prompt_tokens, (unsigned long long)e.cached_tokens,
                 (unsigned long long)e.generated_tokens, (unsigned long long)e.n_steps);

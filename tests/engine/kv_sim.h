@@ -114,7 +114,7 @@ static inline void sim_check_window(const sim *s, const ln_seq *q) {
         for (int64_t i = 0;
              o->window[c] && i < (q->n_most + o->page_len - 1) / o->page_len * o->pages_per_block[c]; i++)
             n += q->tables[c][i] >= 0;
-    assert_true(n <= q->window_pages);
+    assert_true(n <= q->window_pages[0]);
 }
 static inline void sim_step(sim *s, ln_seq *q, const int32_t *ids, int64_t n) {
     int32_t text[SIM_CTX];
@@ -150,7 +150,7 @@ static inline void sim_end(sim *s) {
     const ln_kv_counts n = ln_kv_count(s->kv);
     assert_int_equal(n.n_free, n.n_pages);
     assert_int_equal(n.n_used + n.n_cached, 0);
-    assert_int_equal(s->kv->promised, 0);
+    assert_int_equal(s->kv->promised[0], 0);
     int64_t nodes = 0;
     for (int32_t i = s->kv->free_nodes; i >= 0; i = s->kv->nodes[i].next) nodes++;
     assert_int_equal(nodes, s->kv->n_nodes);

@@ -17,7 +17,14 @@
 #include <math.h>
 #include <string.h>
 
-enum { NAIVE_CTX = 256, NAIVE_STOP_IDS = 12, NAIVE_STOPS = 5, NAIVE_TRUNKS = 10, NAIVE_QUESTIONS = 1000 };
+enum {
+    NAIVE_CTX = 256,
+    NAIVE_CHUNK = 32,
+    NAIVE_STOP_IDS = 12,
+    NAIVE_STOPS = 5,
+    NAIVE_TRUNKS = 10,
+    NAIVE_QUESTIONS = 1000
+};
 
 /* What is asked: everything that decides the answer. */
 typedef struct question {
@@ -75,7 +82,9 @@ static inline void world_open(world *w, const char *name, ln_package *m, ln_nume
     w->n_ctx = LN_MIN(m->spec.n_ctx, (int64_t)NAIVE_CTX);
     r.numerics = numerics;
     r.n_ctx = r.n_prefault = w->n_ctx;
-    r.page_len = NAIVE_CTX; /* one page holds the whole text */
+    /* One page holds the whole text, except with recurrent state, whose bits depend on the length of
+     * pages. */
+    r.page_len = m->spec.n_recur ? NAIVE_CHUNK : NAIVE_CTX;
     OK(ln_eng_open_with(&w->naive, m, &r, err));
     if (test_device() == LN_DEVICE_CPU && strcmp(w->naive->run->info.isa, "amx") != 0) {
         ln_eng_close(&w->naive);

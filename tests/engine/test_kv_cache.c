@@ -342,11 +342,11 @@ static void failures(void **state) {
     part_at(10);
     ln_seq *q = sim_admit(&s, a, 20, 20, 0, 0);
     sim_step(&s, q, a, 6);
-    const int64_t used = now().n_used, promised = s.kv->promised;
+    const int64_t used = now().n_used, promised = s.kv->promised[0];
     OK(ln_kv_reserve(s.kv, q, 8, err));
     ln_kv_free_unused(s.kv, q);
     assert_int_equal(now().n_used, used);
-    assert_int_equal(s.kv->promised, promised);
+    assert_int_equal(s.kv->promised[0], promised);
     OK(ln_kv_reserve(s.kv, q, 8, err)); /* the sequence is closed after the error */
     sim_close(&s, q);
     assert_int_equal(now().n_cached, 2);
@@ -355,7 +355,7 @@ static void failures(void **state) {
     FAILS(LN_EDEVICE, "the copy failed", ln_kv_admit(s.kv, 0, 0, &opt, &q, err));
     assert_null(q);
     assert_int_equal(now().n_cached, 2);
-    assert_int_equal(s.kv->promised, 0);
+    assert_int_equal(s.kv->promised[0], 0);
     FAILS(LN_EINTERNAL, "at most 64", ln_kv_admit(s.kv, 0, 0, &(ln_seq_options){.n_most = 65}, &q, err));
     assert_int_equal(sim_run(&s, a, 20, 8), 6);
     sim_end(&s);

@@ -112,7 +112,7 @@ static void check_pages(void) {
                     group[q->tables[c][i]] = c;
                 }
     }
-    for (int64_t i = 0; i < kv->n_free; i++) {
+    for (int64_t i = 0; i < kv->n_free[0]; i++) {
         assert_int_equal(kv->refs[kv->free[i]], 0);
         assert_int_equal(kv->node_of[kv->free[i]], -1);
     }
@@ -123,12 +123,12 @@ static void check_pages(void) {
         else if (owner[p] >= 0) cached++;
         else n_free++;
     }
-    assert_int_equal(n_free, kv->n_free);
+    assert_int_equal(n_free, kv->n_free[0]);
     assert_int_equal(held_full, kv->n_held);
-    assert_int_equal(held_window, kv->n_window);
-    assert_int_equal(cached, kv->n_cached);
-    assert_true(kv->n_held + kv->promised <= kv->o.n_pages);
-    assert_true(kv->n_cached <= kv->limit);
+    assert_int_equal(held_window, kv->n_window[0]);
+    assert_int_equal(cached, kv->n_cached[0]);
+    assert_true(kv->n_held + kv->promised[0] <= kv->o.n_pages);
+    assert_true(kv->n_cached[0] <= kv->limit);
 }
 
 /* Every list has exactly the nodes that belong to it, from old to new; a parent is newer than its children.
@@ -224,7 +224,7 @@ static void open_one(void) {
         .ids = ids, .n_prompt = n, .n_most = n_most, .adapter = adapter, .no_cache = pick(10) == 0};
     const int64_t want = opt.no_cache ? 0 : longest(ids, n, adapter, rope);
     /* what admission must compare with the pool: a shared page that is held already costs nothing */
-    int64_t need = s.kv->n_held + s.kv->promised;
+    int64_t need = s.kv->n_held + s.kv->promised[0];
     for (int c = 0; c < o->n_groups; c++) need += most_at_once(c, n_most);
     ln_error err = {0};
     s.key[slot] = sim_mix(adapter, (uint64_t)rope);

@@ -23,7 +23,7 @@ static int n_worlds;
 static ln_package *packages[N_WORLDS];
 static int n_packages;
 
-/* What the schedules have met so far: a test that never meets them would prove nothing. */
+/* What the schedules have met so far; a test that never meets them would prove nothing. */
 static struct {
     int64_t cached, in_page, evicted, waited, finished, rows, in_queue, in_prompt, in_answer, closed;
     _Atomic int64_t refused; /* by any thread */
@@ -331,7 +331,7 @@ static void open_schedule(schedule *s, uint64_t number) {
     ln_run_options r = test_options(s->w->m, LN_DEVICE_AUTO, 1 + (int)draw_below(&s->seed, 3), chunk, seqs);
     r.n_ctx = r.n_prefault = s->w->n_ctx;
     r.numerics = s->w->numerics;
-    r.page_len = page_lens[draw_below(&s->seed, LN_COUNT(page_lens))];
+    r.page_len = s->w->m->spec.n_recur ? NAIVE_CHUNK : page_lens[draw_below(&s->seed, LN_COUNT(page_lens))];
     if (draw_below(&s->seed, 2)) r.n_logits = 1 + (int)draw_below(&s->seed, r.n_chunk);
     OK(ln_eng_open_with(&s->e, s->w->m, &r, err));
     s->one_thread = draw_below(&s->seed, 6) > 0 || reuse;
@@ -571,17 +571,17 @@ static int open_models(void **state) {
                                         "gemma3-dynamic-bf16",
                                         "quantised/llama-q6-g128-bf16",
                                         "quantised/qwen3-q8-g32-f16",
-                                        "quantised/qwen2-q3-g64-f32"};
+                                        "quantised/qwen2-q3-g64-f32",
+                                        "families/qwen3_5_text-last-linear-bf16"};
     void (*const windows[])(json_t *) = {window_of_three_pages, window_inside_a_page};
-    (void)state;
-    for (size_t i = 0; i < LN_COUNT(windows); i++) {
+    for (size_t i = 0; state && i < LN_COUNT(windows); i++) {
         const copied c = copy_of("gemma3-text-bf16", windows[i]);
         add_model("gemma3-text-bf16, another window", c.dir);
         copy_gone(&c);
     }
     for (size_t i = 0; i < LN_COUNT(names); i++) {
         char dir[600];
-        (void)snprintf(dir, sizeof dir, "%s/tests/golden/%s", LN_ROOT, names[i]);
+        (void)snprintf(dir, sizeof dir, LN_ROOT "/tests/golden/%s", names[i]);
         add_model(names[i], dir);
     }
     return 0;

@@ -223,6 +223,8 @@ static void check_fast(const golden *g, const json_t *row, ln_device device, con
     print_message("  %-22s %-7s fast:  rms %.2f %%, max %.2f %%\n", g->dir + strlen(folder), where, 100 * rms,
                   100 * max);
     if (has_experts(&g->m->spec)) rms = quarter_row(&c) / dev, max = 0;
+    /* of recurrent layers twice the rms that the reference loses in bf16, three times the maximum */
+    if (g->m->spec.n_recur) rms /= 2, max /= 3;
     if (rms > bound_of(row, "bf16_rms", quantised ? 0.02 : 0.015) ||
         max > bound_of(row, "bf16_max", quantised ? 0.16 : 0.08))
         fail_msg("%s: fast is off by %.2f %% rms, %.2f %% at most", g->dir, 100 * rms, 100 * max);

@@ -82,6 +82,8 @@ extern const ln_kernel_row ln_cpu_bfp_vnni_amd[]; /* the same, tuned for AMD */
 extern const ln_kernel_row ln_cpu_dense_amx[], ln_cpu_i8pair_amx[], ln_cpu_attn_amx[];
 extern const ln_kernel_row ln_cpu_dense_neon[], ln_cpu_affine_neon[], ln_cpu_bfp_neon[],
     ln_cpu_rowwise_neon[], ln_cpu_attn_neon[];
+/* Recurrent mixers (recurrent/recur.inc.h). */
+extern const ln_kernel_row ln_cpu_recur_avx2[], ln_cpu_recur_avx512[];
 /* Products with weights in coded rows (gemm_coded.inc.h). */
 extern const ln_kernel_row ln_cpu_coded_avx2[], ln_cpu_coded_avx512[], ln_cpu_coded_neon[];
 /* Products with the matrices of experts (experts.inc.h). */

@@ -109,6 +109,7 @@ void ln_cpu_kernels(ln_isa r, ln_kernel_table *t) {
     ln_kernels_add(t, ln_cpu_experts_avx2);
     ln_kernels_add(t, ln_cpu_bfp_avx2);
     ln_kernels_add(t, ln_cpu_attn_avx2);
+    ln_kernels_add(t, ln_cpu_recur_avx2);
     if (r < LN_ISA_AVX512) return;
     ln_kernels_add(t, ln_cpu_rowwise_avx512);
     ln_kernels_add(t, ln_cpu_dense_avx512);
@@ -122,6 +123,7 @@ void ln_cpu_kernels(ln_isa r, ln_kernel_table *t) {
     ln_kernels_add(t, ln_cpu_bfp_avx512);
     if (__builtin_cpu_supports("avx512vnni")) ln_kernels_add(t, amd ? ln_cpu_bfp_vnni_amd : ln_cpu_bfp_vnni);
     ln_kernels_add(t, ln_cpu_attn_avx512);
+    ln_kernels_add(t, ln_cpu_recur_avx512);
     if (bf16_dot) ln_kernels_add(t, ln_cpu_attn_vdpbf16);
     if (r < LN_ISA_AMX) return;
     ln_kernels_add(t, ln_cpu_dense_amx);

@@ -78,6 +78,7 @@ static size_t half_bytes(const ln_page_job *job, bool values) {
 int64_t gpu_kv_bytes(const ln_dev *d, const ln_page_job *job) {
     int64_t bytes = (int64_t)(row_bytes(job, false) + row_bytes(job, true)) * job->page_len;
     (void)d;
+    if (job->kind != LN_STATE_PAGED) return -1; /* the device has no kernels for recurrent state */
     return __builtin_mul_overflow(bytes, (int64_t)job->n_kv_heads, &bytes) ? -1 : bytes;
 }
 

@@ -30,6 +30,7 @@ struct ln_exec {
     ln_call *calls;
     ln_step step;              /* the calls point to it */
     const ln_kernel **kernels; /* [n_nodes] */
+    void *scratch;             /* of all calls, which run one after another */
 };
 
 static ln_status ref_open(ln_dev **out, int real_bytes, const ln_dev_options *opt, ln_error *err) {
@@ -72,7 +73,7 @@ static void ref_describe(const ln_dev *d, ln_dev_info *out) {
     out->real_bytes = d->real_bytes;
     out->n_threads = 1;
     out->upload_rows = 1;
-    out->can = LN_CAN_ADAPTERS | LN_CAN_GRADIENTS | LN_CAN_CODED | LN_CAN_EXPERTS;
+    out->can = LN_CAN_ADAPTERS | LN_CAN_GRADIENTS | LN_CAN_CODED | LN_CAN_EXPERTS | LN_CAN_RECURRENT;
 }
 
 static void ref_queue_close(ln_queue **queue) {
@@ -175,13 +176,20 @@ static bool ref_lower(const ln_dev *d, const ln_lower_ask *ask, ln_lower_answer 
     answer->kernel = d->real_bytes == 4 ? "plain" : "double";
     return !ask->candidate;
 }
+/* The most scratch that a kernel of the program needs. */
 static size_t ref_scratch(const ln_dev *d, const ln_program *p) {
-    (void)d, (void)p;
-    return 0;
+    size_t most = 0;
+    for (int i = 0; i < p->n_nodes; i++) {
+        const ln_pnode *n = ln_program_node(p, i);
+        const ln_kernel *k = ln_kernel_of(&d->table, n->op, ln_node_variant(p, n));
+        if (k && k->scratch) most = LN_MAX(most, k->scratch(p, n, &p->bounds));
+    }
+    return most;
 }
 
 static void ref_release(ln_exec **exec) {
     if (!*exec) return;
+    ln_free((*exec)->scratch);
     ln_arena_free(&(*exec)->arena);
     ln_free(*exec);
     *exec = NULL;
@@ -209,6 +217,11 @@ static ln_status ref_prepare(ln_queue *q, const ln_program *p, void *temp, ln_ex
     e->temp = temp;
     ln_status st = ln_calls_new(p, temp, &e->arena, &e->calls, err);
     if (st == LN_OK) st = find_kernels(e, err);
+    if (st == LN_OK) {
+        e->scratch = ln_alloc(ref_scratch(q->dev, p) + 1);
+        if (!e->scratch) st = LN_OOM(err, "a prepared program");
+        for (int i = 0; i < p->n_nodes; i++) e->calls[i].scratch = e->scratch;
+    }
     if (st != LN_OK) ref_release(&e);
     *out = e;
     return st;

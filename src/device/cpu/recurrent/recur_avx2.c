@@ -1,0 +1,3 @@
+/* Recurrent mixers on AVX2. */
+#include "../simd/simd_avx2.h"
+#include "recur.inc.h"

@@ -1,0 +1,3 @@
+/* Recurrent mixers on AVX-512. */
+#include "../simd/simd_avx512.h"
+#include "recur.inc.h"
