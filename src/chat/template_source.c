@@ -9,7 +9,7 @@
 #include "template_source.h"
 
 #include "../base/dir_names.h"
-#include "../base/file.h"
+#include "../base/gguf.h"
 #include "../base/json.h"
 #include "../jinja/jinja.h"
 
@@ -23,8 +23,8 @@ const char *const template_token_names[TEMPLATE_TOKENS] = {"bos_token", "eos_tok
 static const char additional[] = "additional_chat_templates/", older[] = "chat_templates/",
                   member[] = "chat_template";
 
-/* Makes a template of a copy of the text. */
-static ln_status set_text(template_text *t, const char *name, const char *text, size_t bytes, ln_error *err) {
+ln_status template_set_text(template_text *t, const char *name, const char *text, size_t bytes,
+                            ln_error *err) {
     t->text = ln_strndup(text, bytes);
     t->name = ln_strndup(name, strlen(name));
     t->bytes = bytes;
@@ -38,7 +38,7 @@ static ln_status read_file(template_text *t, const char *path, bool named, ln_er
     LN_TRY((named ? ln_read_input : ln_read_file)(path, JINJA_MAX_SOURCE, &data, &bytes, err));
     const char *name = strrchr(path, '/');
     ln_status st = ln_utf8_mark(path, data, bytes, &skip, err);
-    if (st == LN_OK) st = set_text(t, name ? name + 1 : path, data + skip, bytes - skip, err);
+    if (st == LN_OK) st = template_set_text(t, name ? name + 1 : path, data + skip, bytes - skip, err);
     ln_free(data);
     return st;
 }
@@ -108,7 +108,7 @@ static ln_status look_in_list(template_text *t, const char *where, const json_t 
         const json_t *e = json_array_get(list, i), *n = json_object_get(e, "name"),
                      *text = json_object_get(e, "template");
         if (json_is_string(n) && json_is_string(text) && strcmp(json_string_value(n), name) == 0)
-            return set_text(t, where, json_string_value(text), json_string_length(text), err);
+            return template_set_text(t, where, json_string_value(text), json_string_length(text), err);
     }
     return LN_OK;
 }
@@ -125,7 +125,8 @@ static ln_status use_member(template_source *s, const char *where, const json_t 
                             ln_error *err) {
     bool usual = !choice || strcmp(choice, "default") == 0;
     if (json_is_string(v))
-        return usual ? set_text(&s->plain, where, json_string_value(v), json_string_length(v), err) : LN_OK;
+        return usual ? template_set_text(&s->plain, where, json_string_value(v), json_string_length(v), err)
+                     : LN_OK;
     if (!json_is_array(v))
         return ln_fail(err, LN_EINVALID, "%s: expected a text or a list of named ones, found neither", where);
     LN_TRY(look_in_list(&s->plain, where, v, choice ? choice : "default", err));
@@ -174,17 +175,21 @@ static ln_status from_older(template_source *s, const char *dir, const char *cho
     return choice ? LN_OK : look_for(&s->tools, dir, older, "tool_use", err);
 }
 
+static ln_status from_directory(template_source *s, const char *dir, const char *choice, ln_error *err) {
+    if (!s->plain.text) LN_TRY(from_files(s, dir, choice, err));
+    LN_TRY(from_json(s, dir, member, choice, false, err));
+    LN_TRY(from_json(s, dir, "tokenizer_config", choice, true, err));
+    LN_TRY(from_json(s, dir, "special_tokens_map", choice, true,
+                     err)); /* older models keep their special tokens there */
+    return from_older(s, dir, choice, err);
+}
+
 ln_status template_source_read(template_source *s, const char *dir, const char *choice, ln_error *err) {
     char shown[80];
     size_t n = choice ? strlen(choice) : 0;
     if (choice && (strchr(choice, '/') || ends_in_jinja(choice)))
         LN_TRY(read_file(&s->plain, choice, true, err));
-    else LN_TRY(from_files(s, dir, choice, err));
-    LN_TRY(from_json(s, dir, member, choice, false, err));
-    LN_TRY(from_json(s, dir, "tokenizer_config", choice, true, err));
-    LN_TRY(from_json(s, dir, "special_tokens_map", choice, true,
-                     err)); /* older models keep their special tokens there */
-    LN_TRY(from_older(s, dir, choice, err));
+    LN_TRY((ln_gguf_is_file(dir) ? template_source_gguf : from_directory)(s, dir, choice, err));
     if (s->plain.text || !choice) return LN_OK;
     return ln_fail(err, LN_EIO,
                    "this model has no chat template named '%s'; a file is named with a '/' or by .jinja at "

@@ -27,6 +27,11 @@ typedef struct template_source {
 ln_status template_source_read(template_source *s, const char *dir, const char *choice, ln_error *err);
 /* Reads one template from a file that the user names, which may be a pipe. */
 ln_status template_source_file(template_source *s, const char *path, ln_error *err);
+/* The same for a GGUF file (template_gguf.c). A text that *s has already is kept. */
+ln_status template_source_gguf(template_source *s, const char *path, const char *choice, ln_error *err);
+/* Stores a copy of the text and of its name. */
+ln_status template_set_text(template_text *t, const char *name, const char *text, size_t bytes,
+                            ln_error *err);
 void template_source_close(template_source *s);
 
 #endif

@@ -8,6 +8,7 @@
  * is greedy. The file also lists forbidden tokens and sequences, and stop strings. All other keys are checked
  * against generation_keys.def. */
 #include "directory.h"
+#include "gguf_generation.h"
 
 #include <sys/stat.h>
 
@@ -282,7 +283,9 @@ ln_status ln_genconfig_open(ln_genconfig *out, const char *dir, const ln_config 
                             ln_error *err) {
     *out = (ln_genconfig){.temperature = 1, .top_p = 1, .repeat_penalty = 1, .top_k = 50, .bos = -1};
     gen g = {.out = out, .err = err, .vocab = vocab};
-    ln_status st = read_all(&g, dir, c, token_id, user);
+    out->repeat_penalty = 1;
+    ln_status st = ln_gguf_is_file(dir) ? ln_genconfig_of_gguf(out, dir, vocab, err)
+                                        : read_all(&g, dir, c, token_id, user);
     if (st != LN_OK) ln_genconfig_close(out);
     return st;
 }
@@ -303,8 +306,19 @@ ln_status ln_check_tokenizer_keys(const char *dir, ln_error *err) {
 
 /* ---- chat template and tokenizer ---- */
 
+/* Stores whether a GGUF file has a key with a text, or a list. */
+static ln_status has_key(const char *path, const char *key, bool *out, ln_error *err) {
+    ln_gguf *g;
+    LN_TRY(ln_gguf_open(&g, path, err));
+    const ln_gguf_value *v = ln_gguf_find(g, key);
+    *out = v && v->n > 0 && (v->is_array || ln_gguf_text_at(v, 0).bytes > 0);
+    ln_gguf_close(&g);
+    return LN_OK;
+}
+
 ln_status ln_has_template(const char *dir, bool *out, ln_error *err) {
     char path[LN_PATH_MAX];
+    if (ln_gguf_is_file(dir)) return has_key(dir, "tokenizer.chat_template", out, err);
     static const char *const files[] = {"chat_template.jinja", "chat_template.json"};
     *out = false;
     for (size_t i = 0; i < LN_COUNT(files) && !*out; i++) {
@@ -352,8 +366,12 @@ static ln_status check_pointer(const char *path, ln_error *err) {
 ln_status ln_check_tokenizer(const char *dir, ln_error *err) {
     char path[LN_PATH_MAX], other[LN_PATH_MAX], shown[LN_PATH_TEXT];
     ln_path_text(shown, dir);
-    LN_TRY(ln_path_join(path, dir, "tokenizer.json", err));
     bool there, model, vocab;
+    if (ln_gguf_is_file(dir)) {
+        LN_TRY(has_key(dir, "tokenizer.ggml.model", &there, err));
+        return there ? LN_OK : ln_fail(err, LN_EIO, "%s: no tokenizer in the file", shown);
+    }
+    LN_TRY(ln_path_join(path, dir, "tokenizer.json", err));
     LN_TRY(ln_look(path, &there, err));
     if (there) return check_pointer(path, err);
     LN_TRY(ln_path_join(path, dir, "tokenizer.model", err));

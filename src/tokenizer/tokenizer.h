@@ -25,17 +25,22 @@ typedef struct ln_ids {
 ln_status ln_ids_add(ln_ids *ids, int32_t id, ln_error *err);
 void ln_ids_free(ln_ids *ids);
 
-/* Opens DIR/tokenizer.json, with the tokens that tokenizer_config.json, special_tokens_map.json and
- * added_tokens.json in DIR add (docs/tokenizer.md). LN_EIO: the file is absent. LN_EINVALID: a file is
- * malformed or contradicts itself. LN_EUNSUPPORTED: the file uses a type of component that is not
- * implemented; the message names it. LN_ECHANGED: the file changed while it was read. The caller owns *out;
- * on an error it is NULL. */
+/* Opens the tokenizer in a GGUF file, or DIR/tokenizer.json with the tokens that tokenizer_config.json,
+ * special_tokens_map.json and added_tokens.json in DIR add (docs/tokenizer.md). LN_EIO: the file is absent.
+ * LN_EINVALID: a file is malformed or contradicts itself. LN_EUNSUPPORTED: the file uses a type of component
+ * that is not implemented; the message names it. LN_ECHANGED: the file changed while it was read. The caller
+ * owns *out; on an error it is NULL. */
 ln_status ln_tok_open(ln_tok **out, const char *dir, ln_error *err);
 /* The same with a normalizer Lowercase before the others, unless they have one. */
 ln_status ln_tok_open_lower(ln_tok **out, const char *dir, ln_error *err);
 /* Opens a tokenizer from the text of a tokenizer.json alone. The text may be freed afterwards. `name` is the
  * name of the file in error messages. LN_EINVALID, LN_EUNSUPPORTED and ownership as for ln_tok_open. */
 ln_status ln_tok_open_memory(ln_tok **out, const char *name, const char *json, size_t bytes, ln_error *err);
+/* Opens the tokenizer in the metadata of a GGUF file, which is not needed afterwards (docs/gguf.md). LN_EIO:
+ * the file has none. LN_EINVALID: the message names the key. LN_EUNSUPPORTED: a kind of tokenizer, or of
+ * splitting texts, that is not implemented. The caller owns *out. */
+struct ln_gguf;
+ln_status ln_tok_open_gguf(ln_tok **out, const struct ln_gguf *g, ln_error *err);
 /* Opens the tokenizer of a model that has none: it knows no token, and what converts returns *why, an error
  * that is copied. The caller owns *out. */
 ln_status ln_tok_open_absent(ln_tok **out, const ln_error *why, ln_error *err);

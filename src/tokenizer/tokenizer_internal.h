@@ -480,6 +480,17 @@ struct ln_tok {
     char differs[64];       /* names of what that class makes otherwise, separated by commas */
     ln_error absent;        /* of ln_tok_open_absent; code LN_OK: there is a tokenizer */
 };
+/* The sections of tokenizer.json except the model and the added tokens, and what else decides how a tokenizer
+ * is built (tokenizer_open.c). */
+enum { TOK_NORMALIZER = 0, TOK_PRE, TOK_POST, TOK_DECODER, TOK_TRUNCATION, TOK_PADDING, TOK_SECTIONS };
+typedef struct tok_opening {
+    const char *name;               /* of the file, for messages */
+    const text_config *config;      /* the other files of the directory; NULL: none */
+    json_t *sections[TOK_SECTIONS]; /* NULL: absent */
+    bool lower;                     /* texts are converted to lower case first */
+} tok_opening;
+/* Completes a tokenizer whose model was read and whose added tokens wait. */
+ln_status tok_finish(struct ln_tok *t, const tok_opening *o, ln_error *err);
 /* text_bound.c: the value of ln_tok.longest. */
 size_t tok_longest(const ln_tok *t);
 /* The text of an id that decoding starts from, borrowed, its length in *bytes; NULL when there is none.

@@ -7,27 +7,15 @@
  * Truncation and padding are validated and otherwise ignored, because the caller decides about lengths. */
 #include "tokenizer_internal.h"
 
-#include "../base/file.h"
+#include "../base/gguf.h"
 
-enum {
-    SECTION_NORMALIZER = 0,
-    SECTION_PRE,
-    SECTION_POST,
-    SECTION_DECODER,
-    SECTION_TRUNCATION,
-    SECTION_PADDING,
-    N_SECTIONS
-};
-static const char *const section_names[N_SECTIONS] = {"normalizer", "pre_tokenizer", "post_processor",
-                                                      "decoder",    "truncation",    "padding"};
+static const char *const section_names[TOK_SECTIONS] = {"normalizer", "pre_tokenizer", "post_processor",
+                                                        "decoder",    "truncation",    "padding"};
 
 typedef struct opening {
     ln_tok *t;
-    const char *name;
-    const text_config *config; /* the other files of the directory; NULL: tokenizer.json alone */
-    json_t *sections[N_SECTIONS];
+    tok_opening parts;
     bool has_model, has_added;
-    bool lower; /* texts are converted to lower case first */
 } opening;
 
 static ln_status twice(ln_json *j, const char *key, ln_error *err) {
@@ -36,19 +24,20 @@ static ln_status twice(ln_json *j, const char *key, ln_error *err) {
 
 /* Parses the value of the current key into a tree, o->sections[which]. */
 static ln_status cut_section(opening *o, ln_json *j, int which, ln_error *err) {
-    if (o->sections[which]) return twice(j, section_names[which], err);
+    if (o->parts.sections[which]) return twice(j, section_names[which], err);
     LN_TRY(ln_json_next(j, err));
     size_t from = j->offset;
     LN_TRY(ln_json_skip(j, err));
     if (j->at - from > TOK_MAX_SECTION)
         return ln_json_fail(j, err, "%s: expected at most %d bytes, found %zu", section_names[which],
                             TOK_MAX_SECTION, j->at - from);
-    ln_status st = ln_json_load(&o->sections[which], section_names[which], j->data + from, j->at - from, err);
-    return st == LN_OK ? LN_OK : ln_prefix(err, st, "%s", o->name);
+    ln_status st =
+        ln_json_load(&o->parts.sections[which], section_names[which], j->data + from, j->at - from, err);
+    return st == LN_OK ? LN_OK : ln_prefix(err, st, "%s", o->parts.name);
 }
 
 static ln_status read_key(opening *o, ln_json *j, ln_error *err) {
-    for (int i = 0; i < N_SECTIONS; i++)
+    for (int i = 0; i < TOK_SECTIONS; i++)
         if (ln_json_is(j, section_names[i])) return cut_section(o, j, i, err);
     if (ln_json_is(j, "added_tokens")) {
         if (o->has_added) return twice(j, "added_tokens", err);
@@ -70,7 +59,8 @@ static ln_status read_document(opening *o, ln_json *j, ln_error *err) {
         LN_TRY(read_key(o, j, err));
     }
     LN_TRY(ln_json_want(j, LN_J_END, err));
-    return o->has_model ? LN_OK : ln_fail(err, LN_EINVALID, "%s: expected a model, found none", o->name);
+    return o->has_model ? LN_OK
+                        : ln_fail(err, LN_EINVALID, "%s: expected a model, found none", o->parts.name);
 }
 
 /* Validates the sections truncation and padding, which have no other effect. */
@@ -100,17 +90,15 @@ static ln_status check_lengths(const json_t *truncation, const json_t *padding, 
     return LN_OK;
 }
 
-static ln_status read_sections(opening *o, ln_error *err) {
-    ln_tok *t = o->t;
-    json_t *const parts[3] = {o->sections[SECTION_NORMALIZER], o->sections[SECTION_PRE],
-                              o->sections[SECTION_DECODER]};
+static ln_status read_sections(ln_tok *t, const tok_opening *o, ln_error *err) {
+    json_t *const parts[3] = {o->sections[TOK_NORMALIZER], o->sections[TOK_PRE], o->sections[TOK_DECODER]};
     if (o->config) LN_TRY(class_apply(t, o->config, parts, err));
     if (o->config) LN_TRY(class_compare(t, o->config, parts, err));
-    LN_TRY(check_lengths(o->sections[SECTION_TRUNCATION], o->sections[SECTION_PADDING], err));
-    LN_TRY(norm_read(&t->norm, o->sections[SECTION_NORMALIZER], err));
+    LN_TRY(check_lengths(o->sections[TOK_TRUNCATION], o->sections[TOK_PADDING], err));
+    LN_TRY(norm_read(&t->norm, o->sections[TOK_NORMALIZER], err));
     if (o->lower) LN_TRY(norm_lower_first(&t->norm, err));
-    LN_TRY(pre_read(&t->pre, o->sections[SECTION_PRE], err));
-    return dec_read(&t->dec, o->sections[SECTION_DECODER], err);
+    LN_TRY(pre_read(&t->pre, o->sections[TOK_PRE], err));
+    return dec_read(&t->dec, o->sections[TOK_DECODER], err);
 }
 
 /* Shrinks the table's buffers to their contents. A failed realloc keeps the larger buffer. */
@@ -127,9 +115,8 @@ static void trim(string_table *v) {
     }
 }
 
-static ln_status finish(opening *o, ln_error *err) {
-    ln_tok *t = o->t;
-    ln_status st = read_sections(o, err);
+ln_status tok_finish(ln_tok *t, const tok_opening *o, ln_error *err) {
+    ln_status st = read_sections(t, o, err);
     if (st != LN_OK) return ln_prefix(err, st, "%s", o->name);
     LN_TRY(bpe_finish(&t->bpe, o->name, t->pre.has_bytes, err));
     t->bpe.raw = t->bpe.raw && t->pre.n > 0 && t->pre.steps[t->pre.n - 1].kind == PRE_BYTES;
@@ -139,12 +126,12 @@ static ln_status finish(opening *o, ln_error *err) {
     }
     LN_TRY(added_number(&t->added, o->name, &t->bpe.vocab, true, err));
     if (o->config) {
-        LN_TRY(config_tokens(o->config, o->sections[SECTION_PADDING], &t->added, err));
+        LN_TRY(config_tokens(o->config, o->sections[TOK_PADDING], &t->added, err));
         LN_TRY(added_number(&t->added, o->config->decoder ? "tokenizer_config.json" : "added_tokens.json",
                             &t->bpe.vocab, false, err));
     }
     LN_TRY(added_finish(&t->added, &t->norm, err));
-    LN_TRY(post_read(&t->post, o->name, o->sections[SECTION_POST], &t->bpe.vocab, err));
+    LN_TRY(post_read(&t->post, o->name, o->sections[TOK_POST], &t->bpe.vocab, err));
     trim(&t->bpe.vocab);
     t->n_flags = t->bpe.vocab.n_span;
     t->flags = ln_zalloc(t->n_flags + 1, 1);
@@ -155,15 +142,15 @@ static ln_status finish(opening *o, ln_error *err) {
 
 static ln_status open_document(ln_tok **out, const char *name, const char *json, size_t bytes,
                                const text_config *config, bool lower, ln_error *err) {
-    opening o = {.name = name, .config = config, .lower = lower, .t = ln_zalloc(1, sizeof *o.t)};
+    opening o = {.parts = {.name = name, .config = config, .lower = lower}, .t = ln_zalloc(1, sizeof *o.t)};
     ln_json j;
     *out = NULL;
     if (!o.t) return LN_OOM(err, "a tokenizer");
     ln_json_open(&j, name, json, bytes, LN_JSON_MAX_DEPTH);
     ln_status st = read_document(&o, &j, err);
     ln_json_close(&j);
-    if (st == LN_OK) st = finish(&o, err);
-    for (int i = 0; i < N_SECTIONS; i++) json_decref(o.sections[i]);
+    if (st == LN_OK) st = tok_finish(o.t, &o.parts, err);
+    for (int i = 0; i < TOK_SECTIONS; i++) json_decref(o.parts.sections[i]);
     if (st == LN_OK) *out = o.t;
     else ln_tok_close(&o.t);
     return st;
@@ -200,7 +187,18 @@ out:
     return st;
 }
 
-ln_status ln_tok_open(ln_tok **out, const char *dir, ln_error *err) { return open_dir(out, dir, false, err); }
+static ln_status open_gguf(ln_tok **out, const char *path, ln_error *err) {
+    ln_gguf *g;
+    *out = NULL;
+    LN_TRY(ln_gguf_open(&g, path, err));
+    const ln_status st = ln_tok_open_gguf(out, g, err);
+    ln_gguf_close(&g);
+    return st;
+}
+
+ln_status ln_tok_open(ln_tok **out, const char *dir, ln_error *err) {
+    return ln_gguf_is_file(dir) ? open_gguf(out, dir, err) : open_dir(out, dir, false, err);
+}
 
 ln_status ln_tok_open_lower(ln_tok **out, const char *dir, ln_error *err) {
     return open_dir(out, dir, true, err);
