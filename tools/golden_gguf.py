@@ -20,29 +20,33 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden"
 MODELS = ["llama-llama3-bf16", "families/phi3-long-partial-bf16", "families/gemma2-base-bf16", "families/gemma4_text-shared-k-eq-v-bf16"]
 # Bytes of a block that hold f16 scales: they become numbers from -1 to 1.
-SCALES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0]}
-ROWS, BLOCKS = 6, 4
+SCALES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2],
+          "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0], "MXFP4": []}
+ROWS, COLUMNS, SUPER = 6, 128, 256  # SUPER: columns of a block with two levels of scales, and of a row of them
 
 
-def blocks_of(size, scales):
-    """Blocks of a linear congruential sequence; tests/model/test_gguf_model.c makes the same."""
+def blocks_of(name, n, size):
+    """n blocks of a linear congruential sequence; tests/model/test_gguf_model.c makes the same."""
     x, out = 1, bytearray()
-    for _ in range(ROWS * BLOCKS * size):
+    for _ in range(n * size):
         x = (x * 1664525 + 1013904223) & 0xFFFFFFFF
         out.append(x >> 24)
-    for block in range(ROWS * BLOCKS):
-        for at in scales:
+    for block in range(n):
+        for at in SCALES[name]:
             out[block * size + at + 1] &= 0xBB  # exponents of f16 below that of 1
+        if name == "MXFP4":
+            out[block * size] = out[block * size] & 0x3F | 0x40  # 2^-63 to 1
     return bytes(out)
 
 
 def write_values(out):
     import gguf
     values = {}
-    for name, scales in SCALES.items():
+    for name in SCALES:
         kind = gguf.GGMLQuantizationType[name]
-        _, size = gguf.GGML_QUANT_SIZES[kind]
-        data = np.frombuffer(blocks_of(size, scales), dtype=np.uint8).reshape(ROWS, BLOCKS * size)
+        elements, size = gguf.GGML_QUANT_SIZES[kind]
+        n = ROWS * (SUPER if elements == SUPER else COLUMNS) // elements
+        data = np.frombuffer(blocks_of(name, n, size), dtype=np.uint8).reshape(ROWS, n * size // ROWS)
         numbers = np.ascontiguousarray(gguf.quants.dequantize(data, kind), dtype="<f4") + np.float32(0)  # -0 becomes 0
         values[name] = hashlib.sha256(numbers.tobytes()).hexdigest()
     with open(out / "blocks.json", "w") as f:

@@ -100,14 +100,20 @@ static const ln_gguf_form forms[] = {
     {LN_GGML_Q8_0, AFFINE(8), {8, 32}, row_q8_0},
 };
 
+static const ln_gguf_form *form_at(size_t i) {
+    return i < LN_COUNT(forms)                         ? &forms[i]
+           : i < LN_COUNT(forms) + LN_GGUF_SUPER_FORMS ? &ln_gguf_super_forms[i - LN_COUNT(forms)]
+                                                       : NULL;
+}
+
 const ln_gguf_form *ln_gguf_form_of(uint32_t type) {
-    for (size_t i = 0; i < LN_COUNT(forms); i++)
-        if ((uint32_t)forms[i].type == type) return &forms[i];
-    return NULL;
+    size_t i = 0;
+    while (form_at(i) && (uint32_t)form_at(i)->type != type) i++;
+    return form_at(i);
 }
 
 void ln_gguf_types_text(char out[160]) {
     size_t n = (size_t)snprintf(out, 160, "F32, F16, BF16");
-    for (size_t i = 0; i < LN_COUNT(forms) && n < 160; i++)
-        n += (size_t)snprintf(out + n, 160 - n, ", %s", ln_ggml_block_of((uint32_t)forms[i].type).name);
+    for (size_t i = 0; form_at(i) && n < 160; i++)
+        n += (size_t)snprintf(out + n, 160 - n, ", %s", ln_ggml_block_of((uint32_t)form_at(i)->type).name);
 }

@@ -15,6 +15,9 @@ typedef struct ln_gguf_form {
      * infinite, or too large for the encoding. */
     bool (*row)(const uint8_t *blocks, int64_t cols, uint8_t *codes, uint8_t *scales, uint8_t *offsets);
 } ln_gguf_form;
+/* gguf_super_blocks.c: the rows of types with two levels of scales, and with tables of values. */
+enum { LN_GGUF_SUPER_FORMS = 8 };
+extern const ln_gguf_form ln_gguf_super_forms[LN_GGUF_SUPER_FORMS];
 /* Returns the row of a type; NULL: linnet does not read it. */
 const ln_gguf_form *ln_gguf_form_of(uint32_t type);
 /* Writes the names of the types that are read, F32 first. */

@@ -287,7 +287,8 @@ ln_status ln_shape_convert(const ln_graph *g, const ln_node *n, ln_value *out, l
     const ln_format to = n->p.convert.to;
     if (!ln_is_float(x) || x->n_dims != 2) return ln_shape_fail(g, n, err, "x[R,C] in f32");
     if (to.kind >= LN_FORMAT_BFP &&
-        (!ln_affine_bits_ok(to.bits) || !ln_affine_group_ok(to.group) || x->dims[1] % to.group != 0))
+        (!ln_affine_bits_ok(to.bits) || !(ln_affine_group_ok(to.group) || to.group == 16) ||
+         x->dims[1] % to.group != 0))
         return ln_shape_fail(g, n, err, "x[R,C] in whole groups of an encoding");
     if (to.kind == LN_FORMAT_I8PAIR && x->dims[1] > LN_I8PAIR_MAX_COLS)
         return ln_shape_fail(g, n, err, "x[R,C] with no more columns than 32 bits can sum");

@@ -129,6 +129,8 @@ static inline guarded tight_for(ln_arg *w, int shares, int64_t *n_full) {
 
 /* Weights in affine groups. */
 static const int widths[] = {2, 3, 4, 5, 6, 8}, groups[] = {32, 64, 128};
+/* Groups of 16 columns, which files of MLX do not have: those whose codes fill whole words. */
+static const ln_groups small_groups[] = {{2, 16}, {4, 16}, {6, 16}, {8, 16}};
 static const float weight_specials[] = {NAN, INFINITY, -INFINITY, -0.0f, 1e-42f, 3e38f, -3e-30f};
 
 typedef struct weight {

@@ -108,6 +108,13 @@ static void test_forms(void **state) {
                       -1, true);
             }
 }
+static void test_small_groups(void **state) {
+    (void)state;
+    for (size_t i = 0; i < LN_COUNT(small_groups); i++)
+        for (int rows = 1; rows <= 20; rows += rows < 5 ? 1 : 5)
+            check(rows, random_in(1, 100), 32 * random_in(1, 20), small_groups[i], LN_F32, random_in(-1, 2),
+                  rows % 2 == 0);
+}
 static void test_rows(void **state) {
     (void)state;
     for (int rows = 1; rows <= 33; rows++)
@@ -173,8 +180,8 @@ static void test_largest(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_rows),
-                                       cmocka_unit_test(test_outputs), cmocka_unit_test(test_long),
-                                       cmocka_unit_test(test_largest)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_small_groups),
+                                       cmocka_unit_test(test_rows),  cmocka_unit_test(test_outputs),
+                                       cmocka_unit_test(test_long),  cmocka_unit_test(test_largest)};
     return cmocka_run_group_tests_name("linear_bfp", tests, NULL, NULL);
 }

@@ -171,8 +171,8 @@ static void test_exact(void **state) {
 static void test_near(void **state) {
     (void)state;
     enum { ROWS = 3, D = 40, C = 512 };
-    for (int i = 0; i < 36; i++) {
-        const ln_groups enc = {widths[i % 6], groups[i / 6 % 3]};
+    for (int i = 0; i < 40; i++) {
+        const ln_groups enc = i < 36 ? (ln_groups){widths[i % 6], groups[i / 6 % 3]} : small_groups[i - 36];
         weight w = weight_new(D, C, enc, LN_F32, false);
         float x[ROWS * C], y[ROWS * D], rows[ROWS][C];
         double off[2] = {0}, all[2] = {0}; /* the last row is counted separately */
@@ -220,6 +220,9 @@ static void test_lines(void **state) {
         check(1 + i / 2 % 4, random_in(1, 150), groups[i / 4 % 3] * random_in(1, 20),
               (ln_groups){i % 2 ? 4 : 8, groups[i / 4 % 3]}, (ln_dtype)(i / 12 % 3), random_in(-1, 2),
               i % 5 == 0);
+    for (int i = 0; i < 32; i++)
+        check(1 + i / 4 % 20, random_in(1, 150), 32 * random_in(1, 40), small_groups[i % 4], LN_F32,
+              random_in(-1, 2), i % 5 == 0);
     for (int i = 0; i < 12; i++)
         check(1 + i / 2 % 4, random_in(20, 60), 64 * random_in(96, 150), (ln_groups){i % 2 ? 4 : 8, 64},
               LN_BF16, -1, false); /* scratch has the size that these rows need, less than tiles would */

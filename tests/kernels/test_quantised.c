@@ -52,6 +52,7 @@ static void each_form(void (*fn)(ln_groups enc, ln_dtype dtype)) {
     for (size_t w = 0; w < LN_COUNT(widths); w++)
         for (size_t g = 0; g < LN_COUNT(groups); g++)
             for (int dtype = 0; dtype < 3; dtype++) fn((ln_groups){widths[w], groups[g]}, (ln_dtype)dtype);
+    for (size_t i = 0; i < LN_COUNT(small_groups); i++) fn(small_groups[i], LN_F32);
 }
 
 static void forms(ln_groups enc, ln_dtype dtype) {

@@ -81,11 +81,16 @@ static parts parts_of(const ln_weight_desc *w) {
 ln_status gpu_weight_size(const ln_dev *d, const ln_weight_desc *w, const ln_host_weight *sample,
                           ln_weight_size *out, ln_error *err) {
     (void)d, (void)sample;
-    if (w->n_dims > 2 || (ln_encoding_groups(w->enc).bits && w->enc.scale != w->enc.offset))
+    const ln_groups code = ln_encoding_groups(w->enc);
+    const bool small_groups = code.bits && code.group < 32;
+    if (w->n_dims > 2 || small_groups || (code.bits && w->enc.scale != w->enc.offset))
         return ln_fail(err, LN_EUNSUPPORTED,
                        "weight %s: the CUDA device has no layout for %s; use ln_options.device = "
                        "LN_DEVICE_CPU",
-                       w->name, w->n_dims > 2 ? "matrices of experts" : "scales and offsets of two types");
+                       w->name,
+                       w->n_dims > 2  ? "matrices of experts"
+                       : small_groups ? "groups of 16 columns"
+                                      : "scales and offsets of two types");
     const size_t bytes = parts_of(w).bytes;
     *out = (ln_weight_size){.bound = bytes, .expected = bytes};
     return LN_OK;

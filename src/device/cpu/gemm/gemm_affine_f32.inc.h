@@ -284,7 +284,7 @@ static void flush_rows(const affine_gemm *l, int64_t r, int64_t m, int64_t k, in
 
 static void run_large_m(const affine_gemm *l, int64_t rows, int64_t lo, int64_t hi, float *panel) {
     const int64_t group = l->w->code.group, tiles = (rows + MR - 1) / MR;
-    float s[KC / 32][NR] = {{0}}, bias[KC / 32][NR] = {{0}}, x[MR * KC], edge[MR][NR] = {{0}};
+    float s[KC / 16][NR] = {{0}}, bias[KC / 16][NR] = {{0}}, x[MR * KC], edge[MR][NR] = {{0}};
     kernel_args u = {.codes = (const uint8_t *)panel,
                      .step = group * NR * 4,
                      .s = s[0],

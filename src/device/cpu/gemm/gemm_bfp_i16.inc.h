@@ -50,7 +50,7 @@ enum {
     PREFETCH_BYTES = LN_ISA(tune_gemm_bfp_PREFETCH_BYTES),     /* distance in each of several blocks */
     PREFETCH_BYTES_1 = LN_ISA(tune_gemm_bfp_PREFETCH_BYTES_1), /* distance in a block alone */
     SPLIT_SUMS = LN_ISA(tune_gemm_bfp_SPLIT_SUMS),
-    PANEL_BYTES = NR_BLOCKS * (KC / 2 * 64 + KC / 32 * 128)
+    PANEL_BYTES = NR_BLOCKS * (KC / 2 * 64 + KC / 16 * 128)
 };
 #define SMALL_M_BLOCKS(M) ((int)LN_ISA(tune_gemm_bfp_SMALL_M_BLOCKS_##M)) /* blocks at once, M a literal */
 /* Copies of the sums: of few sums each pair of a 32-bit lane has its own, which do not wait for each other.
@@ -238,8 +238,10 @@ static void run_tile(const bfp_gemm *l, kernel_args *s, micro_kernel_fn *fn, int
     for (int64_t i = 0; i < m && !whole; i++) memcpy(y + i * l->ldy, edge[i], (size_t)n_d * sizeof *y);
 }
 
+/* The kernels of packed codes take four lines of codes at a time. */
 static bool reads_packed_codes(const bfp_gemm *l) {
-    return (l->w->code.bits == 4 || l->w->code.bits == 8) && l->rows <= SMALL_M;
+    const ln_groups e = l->w->code;
+    return (e.bits == 4 || e.bits == 8) && e.group * e.bits >= 128 && l->rows <= SMALL_M;
 }
 static bool is_smallest_m(const bfp_gemm *l) { return reads_packed_codes(l) && l->rows <= SMALLEST_M; }
 static int64_t blocks_at_once(const bfp_gemm *l) {
