@@ -71,8 +71,10 @@ static inline void mixed_spec(ln_spec *s, int64_t V) {
                                           .o_bias = true}};
     static const ln_ffn_spec ffn[2] = {{.F = 48, .act = LN_ACT_SILU},
                                        {.F = 40, .act = LN_ACT_GELU_TANH, .bias = true}};
-    static const ln_layer layers[MIXED_L] = {{0, 0, 0}, {1, 1, 1}, {2, 0, 2},
-                                             {0, 1, 3}, {1, 0, 1}, {0, 0, 0}};
+    static const ln_layer layers[MIXED_L] = {
+        {.attn = 0, .ffn = 0, .state_from = 0}, {.attn = 1, .ffn = 1, .state_from = 1},
+        {.attn = 2, .ffn = 0, .state_from = 2}, {.attn = 0, .ffn = 1, .state_from = 3},
+        {.attn = 1, .ffn = 0, .state_from = 1}, {.attn = 0, .ffn = 0, .state_from = 0}};
     *s = (ln_spec){.model_type = "mixed",
                    .D = MIXED_D,
                    .V = V,

@@ -61,7 +61,7 @@ static void test_scaled_ropes(void **state) {
         {"{" GEMMA YARN "}}", 1.138629436111989, 524288, 0},
         {"{\"model_type\":\"gemma4_unified_text\",\"rope_parameters\":{\"sliding_attention\":{\"rope_type\":"
          "\"yarn\",\"factor\":4,\"rope_theta\":1e4}}}",
-         1.138629436111989, 524288, 0},
+         1.138629436111989, 1048576, 0},
     };
     for (size_t i = 0; i < LN_COUNT(cases); i++) {
         ln_spec s;
