@@ -338,7 +338,7 @@ static ln_status on_row(void *user, const ln_bench_row *r, ln_error *err) {
 static void rows_are_measured(void **state) {
     (void)state;
     static const int64_t depths[] = {0, 50}, far[] = {1000};
-    static const int streams[] = {3}, many[] = {65};
+    static const int streams[] = {3}, many[] = {513};
     ln_options o = {.n_threads = 2};
     ln_bench_report out;
     int n = 0;
@@ -356,7 +356,7 @@ static void rows_are_measured(void **state) {
     FAILS(LN_EUSAGE, "ln_bench_options.depths 1000",
           ln_bench_model(models[0], &o, &(ln_bench_options){.depths = far, .n_depths = 1}, on_row, &n, &out,
                          err));
-    FAILS(LN_EUSAGE, "ln_bench_options.streams 65",
+    FAILS(LN_EUSAGE, "ln_bench_options.streams 513",
           ln_bench_model(models[0], &o, &(ln_bench_options){.streams = many, .n_streams = 1}, on_row, &n,
                          &out, err));
     FAILS(LN_EUSAGE, "ln_bench_options.n_prefill",
