@@ -134,6 +134,9 @@ FAMILIES = {
         "biases": dict(qkv_bias=True, bias=True), "wide-heads": dict(head_dim=12), "one-kv": dict(num_key_value_heads=1),
         "tied": dict(tie_word_embeddings=True), "dynamic": dict(rope_parameters=rope(100.0, rope_type="dynamic", factor=6.0)),
         "biases-wide": dict(qkv_bias=True, bias=True, head_dim=12)}),
+    "apertus": (base(rope_parameters=rope(100.0, **LLAMA3)), {
+        "bias": dict(attention_bias=True), "tied": dict(tie_word_embeddings=True), "all-kv": dict(num_key_value_heads=4),
+        "plain": dict(rope_parameters=rope(5e4)), "silu": dict(hidden_act="silu"), "yarn": dict(rope_parameters=rope(100.0, **YARN))}),
     "gemma": (base(head_dim=12, rope_parameters=rope()), {
         "bias": dict(attention_bias=True), "one-kv": dict(num_key_value_heads=1), "untied": dict(tie_word_embeddings=False),
         "yarn": dict(rope_parameters=rope(100.0, **YARN))}),
@@ -214,7 +217,7 @@ SAMPLE = {
     "muse_glimmer": (None, "bf16"), "gemma2": (None, "bf16"), "granite_swa": ("thetas-untied", "bf16"),
     "mistral": ("window-yarn", "bf16"), "granite": (None, "bf16"), "smollm3": ("window", "bf16"), "olmo2": (None, "bf16"), "olmo3": (None, "bf16"),
     "seed_oss": (None, "f16"), "exaone4": (None, "bf16"), "hunyuan_v1_dense": (None, "bf16"), "ernie4_5": (None, "bf16"), "glm4": (None, "f32"), "internlm3": ("biases-wide", "bf16"),
-    "gemma": (None, "bf16"), "ministral": ("types", "bf16"), "arcee": ("biases-yarn", "bf16"), "glm": (None, "bf16"), "helium": ("biases", "bf16"),
+    "gemma": (None, "bf16"), "ministral": ("types", "bf16"), "apertus": ("bias", "bf16"), "arcee": ("biases-yarn", "bf16"), "glm": (None, "bf16"), "helium": ("biases", "bf16"),
     "qwen3_moe": ("step", "bf16"), "mixtral": (None, "bf16"), "olmoe": ("clip", "f16"), "gpt_oss": [("limit", "bf16"), ("mxfp4", "bf16")], "granitemoe": (None, "f16"),
     "glm4_moe": (None, "bf16"),
     "phi3": ("long-partial", "bf16"), "mistral3": (None, "bf16"), "qwen3_vl": (None, "bf16"), "qwen2_5_vl": (None, "bf16"),

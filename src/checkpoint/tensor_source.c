@@ -113,6 +113,7 @@ static bool has_taps(ln_bind_report *r, const ln_tensor *x, const ln_weight *w) 
 static bool has_rows(ln_bind_report *r, const ln_tensor *x, const ln_weight *w, int64_t elements,
                      const char *why) {
     if (w->taps) return has_taps(r, x, w);
+    if (!w->d1 && w->d0 == 1 && x->n_dims == 0) return true;           /* a number without a dimension */
     const int64_t matrix[2] = {w->whole ? w->whole : w->d0, elements}, /* of a vector the first alone */
         experts[3] = {w->n_experts, w->n_experts ? w->d0 / w->n_experts : 0, elements};
     return w->n_experts ? ln_report_shape(r, x, w->d1 ? 3 : 2, experts, why)

@@ -270,6 +270,9 @@ ln_v ln_g_silu(ln_graph *g, const char *name, ln_v a) {
 ln_v ln_g_gelu_tanh(ln_graph *g, const char *name, ln_v a) {
     return add(g, name, (ln_node){.op = LN_OP_GELU_TANH, .n_in = 1, .in = {a}});
 }
+ln_v ln_g_xielu(ln_graph *g, const char *name, ln_v a, const ln_p_xielu *p) {
+    return add(g, name, (ln_node){.op = LN_OP_XIELU, .n_in = 1, .in = {a}, .p.xielu = *p});
+}
 ln_v ln_g_relu2(ln_graph *g, const char *name, ln_v a) {
     return add(g, name, (ln_node){.op = LN_OP_RELU2, .n_in = 1, .in = {a}});
 }

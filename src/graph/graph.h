@@ -149,6 +149,7 @@ ln_v ln_g_softcap(ln_graph *g, const char *name, ln_v a, float cap);
 ln_v ln_g_pos_scale(ln_graph *g, const char *name, const ln_p_pos_scale *p);
 ln_v ln_g_gelu_tanh(ln_graph *g, const char *name, ln_v a);
 ln_v ln_g_relu2(ln_graph *g, const char *name, ln_v a);
+ln_v ln_g_xielu(ln_graph *g, const char *name, ln_v a, const ln_p_xielu *p);
 ln_v ln_g_rope_table(ln_graph *g, const char *name, const ln_p_freqs *p);
 ln_v ln_g_rope(ln_graph *g, const char *name, ln_v x, ln_v table, const ln_p_heads *p);
 ln_v ln_g_kv_write(ln_graph *g, const char *name, ln_v kv, ln_v k, ln_v v, const ln_p_kv *p);

@@ -52,8 +52,8 @@ typedef struct ln_p_convert {
     ln_format to;
 } ln_p_convert;
 /* The activation of a gated product. */
-/* LN_ACT_RELU2: of act_back alone; no gated op has it. */
-typedef enum ln_act { LN_ACT_SILU, LN_ACT_GELU_TANH, LN_ACT_RELU2 } ln_act;
+/* LN_ACT_RELU2: of act_back alone; no gated op has it. LN_ACT_XIELU: of models alone (ln_p_xielu). */
+typedef enum ln_act { LN_ACT_SILU, LN_ACT_GELU_TANH, LN_ACT_RELU2, LN_ACT_XIELU } ln_act;
 typedef struct ln_p_gate {
     ln_act act;
 } ln_p_gate;
@@ -161,6 +161,10 @@ typedef enum ln_matmul_kind { LN_MATMUL_NT, LN_MATMUL_NN, LN_MATMUL_TN } ln_matm
 typedef struct ln_p_matmul {
     ln_matmul_kind kind;
 } ln_p_matmul;
+/* xIELU (Huang et al. 2024): the numbers of a layer, alphas as they are used. */
+typedef struct ln_p_xielu {
+    float alpha_p, alpha_n, beta, eps;
+} ln_p_xielu;
 typedef struct ln_p_scale {
     float factor;
 } ln_p_scale;
@@ -239,6 +243,7 @@ typedef union ln_params {
     ln_p_route route;
     ln_p_experts experts;
     ln_p_fold fold;
+    ln_p_xielu xielu;
     ln_p_sum sum;
     ln_p_spread spread;
     ln_p_packed packed;

@@ -7,6 +7,7 @@
 /* The activation of layer l. */
 static ln_v activated(const ln_builder *b, const char *name, ln_v x, int l) {
     switch (ln_ffn_of(b->s, l)->act) {
+    case LN_ACT_XIELU: return ln_g_xielu(b->g, name, x, &b->s->layers[l].xielu);
     case LN_ACT_RELU2: return ln_g_relu2(b->g, name, x);
     case LN_ACT_GELU_TANH: return ln_g_gelu_tanh(b->g, name, x);
     case LN_ACT_SILU: break;

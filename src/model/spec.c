@@ -179,7 +179,8 @@ ln_status ln_read_act(ln_spec *s, const ln_config *c, const char *field, const c
                  {"gelu_pytorch_tanh", LN_ACT_GELU_TANH},
                  {"gelu_new", LN_ACT_GELU_TANH},
                  {"gelu_python_tanh", LN_ACT_GELU_TANH},
-                 {"relu2", LN_ACT_RELU2}};
+                 {"relu2", LN_ACT_RELU2},
+                 {"xielu", LN_ACT_XIELU}};
     const json_t *value = json_object_get(c->text, field);
     if (value && !json_is_string(value))
         return ln_config_fail(c, value, field, "the name of an activation", err);
@@ -191,7 +192,8 @@ ln_status ln_read_act(ln_spec *s, const ln_config *c, const char *field, const c
         }
     char shown[LN_PATH_TEXT], text[80];
     return ln_fail(err, LN_EUNSUPPORTED,
-                   "%s: %s %s is not supported; linnet knows silu, gelu_pytorch_tanh and relu2",
+                   "%s: %s %s is not supported; linnet knows silu, gelu_pytorch_tanh, relu2 and "
+                   "xielu",
                    ln_path_text(shown, c->path), field, ln_excerpt(text, name, strlen(name)));
 }
 

@@ -106,7 +106,8 @@ typedef struct ln_layer {
     /* The layer whose keys and values it attends to: itself, or an earlier one whose attention has the same
      * K, E and Ev. A layer that reads another one's has no weights for keys and values, and no state. */
     int state_from;
-    float scale; /* factor of its output, if the model has them (ln_spec.layer_scales) */
+    float scale;      /* factor of its output, if the model has them (ln_spec.layer_scales) */
+    ln_p_xielu xielu; /* if its activation is that; ln_weights_bind computes it from tensors */
 } ln_layer;
 
 typedef struct ln_slot_name ln_slot_name; /* below: weights */

@@ -10,6 +10,7 @@
  * whose bytes equal the table counts as tied), and the dtype to which the embedding scale is rounded. A tied
  * model may be stored with the name of the head only: safetensors' save_model keeps the first name of a
  * shared pair, which is lm_head.weight. */
+#include "../base/elementary.h"
 #include "../io/tower_names.h"
 #include "family.h"
 #include "weight_slots.h"
@@ -264,12 +265,28 @@ static void settle_dtype(binder *b) {
     if (stored == LN_F16) s->embed_scale = ln_f16_f32(ln_f32_f16(s->embed_scale));
 }
 
-/* The factors of layers are numbers of the spec: the program multiplies by them without an operand. */
-static void settle_scales(binder *b) {
-    for (int l = 0; l < b->s->L && b->s->layer_scales; l++) {
-        const int i = b->w->index_layer[l][LN_W_SCALE];
-        const ln_weight *w = i < 0 ? NULL : &b->w->items[i];
-        b->s->layers[l].scale = w ? ln_num_load(w->tensor->data, w->dtype, 0) : 1;
+/* The number that a tensor of layer l holds, or what stands for it if the model has none. */
+static float number_of(const binder *b, ln_slot slot, int l, float absent) {
+    const int i = b->w->index_layer[l][slot];
+    const ln_weight *w = i < 0 ? NULL : &b->w->items[i];
+    return w ? ln_num_load(w->tensor->data, w->dtype, 0) : absent;
+}
+
+/* log(1 + exp(x)), as torch's softplus, in which it is x above 20. */
+static float softplus(float x) { return x > 20 ? x : (float)ln_log64(1 + ln_exp64((double)x)); }
+
+/* Numbers of layers are numbers of the spec, so that a program has them without an operand: the factor of its
+ * output, and those of xIELU (XIELUActivation in transformers' activations.py). */
+static void settle_numbers(binder *b) {
+    for (int l = 0; l < b->s->L; l++) {
+        ln_layer *x = &b->s->layers[l];
+        if (b->s->layer_scales) x->scale = number_of(b, LN_W_SCALE, l, 1);
+        if (ln_ffn_of(b->s, l)->act != LN_ACT_XIELU) continue;
+        const float beta = number_of(b, LN_W_XIELU_BETA, l, 0.5f);
+        x->xielu = (ln_p_xielu){.alpha_p = softplus(number_of(b, LN_W_XIELU_P, l, 0)),
+                                .alpha_n = beta + softplus(number_of(b, LN_W_XIELU_N, l, 0)),
+                                .beta = beta,
+                                .eps = number_of(b, LN_W_XIELU_EPS, l, -1e-6f)};
     }
 }
 
@@ -379,7 +396,7 @@ ln_status ln_weights_bind(ln_weights *out, ln_spec *s, const ln_tensors *t, ln_e
     }
     if (st == LN_OK) st = ln_report_end(&b.report, err);
     if (st == LN_OK) st = check_rest(&b);
-    if (st == LN_OK) settle_dtype(&b), settle_scales(&b), settle_norms(&b);
+    if (st == LN_OK) settle_dtype(&b), settle_numbers(&b), settle_norms(&b);
     ln_free(b.used);
     ln_str_free(&b.report.list);
     if (st != LN_OK) ln_weights_close(out);

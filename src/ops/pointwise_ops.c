@@ -1,5 +1,6 @@
 /* Elementwise ops: add, mul, silu, gelu_tanh, relu2 (the square of the positive part; So et al. 2021),
- * sigmoid, softcap (c tanh(x / c), Gemma 2), and gated, the product of an activation and another value.
+ * xielu, sigmoid, softcap (c tanh(x / c), Gemma 2), and gated, the product of an activation and another
+ * value.
  *
  * y[r][c] is a function of a[r][c] and b[r][c] alone, so the output may share the buffer of input 0. The
  * elementary functions are those of base/elementary.h: SiLU x / (1 + exp(-x)) (Elfwing et al. 2017; Hendrycks
@@ -33,6 +34,25 @@ static real clamped(const ln_call *c, real x) {
 }
 LN_POINTWISE(ln_ref_clamp, c->node->n_in == 1 ? clamped(c, a[i]) : clamped(c, a[i]) == a[i] ? b[i] : 0)
 LN_POINTWISE(ln_ref_gated, real_stored(c, real_act(c->node->p.gate.act, a[i]) * b[i]))
+
+/* exp(z) - 1 for z <= 0: near 0 seven terms of its series, else a difference. */
+static real expm1_of(real z) {
+    real sum = 1;
+    if (z <= (real)-0.03) return real_exp(z) - 1;
+    for (int i = 7; i > 1; i--) sum = 1 + z / (real)i * sum;
+    return z * sum;
+}
+static real xielu_of(const ln_p_xielu *p, real x) {
+    const real eps = (real)p->eps, linear = (real)p->beta * x;
+    if (x > 0) return (real)p->alpha_p * x * x + linear;
+    return (real)p->alpha_n * (expm1_of(x < eps ? x : eps) - x) + linear;
+}
+static real xielu_slope(const ln_p_xielu *p, real x) {
+    if (x > 0) return 2 * (real)p->alpha_p * x + (real)p->beta;
+    return (real)p->alpha_n * ((x < (real)p->eps ? real_exp(x) : 0) - 1) + (real)p->beta;
+}
+LN_POINTWISE(ln_ref_xielu, xielu_of(&c->node->p.xielu, a[i]))
+LN_POINTWISE(ln_ref_xielu_back, b[i] * xielu_slope(&c->node->p.xielu, a[i]))
 
 /* act'(x). SiLU, s = sigmoid(x): s (1 + x (1 - s)). GELU, s = sigmoid(2u) as in real_gelu_tanh: s + x s (1 -
  * s) (2u)'. relu2: 2 max(x, 0). */
@@ -68,6 +88,12 @@ ln_status ln_shape_silu(const ln_graph *g, const ln_node *n, ln_value *out, ln_e
 ln_status ln_shape_gelu_tanh(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     return shape_same(g, n, out, err);
 }
+ln_status ln_shape_xielu(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    return shape_same(g, n, out, err);
+}
+ln_status ln_shape_xielu_back(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    return shape_same(g, n, out, err);
+}
 ln_status ln_shape_relu2(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     return shape_same(g, n, out, err);
 }
@@ -90,6 +116,8 @@ LN_COST_OF_OPERANDS(mul)
 LN_COST_OF_OPERANDS(silu)
 LN_COST_OF_OPERANDS(gelu_tanh)
 LN_COST_OF_OPERANDS(relu2)
+LN_COST_OF_OPERANDS(xielu)
+LN_COST_OF_OPERANDS(xielu_back)
 LN_COST_OF_OPERANDS(sigmoid)
 LN_COST_OF_OPERANDS(softcap)
 LN_COST_OF_OPERANDS(clamp)
@@ -155,6 +183,14 @@ ln_status ln_grad_gelu_tanh(ln_graph *g, const ln_node *n, const ln_v *dy, const
     char name[64];
     (void)wanted, (void)err;
     dx[0] = ln_g_act_back(g, ln_grad_name(g, n->in[0], name), n->in[0], dy[0], LN_ACT_GELU_TANH);
+    return LN_OK;
+}
+ln_status ln_grad_xielu(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                        ln_error *err) {
+    const ln_node back = {.op = LN_OP_XIELU_BACK, .n_in = 2, .in = {n->in[0], dy[0]}, .p.xielu = n->p.xielu};
+    char name[64];
+    (void)wanted, (void)err;
+    dx[0] = ln_g_node(g, ln_grad_name(g, n->in[0], name), &back, NULL);
     return LN_OK;
 }
 ln_status ln_grad_relu2(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,

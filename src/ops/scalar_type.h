@@ -90,6 +90,8 @@ LN_KERNEL(ln_ref_mul);
 LN_KERNEL(ln_ref_silu);
 LN_KERNEL(ln_ref_gelu_tanh);
 LN_KERNEL(ln_ref_relu2);
+LN_KERNEL(ln_ref_xielu);
+LN_KERNEL(ln_ref_xielu_back);
 LN_KERNEL(ln_ref_sigmoid);
 LN_KERNEL(ln_ref_softcap);
 LN_KERNEL(ln_ref_centre);
@@ -147,12 +149,12 @@ LN_KERNEL(ln_ref_lora_up);
 
 /* Gradients (ln_grad_fn), of the ops that have one. */
 ln_grad_fn ln_grad_embed, ln_grad_linear, ln_grad_rmsnorm, ln_grad_add, ln_grad_mul, ln_grad_silu,
-    ln_grad_gelu_tanh, ln_grad_relu2, ln_grad_sigmoid, ln_grad_softcap, ln_grad_centre, ln_grad_rope,
-    ln_grad_gather_rows, ln_grad_load, ln_grad_matmul, ln_grad_linear_back, ln_grad_scale, ln_grad_scale_rows,
-    ln_grad_sum, ln_grad_spread, ln_grad_softmax, ln_grad_nll, ln_grad_rope_back, ln_grad_scatter_rows,
-    ln_grad_attn, ln_grad_linear_cross_entropy, ln_grad_dropout, ln_grad_slice, ln_grad_slice_back,
-    ln_grad_clamp, ln_grad_route, ln_grad_experts, ln_grad_experts_back, ln_grad_fold_rows,
-    ln_grad_repeat_rows;
+    ln_grad_gelu_tanh, ln_grad_relu2, ln_grad_xielu, ln_grad_sigmoid, ln_grad_softcap, ln_grad_centre,
+    ln_grad_rope, ln_grad_gather_rows, ln_grad_load, ln_grad_matmul, ln_grad_linear_back, ln_grad_scale,
+    ln_grad_scale_rows, ln_grad_sum, ln_grad_spread, ln_grad_softmax, ln_grad_nll, ln_grad_rope_back,
+    ln_grad_scatter_rows, ln_grad_attn, ln_grad_linear_cross_entropy, ln_grad_dropout, ln_grad_slice,
+    ln_grad_slice_back, ln_grad_clamp, ln_grad_route, ln_grad_experts, ln_grad_experts_back,
+    ln_grad_fold_rows, ln_grad_repeat_rows;
 
 #ifdef LN_REAL_FLOAT
 /* For shape rules: operand i, and its last dimension. */

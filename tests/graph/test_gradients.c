@@ -161,6 +161,11 @@ static ln_v build(maker *m, ln_op op, int form) {
         return -1;
     case LN_OP_SILU: return form ? -1 : ln_g_silu(g, "y", rows(m, "x", R, 3));
     case LN_OP_GELU_TANH: return form ? -1 : ln_g_gelu_tanh(g, "y", rows(m, "x", R, 3));
+    case LN_OP_XIELU: { /* not at 0, at which its slope jumps by alpha_n */
+        if (form) return -1;
+        const ln_v x = ln_g_add(g, "x'", rows(m, "x", R, 7), ln_g_spread(g, "off", -1, R, 7, 0.003f));
+        return ln_g_xielu(g, "y", x, &(ln_p_xielu){0.8f, 0.7f, 0.5f, -1e-6f});
+    }
     case LN_OP_RELU2: return form ? -1 : ln_g_relu2(g, "y", rows(m, "x", R, 3));
     case LN_OP_ROPE: /* whole heads and parts of them, halves and neighbours */
     case LN_OP_ROPE_BACK: {
