@@ -72,7 +72,11 @@ static void check_scalars(const json_t *row, const ln_spec *s) {
 }
 
 static const char *act_name(ln_act act) {
-    return act == LN_ACT_SILU ? "silu" : act == LN_ACT_RELU2 ? "relu2" : "gelu_pytorch_tanh";
+    static const char *const names[] = {[LN_ACT_SILU] = "silu",
+                                        [LN_ACT_GELU_TANH] = "gelu_pytorch_tanh",
+                                        [LN_ACT_RELU2] = "relu2",
+                                        [LN_ACT_XIELU] = "xielu"};
+    return names[act];
 }
 
 static void check_facts(const json_t *row, const ln_spec *s) {
