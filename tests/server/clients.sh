@@ -21,7 +21,7 @@ trap 'kill $server $other 2>/dev/null || true; rm -rf "$work"' EXIT
 # Waits until the server whose log this is listens, and prints its address.
 address() {
     for _ in $(seq 600); do
-        url=$(sed -n 's|.*listening on \(http://[^ ]*\)|\1|p' "$1")
+        url=$(sed -n 's|.*listening on \(http://[^ ]*\)|\1|p' "$1" 2>/dev/null || true) # the server may not have made it yet
         [ -z "$url" ] || { echo "$url"; return; }
         sleep 0.1
     done

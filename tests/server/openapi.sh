@@ -10,7 +10,7 @@ log=$(mktemp) work=$(mktemp -d)
 server=$!
 trap 'kill $server 2>/dev/null || true; rm -rf "$log" "$work"' EXIT
 for _ in $(seq 100); do
-    url=$(sed -n 's|.*listening on \(http://[^ ]*\)|\1|p' "$log")
+    url=$(sed -n 's|.*listening on \(http://[^ ]*\)|\1|p' "$log" 2>/dev/null || true)
     [ -z "$url" ] || break
     sleep 0.1
 done
