@@ -205,9 +205,20 @@ int ln_first_attention(const ln_spec *s) {
     return -1;
 }
 
+bool ln_attn_equal(const ln_attn_spec *a, const ln_attn_spec *b) {
+    return a->H == b->H && a->K == b->K && a->E == b->E && a->Ev == b->Ev && a->rope == b->rope &&
+           a->sliding == b->sliding && a->window == b->window && a->scale == b->scale &&
+           a->qk_norm == b->qk_norm && a->qk_norm_last == b->qk_norm_last && a->clip == b->clip &&
+           a->softcap == b->softcap && a->sinks == b->sinks && a->k_is_v == b->k_is_v &&
+           a->v_norm == b->v_norm && a->out_gate == b->out_gate && a->gate_in_q == b->gate_in_q &&
+           a->q_scale.factor == b->q_scale.factor && a->q_scale.positions == b->q_scale.positions &&
+           a->q_bias == b->q_bias && a->k_bias == b->k_bias && a->v_bias == b->v_bias &&
+           a->o_bias == b->o_bias;
+}
+
 int ln_attn_row(ln_spec *s, const ln_attn_spec *a) {
     for (int i = 0; i < s->n_attn; i++)
-        if (memcmp(&s->attn[i], a, sizeof *a) == 0) return i;
+        if (ln_attn_equal(&s->attn[i], a)) return i;
     s->attn[s->n_attn] = *a;
     return s->n_attn++;
 }

@@ -56,6 +56,8 @@ typedef struct ln_attn_spec {
     ln_p_pos_scale q_scale;
     bool q_bias, k_bias, v_bias, o_bias;
 } ln_attn_spec;
+/* Whether two kinds of attention are one: all fields are equal. */
+bool ln_attn_equal(const ln_attn_spec *a, const ln_attn_spec *b);
 
 /* A kind of recurrent layer. Of the delta rule: q, k and v of `sizes.channels` columns go through a short
  * convolution with silu, decays and betas come from products of their own, and the output is normed and
