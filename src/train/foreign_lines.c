@@ -133,7 +133,7 @@ static ln_status read_line(translation *t, ln_json *j, ln_error *err) {
             ln_str_adds(&t->rest, ",");
             ln_str_json(&t->rest, j->text, j->text_bytes);
             ln_str_adds(&t->rest, ":");
-        } else if (!v->name) v->name = known[k];
+        } else if (k < N_KNOWN && !v->name) v->name = known[k];
         LN_TRY(raw_read(j, v, err));
         if (k == N_KNOWN) raw_put(&t->rest, v);
     }
