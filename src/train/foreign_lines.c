@@ -151,7 +151,7 @@ static ln_status put_tools_member(translation *t, ln_str *s, ln_error *err) {
     if (v->type == LN_J_STRING) {
         t->changed = true;
         LN_GO(raw_unescape(v, &text, err));
-        if (text.len == 0) return LN_OK;
+        if (text.len == 0) goto out;
     }
     ln_str_adds(s, ",\"tools\":");
     if (v->type == LN_J_STRING) LN_GO(foreign_tools(s, v->name, text.data, text.len, &t->changed, err));

@@ -117,7 +117,11 @@ static ln_status put_calls(ln_str *s, const message *m, int part, ln_error *err)
     ln_json j;
     ln_status st = LN_OK;
     if (!raw_is_text(&m->v[part])) return bad_part(m, part, "a call as JSON, {\"name\", \"arguments\"}", err);
-    LN_TRY(raw_unescape(&m->v[part], &text, err));
+    st = raw_unescape(&m->v[part], &text, err);
+    if (st != LN_OK) {
+        ln_str_free(&text);
+        return st;
+    }
     ln_json_open(&j, "JSON", text.data ? text.data : "", text.len, LN_JSON_MAX_DEPTH);
     bool good = ln_json_next(&j, NULL) == LN_OK && (j.type == LN_J_OBJECT || j.type == LN_J_ARRAY),
          more = true;
