@@ -171,7 +171,7 @@ ln_status ln_grad_slice(ln_graph *g, const ln_node *n, const ln_v *dy, const boo
     const ln_node back = {.op = LN_OP_SLICE_BACK,
                           .n_in = 1,
                           .in = {dy[0]},
-                          .p.slice = {n->p.slice.at, g->values[n->in[0]].dims[1]}};
+                          .p.slice = {.at = n->p.slice.at, .cols = g->values[n->in[0]].dims[1]}};
     char name[64];
     (void)wanted;
     if (n->p.slice.every)
