@@ -26,7 +26,7 @@ files_of() {
     adapter) echo src/io/adapter.c src/io/adapter_config.c src/io/name_pattern.c ;;
     index) echo src/io/shards.c ;;
     modules) echo src/io/embedding_files.c src/io/embedding_config.c src/io/embedding_modules.c ;;
-    samples) echo src/train/dataset.c src/train/sample_reader.c src/base/line_reader.c ;;
+    samples) echo src/train/dataset.c src/train/sample_reader.c src/train/foreign_lines.c src/train/foreign_messages.c src/train/records.c src/base/line_reader.c ;;
     batch) echo src/batch/batch_input.c ;;
     gguf) echo src/base/gguf.c src/base/gguf_values.c ;;
     kv) echo src/engine/kv_file.c ;;
