@@ -223,7 +223,8 @@ ln_v ln_g_centre(ln_graph *g, const char *name, ln_v x) {
     return add(g, name, (ln_node){.op = LN_OP_CENTRE, .n_in = 1, .in = {x}});
 }
 ln_v ln_g_slice(ln_graph *g, const char *name, ln_v x, int64_t at, int64_t cols) {
-    return add(g, name, (ln_node){.op = LN_OP_SLICE, .n_in = 1, .in = {x}, .p.slice = {.at = at, .cols = cols}});
+    return add(g, name,
+               (ln_node){.op = LN_OP_SLICE, .n_in = 1, .in = {x}, .p.slice = {.at = at, .cols = cols}});
 }
 ln_v ln_g_clamp(ln_graph *g, const char *name, ln_v x, float low, float high) {
     return add(g, name, (ln_node){.op = LN_OP_CLAMP, .n_in = 1, .in = {x}, .p.clamp = {low, high}});
