@@ -42,6 +42,22 @@ static ln_status add_line(const ln_quantized *t, ln_error *err) {
     return out_str(&s, err);
 }
 
+/* The members that the results of conversions begin and end with. `bits` 0: the result is dense. */
+static void begin_json(ln_str *s, const char *dir, int bits, int group) {
+    ln_str_adds(s, "{");
+    put_text(s, "path", dir);
+    put_key(s, "bits");
+    ln_str_addf(s, bits ? "%d" : "null", bits);
+    put_key(s, "group");
+    ln_str_addf(s, bits ? "%d" : "null", group);
+}
+static void end_json(ln_str *s, const quantizing *q) {
+    put_key(s, "tensors");
+    ln_str_adds(s, "[");
+    ln_str_add(s, q->tensors.data, q->tensors.len);
+    ln_str_adds(s, "]}\n");
+}
+
 static ln_status on_tensor(void *user, const ln_quantized *t, ln_error *err) {
     quantizing *q = user;
     q->n_params += t->rows * LN_MAX(t->cols, 1);
@@ -72,10 +88,7 @@ static ln_status print_end(quantizing *q, const char *dir, const ln_quantize_opt
     put_uint(&s, "bytes", q->after);
     put_real(&s, "bits_per_weight", bits);
     put_real(&s, "perplexity_ratio", ratio); /* NaN becomes null */
-    put_key(&s, "tensors");
-    ln_str_adds(&s, "[");
-    ln_str_add(&s, q->tensors.data, q->tensors.len);
-    ln_str_adds(&s, "]}\n");
+    end_json(&s, q);
     return out_str(&s, err);
 }
 
@@ -109,18 +122,10 @@ static ln_status print_converted(quantizing *q, const char *dir, const ln_conver
         return out_str(&s, err);
     }
     if (q->tensors.failed) return LN_OOM(err, "the result");
-    ln_str_adds(&s, "{");
-    put_text(&s, "path", dir);
-    put_key(&s, "bits");
-    ln_str_addf(&s, o->bits ? "%d" : "null", o->bits);
-    put_key(&s, "group");
-    ln_str_addf(&s, o->bits ? "%d" : "null", o->group);
+    begin_json(&s, dir, o->bits, o->group);
     put_uint(&s, "bytes_before", q->before);
     put_uint(&s, "bytes", q->after);
-    put_key(&s, "tensors");
-    ln_str_adds(&s, "[");
-    ln_str_add(&s, q->tensors.data, q->tensors.len);
-    ln_str_adds(&s, "]}\n");
+    end_json(&s, q);
     return out_str(&s, err);
 }
 
@@ -156,21 +161,13 @@ static ln_status print_fused(const args *a, quantizing *q, const ln_fuse_options
         return out_str(&s, err);
     }
     if (q->tensors.failed) return LN_OOM(err, "the result");
-    ln_str_adds(&s, "{");
-    put_text(&s, "path", dir);
-    put_key(&s, "bits");
-    ln_str_addf(&s, o->bits ? "%d" : "null", o->bits);
-    put_key(&s, "group");
-    ln_str_addf(&s, o->bits ? "%d" : "null", o->group);
+    begin_json(&s, dir, o->bits, o->group);
     put_int(&s, "modules", r->n_modules);
     put_uint(&s, "bytes", q->after);
     put_int(&s, "compared_tokens", r->n_rows);
     put_real(&s, "difference", r->n_rows ? r->difference : (double)NAN); /* NaN becomes null */
     put_real(&s, "change", r->n_rows ? r->change : (double)NAN);
-    put_key(&s, "tensors");
-    ln_str_adds(&s, "[");
-    ln_str_add(&s, q->tensors.data, q->tensors.len);
-    ln_str_adds(&s, "]}\n");
+    end_json(&s, q);
     return out_str(&s, err);
 }
 

@@ -112,6 +112,11 @@ ln_status ln_convert_check_out(const ln_convert *c, const char *out, ln_error *e
 ln_status ln_convert_write(const ln_convert *c, const char *to, int n_threads, ln_quantized_fn *fn,
                            void *user, ln_error *err);
 
+/* The same to a directory that appears under its name `out` when all files are written. LN_EIO: it exists and
+ * is not to be replaced (`force`). LN_EUSAGE: it holds the model that is read. */
+ln_status ln_convert_save(const ln_convert *c, const char *out, bool force, int n_threads,
+                          ln_quantized_fn *fn, void *user, ln_error *err);
+
 /* quantize.c: implements ln_quantize (linnet.h). A shard ends before the tensor that would make it larger
  * than shard_bytes. */
 #define LN_CONVERT_SHARD_BYTES ((uint64_t)5 << 30)

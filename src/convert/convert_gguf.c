@@ -59,7 +59,6 @@ void ln_convert_compute(ln_convert *c) {
 ln_status ln_convert_gguf(const char *model, const char *out, const ln_convert_options *opt,
                           uint64_t shard_bytes, ln_quantized_fn *fn, void *user, ln_error *err) {
     ln_convert *c = ln_zalloc(1, sizeof *c);
-    ln_out_dir dir = {0};
     ln_status st = LN_OK;
     char shown[LN_PATH_TEXT];
     const int n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), 256);
@@ -70,12 +69,8 @@ ln_status ln_convert_gguf(const char *model, const char *out, const ln_convert_o
         LN_GO(ln_fail(err, LN_EUSAGE, "%s: a model directory already; expected a GGUF file",
                       ln_path_text(shown, c->from)));
     LN_GO(decide(c, opt, opt->f32 ? LN_F32 : LN_BF16, shard_bytes, err));
-    LN_GO(ln_convert_check_out(c, out, err));
-    LN_GO(ln_out_dir_open(&dir, out, opt->force, err));
-    LN_GO(ln_convert_write(c, dir.tmp, n_threads, fn, user, err));
-    LN_GO(ln_out_dir_commit(&dir, err));
+    LN_GO(ln_convert_save(c, out, opt->force, n_threads, fn, user, err));
 out:
-    ln_out_dir_abort(&dir);
     ln_convert_close(c);
     ln_free(c);
     return st;

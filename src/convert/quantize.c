@@ -194,7 +194,6 @@ ln_status ln_convert_check_out(const ln_convert *c, const char *out, ln_error *e
 ln_status ln_convert_quantize(const char *model, const char *out, const ln_quantize_options *opt,
                               uint64_t shard_bytes, ln_quantized_fn *fn, void *user, ln_error *err) {
     ln_convert *c = ln_zalloc(1, sizeof *c);
-    ln_out_dir dir = {0};
     ln_status st = LN_OK;
     int n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), 256);
     if (!c) return LN_OOM(err, "a model");
@@ -205,12 +204,8 @@ ln_status ln_convert_quantize(const char *model, const char *out, const ln_quant
     c->dtype = LN_BF16; /* of a GGUF file */
     LN_GO(ln_convert_decide(c, opt, shard_bytes, err));
     if (c->config.of_gguf) ln_convert_compute(c);
-    LN_GO(ln_convert_check_out(c, out, err));
-    LN_GO(ln_out_dir_open(&dir, out, opt->force, err));
-    LN_GO(ln_convert_write(c, dir.tmp, n_threads, fn, user, err));
-    LN_GO(ln_out_dir_commit(&dir, err));
+    LN_GO(ln_convert_save(c, out, opt->force, n_threads, fn, user, err));
 out:
-    ln_out_dir_abort(&dir);
     ln_convert_close(c);
     ln_free(c);
     return st;

@@ -348,3 +348,16 @@ out:
     ln_free(w.workers);
     return st;
 }
+
+ln_status ln_convert_save(const ln_convert *c, const char *out, bool force, int n_threads,
+                          ln_quantized_fn *fn, void *user, ln_error *err) {
+    ln_out_dir dir = {0};
+    ln_status st = LN_OK;
+    LN_GO(ln_convert_check_out(c, out, err));
+    LN_GO(ln_out_dir_open(&dir, out, force, err));
+    LN_GO(ln_convert_write(c, dir.tmp, n_threads, fn, user, err));
+    LN_GO(ln_out_dir_commit(&dir, err));
+out:
+    ln_out_dir_abort(&dir);
+    return st;
+}
