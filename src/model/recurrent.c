@@ -1,6 +1,5 @@
-/* Recurrent mixers: the gated delta rule behind a short convolution, and the short convolution alone. The
- * references are Qwen3_5GatedDeltaNet in modeling_qwen3_5.py, OlmoHybridGatedDeltaNet in
- * modeling_olmo_hybrid.py and Lfm2ShortConv in modeling_lfm2.py of Hugging Face transformers. */
+/* The recurrent mixer: the gated delta rule behind a short convolution. The reference is Qwen3_5GatedDeltaNet
+ * in modeling_qwen3_5.py of Hugging Face transformers. */
 #include "decoder_build.h"
 
 /* The place of the state of layer l in the pool. */
@@ -26,56 +25,28 @@ static ln_p_recur place_of(const ln_builder *b, int l) {
                         .layer_bytes = c->layer_bytes};
 }
 
-/* The product with a weight, then its convolution, whose channels begin at `at`. */
-static ln_v convolved(ln_builder *b, const char *name, ln_v x, ln_slot w, ln_slot conv, int at, int l) {
-    ln_p_recur p = place_of(b, l);
-    char product[32];
-    (void)snprintf(product, sizeof product, "%s_in", name);
-    p.at = at;
-    p.silu = true;
-    return ln_g_short_conv(b->g, name, &b->recurrent, ln_build_linear(b, product, x, w, LN_W_COUNT, l),
-                           ln_build_weight(b, name, conv, l), -1, &p);
-}
-
 /* Decays and betas of all value heads. */
 static ln_v gates_of(const ln_builder *b, ln_v x, int l) {
     return ln_g_delta_gates(b->g, "delta.gates",
                             ln_build_linear(b, "delta.a", x, LN_W_DELTA_A, LN_W_COUNT, l),
                             ln_build_linear(b, "delta.b", x, LN_W_DELTA_B, LN_W_COUNT, l),
                             ln_build_weight(b, "delta.a_log", LN_W_A_LOG, l),
-                            ln_build_weight(b, "delta.dt_bias", LN_W_DT_BIAS, l), ln_recur_of(b->s, l)->beta);
+                            ln_build_weight(b, "delta.dt_bias", LN_W_DT_BIAS, l), 1);
 }
 
 ln_v ln_mix_delta(ln_builder *b, ln_v x, int l) {
-    const ln_recur_spec *r = ln_recur_of(b->s, l);
-    const ln_p_recur p = place_of(b, l);
-    const int keys = r->sizes.n_k_heads * r->sizes.k_dim;
-    ln_v q, k = -1, v = -1;
-    if (r->split) {
-        q = convolved(b, "delta.q", x, LN_W_DELTA_Q, LN_W_CONV_Q, 0, l);
-        k = convolved(b, "delta.k", x, LN_W_DELTA_K, LN_W_CONV_K, keys, l);
-        v = convolved(b, "delta.v", x, LN_W_DELTA_V, LN_W_CONV_V, 2 * keys, l);
-    } else q = convolved(b, "delta.qkv", x, LN_W_DELTA_QKV, LN_W_CONV, 0, l);
-    ln_v y = ln_g_gated_delta(b->g, "delta.y", &b->recurrent, gates_of(b, x, l), q, k, v, &p);
+    ln_p_recur p = place_of(b, l);
+    p.silu = true;
+    const ln_v qkv = ln_g_short_conv(b->g, "delta.qkv", &b->recurrent,
+                                     ln_build_linear(b, "delta.qkv_in", x, LN_W_DELTA_QKV, LN_W_COUNT, l),
+                                     ln_build_weight(b, "delta.qkv", LN_W_CONV, l), -1, &p);
+    p.silu = false;
+    ln_v y = ln_g_gated_delta(b->g, "delta.y", &b->recurrent, gates_of(b, x, l), qkv, -1, -1, &p);
     y = ln_build_wanted_rows(b, "delta.y_rows", y, l);
     y = ln_g_rmsnorm(b->g, "delta.norm", y, ln_build_weight(b, "delta.norm", LN_W_DELTA_NORM, l),
-                     (float)r->norm_eps, 0);
+                     (float)ln_recur_of(b->s, l)->norm_eps, 0);
     const ln_v z = ln_build_linear(b, "delta.z", ln_build_wanted_rows(b, "delta.z_rows", x, l), LN_W_DELTA_Z,
                                    LN_W_COUNT, l);
     y = ln_g_mul(b->g, "delta.gated", ln_g_silu(b->g, "delta.z_act", z), y);
     return ln_build_linear(b, "delta.o", y, LN_W_DELTA_OUT, LN_W_COUNT, l);
-}
-
-ln_v ln_mix_conv(ln_builder *b, ln_v x, int l) {
-    const ln_p_recur p = place_of(b, l);
-    const int64_t width = p.channels;
-    const ln_v all = ln_build_linear(b, "conv.in", x, LN_W_CONV_IN, LN_W_CONV_IN_BIAS, l);
-    ln_v y = ln_g_mul(b->g, "conv.bx", ln_g_slice(b->g, "conv.b", all, 0, width),
-                      ln_g_slice(b->g, "conv.x", all, 2 * width, width));
-    y = ln_g_short_conv(b->g, "conv.y", &b->recurrent, y, ln_build_weight(b, "conv.w", LN_W_CONV, l),
-                        ln_build_weight(b, "conv.bias", LN_W_CONV_BIAS, l), &p);
-    y = ln_build_wanted_rows(b, "conv.y_rows", y, l);
-    const ln_v c = ln_g_slice(b->g, "conv.c", ln_build_wanted_rows(b, "conv.c_rows", all, l), width, width);
-    return ln_build_linear(b, "conv.out", ln_g_mul(b->g, "conv.gated", c, y), LN_W_CONV_OUT,
-                           LN_W_CONV_OUT_BIAS, l);
 }

@@ -330,7 +330,7 @@ ln_status ln_read_recurrent_layers(ln_spec *s, const ln_config *c, const char *r
 ln_status ln_add_delta(ln_spec *s, const ln_recur_sizes *sizes, ln_error *err) {
     s->recur = ln_arena_alloc(&s->arena, sizeof *s->recur);
     if (!s->recur) return LN_OOM(err, "the layers");
-    s->recur[0] = (ln_recur_spec){.sizes = *sizes, .beta = 1, .norm_eps = s->eps};
+    s->recur[0] = (ln_recur_spec){.sizes = *sizes, .norm_eps = s->eps};
     return LN_OK;
 }
 

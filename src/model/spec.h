@@ -59,17 +59,13 @@ typedef struct ln_attn_spec {
 /* Whether two kinds of attention are one: all fields are equal. */
 bool ln_attn_equal(const ln_attn_spec *a, const ln_attn_spec *b);
 
-/* A kind of recurrent layer. Of the delta rule: q, k and v of `sizes.channels` columns go through a short
- * convolution with silu, decays and betas come from products of their own, and the output is normed and
- * multiplied by silu of a gate. Of a short convolution alone: C * conv(B * x), B, C and x one product. */
+/* A kind of recurrent layer: q, k and v of `sizes.channels` columns go through a short convolution with silu,
+ * decays and betas come from products of their own, and the output is normed and multiplied by silu of a
+ * gate. */
 typedef struct ln_recur_spec {
     ln_recur_sizes sizes;
-    float beta;      /* factor of sigmoid: 2 lets the rule have negative eigenvalues */
-    bool split;      /* q, k and v are products of their own, with convolutions of their own */
-    bool bias;       /* of a convolution's layer: of its product, the convolution and its output */
     double norm_eps; /* of the norm of the output */
 } ln_recur_spec;
-static inline bool ln_is_delta(const ln_recur_spec *r) { return r && r->sizes.n_v_heads > 0; }
 
 /* A mixture of experts: each row goes through the MLPs of its top_k experts, whose outputs are added with the
  * weights that the router gives (ln_p_route). */
@@ -77,7 +73,6 @@ typedef struct ln_moe_spec {
     int n_experts;    /* 0: the layer has none */
     int64_t F;        /* width of an expert */
     int64_t shared_F; /* width of an MLP for all rows, whose output is added; 0: there is none */
-    bool shared_gate; /* that output is multiplied by sigmoid(gate x), one number a row */
     ln_p_route route;
     bool router_bias;   /* of the router's product */
     bool choice_bias;   /* added to scores for the choice alone (e_score_correction_bias) */
@@ -266,11 +261,9 @@ ln_status ln_weights_bind(ln_weights *out, ln_spec *s, const ln_tensors *t, ln_e
  * codes of code.bits bits. LN_EUSAGE: the checkpoint is quantised already. LN_EUNSUPPORTED: no matrix has
  * such a width. */
 ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_groups code, ln_error *err);
-/* Whether a weight makes the numbers that experts are chosen or gated by. It is small, and quantising does
+/* Whether a weight makes the numbers that experts are chosen by. It is small, and quantising does
  * not change it unless it is named. */
-static inline bool ln_weight_is_router(const ln_weight *w) {
-    return w->slot == LN_W_ROUTER || w->slot == LN_W_SHARED_GATE;
-}
+static inline bool ln_weight_is_router(const ln_weight *w) { return w->slot == LN_W_ROUTER; }
 /* Whether a device must be able to multiply with coded rows (quant/coded.h). */
 bool ln_weights_are_coded(const ln_weights *w);
 /* Whether a weight is the matrices of experts. */

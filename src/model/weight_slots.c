@@ -30,16 +30,11 @@ const ln_slot_name *ln_slot_name_of(const ln_spec *s, int slot) {
 
 static int64_t recurrent_size(const ln_recur_spec *r, char letter) {
     const ln_recur_sizes *z = &r->sizes;
-    const int64_t keys = (int64_t)z->n_k_heads * z->k_dim, values = (int64_t)z->n_v_heads * z->v_dim;
     switch (letter) {
     case 'C': return z->channels;
     case 'J': return (int64_t)z->channels * z->taps;
-    case 'A': return 3 * (int64_t)z->channels;
     case 'g': return z->n_v_heads;
-    case 'K': return keys;
-    case 'Z': return values;
-    case 's': return keys * z->taps;
-    case 'T': return values * z->taps;
+    case 'Z': return (int64_t)z->n_v_heads * z->v_dim;
     case 'L': return z->v_dim;
     default: return 0;
     }
