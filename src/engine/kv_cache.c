@@ -7,9 +7,9 @@
  * holds (window_pages).
  *
  * First, U + sum u + sum w <= n_pages. Admission checks it. A page that is taken moves from u(s) to U, and
- * back when it is released: after a failed step, whose pages nobody shares. A sequence that is closed
- * takes its u(s) and w(s) along. One that adopts the tree's page for an equal one of its own lets go of
- * one page and holds another, which may be held already.
+ * back when it is released: after a failed step, whose pages no other sequence holds. A sequence that is
+ * closed takes its u(s) and w(s) along. One that adopts the tree's page for an equal one of its own lets go
+ * of one page and holds another, which may be held already.
  *
  * Second, W <= sum h, and s never ends a reservation with h(s) > w(s): n_chunk rows from position n on
  * need the blocks from that of n - window + 1 to that of n + n_chunk - 1 (most_blocks).
@@ -22,7 +22,7 @@
  * are taken after the reservations of a step, and no sequence holds them when it has ended
  * (ln_kv_advance).
  *
- * A block that is copied at admission has its sources held meanwhile. Those that another sequence holds
+ * A block that is copied at admission has its sources held during the copy. Those that another sequence holds
  * are in U or W anyway. So there are pages to be taken for as many as the sources that another one holds,
  * at least; the others are taken over where there are no more. */
 #include "kv_tree.h"
@@ -280,8 +280,8 @@ static ln_status own_page(ln_kv *kv, int c, int32_t *at, int64_t n, ln_error *er
     return kv->ops.copy(kv->ops.user, c, source, source, n, err);
 }
 
-/* Gives the sequence its own pages for the block that a match ends in. The sources are held meanwhile, so
- * that they are not evicted for it. */
+/* Gives the sequence its own pages for the block that a match ends in. The sources are held during the copy,
+ * so that they are not evicted for it. */
 static ln_status copy_block(ln_kv *kv, ln_seq *s, const ln_kv_match *m, ln_error *err) {
     const int64_t b = m->n / kv->o.page_len, n = m->n % kv->o.page_len;
     for (int c = 0; c < kv->o.n_groups; c++)

@@ -145,7 +145,8 @@ ln_status model_list_check(const request_context *x, size_t model, ln_status st,
     ln_error err;
     if (m) m->size = sizeof *m;
     if (m && ln_adapter_describe(x->models->adapters[model], m, &err) == LN_EUSAGE) {
-        (void)wire_refuse(why, "model", "the adapter '%s' was unloaded meanwhile", x->models->names[model]);
+        (void)wire_refuse(why, "model", "the adapter '%s' was unloaded before the request began",
+                          x->models->names[model]);
         why->http = 404;
         why->code = "model_not_found";
         st = LN_EINVALID;
