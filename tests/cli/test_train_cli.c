@@ -95,6 +95,36 @@ static void settings(const char *path, const char *text) {
     fclose(f);
 }
 
+/* Samples that are turns of one conversation are all trained on or all validate. */
+static void conversations_stay_together(void **state) {
+    (void)state;
+    char path[100], data[100];
+    snprintf(path, sizeof path, "%s/last.jinja", dir);
+    settings(path, "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if loop.last and m.role == "
+                   "'assistant' %}T{% endif %}{{ m.content }}"
+                   "<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
+    snprintf(data, sizeof data, "%s/turns.jsonl", dir);
+    FILE *f = fopen(data, "w");
+    assert_non_null(f);
+    for (int i = 0; i < 20; i++)
+        fprintf(f,
+                "{\"messages\":[{\"role\":\"user\",\"content\":\"%d\"},{\"role\":\"assistant\",\"content\":"
+                "\"A\"},"
+                "{\"role\":\"user\",\"content\":\"b\"},{\"role\":\"assistant\",\"content\":\"B\"}]}\n",
+                i);
+    fclose(f);
+    expect(RUN(S("train"), S(TINY), S("--data"), data, S("--chat-template"), path, S("--valid-split"),
+               S("0.075"), S("--dry-run")),
+           0, NULL);
+    const char *of = strstr(last->out, " samples, "), *held = strstr(last->out, " for validation");
+    assert_true(of && held);
+    while (of > last->out && of[-1] != '\n') of--;
+    while (held > last->out && held[-1] != ' ') held--;
+    assert_int_equal(atoi(of) + atoi(held), 40);
+    assert_true(atoi(held) >= 4 &&
+                atoi(held) % 2 == 0); /* 3 of 40, and the other turns of their conversations */
+}
+
 /* Settings of a file are those of flags; flags of the command line come first. */
 static void settings_in_a_file(void **state) {
     (void)state;
@@ -223,9 +253,12 @@ static void template_and_names(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trains_resumes_and_fuses), cmocka_unit_test(of_a_model_with_images),
-        cmocka_unit_test(template_and_names),       cmocka_unit_test(deep_directories),
-        cmocka_unit_test(settings_in_a_file),       cmocka_unit_test(refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(trains_resumes_and_fuses),
+                                       cmocka_unit_test(of_a_model_with_images),
+                                       cmocka_unit_test(template_and_names),
+                                       cmocka_unit_test(deep_directories),
+                                       cmocka_unit_test(settings_in_a_file),
+                                       cmocka_unit_test(conversations_stay_together),
+                                       cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, begin, end);
 }
