@@ -27,7 +27,8 @@ static inline char *gguf_own(gguf_vocabulary *v, const char *text, size_t bytes)
     char *copy = malloc(bytes + 1);
     memcpy(copy, text, bytes);
     copy[bytes] = 0;
-    v->made = realloc(v->made, (v->n_made + 1) * sizeof *v->made);
+    if ((v->n_made & (v->n_made - 1)) == 0) /* full at each power of two */
+        v->made = realloc(v->made, (v->n_made ? 2 * v->n_made : 1) * sizeof *v->made);
     return v->made[v->n_made++] = copy;
 }
 
