@@ -21,7 +21,7 @@ from golden import DTYPES, decode, rope, scaled, shape, worst
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
-WRAPPERS = ("muse_glimmer", "mistral3", "qwen3_vl", "qwen2_5_vl", "qwen3_5")
+WRAPPERS = ("muse_glimmer", "mistral3", "qwen3_vl", "qwen2_5_vl", "qwen3_5", "qwen3_5_moe")
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
 INPUTS = dict(hidden_size_per_layer_input=8, vocab_size_per_layer_input=266, num_hidden_layers=3,
               layer_types=["sliding_attention", "sliding_attention", "full_attention"])
@@ -29,6 +29,7 @@ EXPERTS = dict(enable_moe_block=True, num_experts=6, top_k_experts=2, moe_interm
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
 DELTA = dict(linear_conv_kernel_dim=4, linear_key_head_dim=8, linear_value_head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4,
              max_position_embeddings=2048)
+SHARED = dict(num_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, shared_expert_intermediate_size=40)
 IDS = dict(bos_token_id=256, eos_token_id=257)
 
 
@@ -47,7 +48,8 @@ def base(**more):
 
 
 # families with recurrent layers, whose texts span several chunks of 64 positions
-RECURRENT = ("qwen3_5", "qwen3_5_text", "lfm2", "olmo_hybrid")
+RECURRENT = ("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "lfm2", "lfm2_moe", "olmo_hybrid")
+OFFSET = ("muse_glimmer", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text")   # norm weights are stored as w - 1
 
 
 # by family: the configuration from which its models start, and by the name of an option what it changes
@@ -198,6 +200,14 @@ FAMILIES = {
         "last-linear": dict(num_hidden_layers=3, layer_types=["linear_attention", "full_attention", "linear_attention"])}),
     "qwen3_5": (base(num_hidden_layers=2, layer_types=["linear_attention", "full_attention"], head_dim=16, rope_parameters=rope(1e4, partial_rotary_factor=0.25), **DELTA), {
         "tied": dict(tie_word_embeddings=True)}),
+    "qwen3_5_moe_text": (base(num_hidden_layers=3, layer_types=["linear_attention", "full_attention", "linear_attention"], head_dim=16,
+                              rope_parameters=rope(1e4, partial_rotary_factor=0.25), **DELTA, **SHARED), {
+        "interval": dict(full_attention_interval=2, layer_types=None), "one": dict(num_experts_per_tok=1), "all": dict(num_experts_per_tok=8),
+        "wide": dict(moe_intermediate_size=64, num_experts=5), "wide-shared": dict(shared_expert_intermediate_size=80),
+        "one-key-head": dict(linear_num_key_heads=1), "equal-heads": dict(linear_num_key_heads=4), "taps-7": dict(linear_conv_kernel_dim=7),
+        "bias": dict(attention_bias=True), "tied": dict(tie_word_embeddings=True)}),
+    "qwen3_5_moe": (base(num_hidden_layers=2, layer_types=["linear_attention", "full_attention"], head_dim=16,
+                         rope_parameters=rope(1e4, partial_rotary_factor=0.25), **DELTA, **SHARED), {"tied": dict(tie_word_embeddings=True)}),
     "mistral3": (base(sliding_window=None, head_dim=12, rope_parameters=rope(1e6)), {"tied": dict(tie_word_embeddings=True)}),
     "qwen3_vl": (base(head_dim=12, rope_parameters=rope(5e6, mrope_section=[2, 2, 2], mrope_interleaved=True)), {"tied": dict(tie_word_embeddings=True)}),
     "qwen2_5_vl": (base(rope_parameters=rope(1e6, mrope_section=[2, 1, 1])), {"tied": dict(tie_word_embeddings=True)}),
@@ -208,6 +218,7 @@ VISION = {
                      patch_size=4, head_dim=8),
     "qwen3_vl": dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=4, out_hidden_size=32, deepstack_visual_indexes=[0],
                      num_position_embeddings=16),
+    "qwen3_5_moe": dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=4, out_hidden_size=32, num_position_embeddings=16),
     "qwen3_5": dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=4, out_hidden_size=32, num_position_embeddings=16),
     "qwen2_5_vl": dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=4, out_hidden_size=32, fullatt_block_indexes=[0]),
 }
@@ -221,7 +232,7 @@ SAMPLE = {
     "qwen3_moe": ("step", "bf16"), "mixtral": (None, "bf16"), "olmoe": ("clip", "f16"), "gpt_oss": [("limit", "bf16"), ("mxfp4", "bf16")], "granitemoe": (None, "f16"),
     "glm4_moe": (None, "bf16"),
     "phi3": ("long-partial", "bf16"), "mistral3": (None, "bf16"), "qwen3_vl": (None, "bf16"), "qwen2_5_vl": (None, "bf16"),
-    "qwen3_5_text": [("last-linear", "bf16"), ("interval", "f16")], "qwen3_5": ("tied", "bf16"),
+    "qwen3_5_text": [("last-linear", "bf16"), ("interval", "f16")], "qwen3_5": ("tied", "bf16"), "qwen3_5_moe_text": ("bias", "bf16"), "qwen3_5_moe": ("tied", "f16"),
 }
 
 
@@ -260,7 +271,7 @@ def make_config(family, text):
         return AutoConfig.for_model(family, **text)
     tied = text.get("tie_word_embeddings", False)
     more = dict(image_token_index=262) if family == "mistral3" else dict(image_token_id=262, video_token_id=261, out_hidden_size=32, projector_hidden_size=16) if family == "muse_glimmer" else dict(image_token_id=262, video_token_id=261, vision_start_token_id=260)
-    inner = AutoConfig.for_model({"mistral3": "mistral", "muse_glimmer": "muse_glimmer_text", "qwen3_vl": "qwen3_vl_text", "qwen2_5_vl": "qwen2_5_vl_text", "qwen3_5": "qwen3_5_text"}[family], **text)
+    inner = AutoConfig.for_model({"mistral3": "mistral", "muse_glimmer": "muse_glimmer_text", "qwen3_vl": "qwen3_vl_text", "qwen2_5_vl": "qwen2_5_vl_text", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text"}[family], **text)
     vision = VISION[family] if family == "mistral3" else VISION[family]
     c = AutoConfig.for_model(family, text_config=inner.to_dict(), vision_config=vision, tie_word_embeddings=tied, **more, **IDS)
     return c
@@ -294,7 +305,7 @@ def write_model(path, family, dtype, config, seed):
         for name, p in sorted(model.named_parameters()):
             if p.dim() < 2 and not name.endswith(("norm.weight", "bias")) or "vis" in name:
                 p.copy_(torch.from_numpy(rng.standard_normal(tuple(p.shape)).astype(np.float32) * (1.0 if name.endswith("sinks") else 0.1)))
-    golden.fill(Text(model), rng, family in ("muse_glimmer", "qwen3_5", "qwen3_5_text"))
+    golden.fill(Text(model), rng, family in OFFSET)
     with torch.no_grad():       # decays between a few and thousands of tokens, and a norm without an offset
         for name, p in sorted(model.named_parameters()):
             if name.endswith("A_log"):
@@ -364,17 +375,21 @@ def keys_of(cache, text):
     return [k if k is not None else own[max(j for j in range(first) if kinds[j] == kinds[i])] for i, k in enumerate(own)]
 
 
+def forward_of(family):
+    return forward_recurrent if family in RECURRENT else golden.forward
+
+
 def bf16_error(path, family, ids, logits):
     """How far transformers itself is off in bf16: root mean square and maximum, in standard deviations of the logits."""
     model = model_class(family).from_pretrained(path, dtype=torch.bfloat16, attn_implementation="eager").eval()
     model.config.output_router_logits = True      # as in load
     with torch.no_grad():
-        off = forward(model, ids)[0].float() - logits
+        off = forward_of(family)(model, ids)[0].float() - logits
     return float(off.pow(2).mean().sqrt() / logits.std()), float(off.abs().max() / logits.std())
 
 
 def record(path, name, family, dtype, config, seed, n_greedy):
-    forward = forward_recurrent if family in RECURRENT else golden.forward
+    forward = forward_of(family)
     text, T = text_of(config), 200 if family in RECURRENT else 60
     V = text.vocab_size
     rng = np.random.RandomState(seed + 7)

@@ -41,7 +41,11 @@ static ln_v shared_mlp(const ln_builder *b, ln_v x, int l) {
                up = ln_build_linear(b, "shared.up", x, LN_W_S_UP, LN_W_COUNT, l),
                act = f->act == LN_ACT_SILU ? ln_g_silu(g, "shared.act", gate)
                                            : ln_g_gelu_tanh(g, "shared.act", gate);
-    return ln_build_linear(b, "shared.down", ln_g_mul(g, "shared.y", act, up), LN_W_S_DOWN, LN_W_COUNT, l);
+    const ln_v y =
+        ln_build_linear(b, "shared.down", ln_g_mul(g, "shared.y", act, up), LN_W_S_DOWN, LN_W_COUNT, l);
+    if (!f->moe.shared_gate) return y;
+    const ln_v share = ln_build_linear(b, "shared.share", x, LN_W_S_SHARE, LN_W_COUNT, l);
+    return ln_g_scale_rows(g, "shared.scaled", y, ln_g_sigmoid(g, "shared.sigmoid", share));
 }
 
 ln_v ln_ffn_experts(ln_builder *b, ln_v x, ln_v routed, int l) {

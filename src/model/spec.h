@@ -73,6 +73,7 @@ typedef struct ln_moe_spec {
     int n_experts;    /* 0: the layer has none */
     int64_t F;        /* width of an expert */
     int64_t shared_F; /* width of an MLP for all rows, whose output is added; 0: there is none */
+    bool shared_gate; /* that output is multiplied by sigmoid(g x), g a vector */
     ln_p_route route;
     bool router_bias;   /* of the router's product */
     bool choice_bias;   /* added to scores for the choice alone (e_score_correction_bias) */

@@ -58,7 +58,6 @@ int64_t ln_slot_size(const ln_spec *s, char letter, int l) {
     case 'E': return a->E;
     case 'H': return a->H;
     case 'B': return (int64_t)a->H * a->E * (a->gate_in_q ? 2 : 1);
-    case 'Q': return (int64_t)a->H * a->E;
     case 'P': return (int64_t)a->K * a->E;
     case 'Y': return (int64_t)a->H * a->Ev;
     case 'W': return (int64_t)a->K * a->Ev;

@@ -3,9 +3,8 @@
  * its rows are those of the naive engine to the bit.
  *
  * A schedule is made from its number: a model, an engine's options, a pool from tight to ample, 1 to 17
- * requests with times of arrival, cancels, closes, and who drives the engine: a loop of steps, the engine's
- * own thread, or threads that wait for their results. A schedule that fails prints its number and the
- * requests that are needed to make it fail:
+ * requests with times of arrival, cancels, closes, and who drives the engine: steps, the engine's own thread,
+ * or threads that wait for their results. One that fails prints its number and the requests that it needs:
  *   LN_SCHEDULE=number [LN_REQUESTS=mask] build/test_schedules
  * LN_SCHEDULES=n runs n schedules of each kind, from LN_SCHEDULES_FROM on; LN_LONG runs 10,000. */
 /* run: slow cuda */
@@ -16,7 +15,7 @@
 #include <time.h>
 
 /* Schedules from REUSE on are about prefixes under windows and under rotary frequencies that change. */
-enum { MOST_REQUESTS = 17, MOST_STEPS = 20000, N_WORLDS = 32, REUSE = 1000000 };
+enum { MOST_REQUESTS = 17, MOST_STEPS = 20000, N_WORLDS = 40, REUSE = 1000000 };
 
 static world worlds[N_WORLDS];
 static int n_worlds;
@@ -553,9 +552,8 @@ static void window_inside_a_page(json_t *config) {
 }
 
 static void add_model(const char *name, const char *dir) {
-    ln_options o = {0};
     ln_package *m;
-    OK(ln_package_open(&m, dir, &o, err));
+    OK(ln_package_open(&m, dir, &(ln_options){0}, err));
     packages[n_packages++] = m;
     world_open(&worlds[n_worlds++], name, m, LN_EXACT);
     if (ln_run_numerics(&m->spec, LN_FAST) == LN_FAST) world_open(&worlds[n_worlds++], name, m, LN_FAST);
@@ -572,7 +570,9 @@ static int open_models(void **state) {
                                         "quantised/llama-q6-g128-bf16",
                                         "quantised/qwen3-q8-g32-f16",
                                         "quantised/qwen2-q3-g64-f32",
-                                        "families/qwen3_5_text-last-linear-bf16"};
+                                        "families/qwen3_5_text-last-linear-bf16",
+                                        "families/qwen3_5_moe_text-bias-bf16",
+                                        "families/gpt_oss-mxfp4-bf16"};
     void (*const windows[])(json_t *) = {window_of_three_pages, window_inside_a_page};
     for (size_t i = 0; state && i < LN_COUNT(windows); i++) {
         const copied c = copy_of("gemma3-text-bf16", windows[i]);

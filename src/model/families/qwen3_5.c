@@ -1,24 +1,40 @@
-/* Qwen 3.5, 3.6 and 3.8, dense: the text model. Facts from transformers: Qwen3_5TextConfig in
- * configuration_qwen3_5.py (defaults), Qwen3_5Attention, Qwen3_5GatedDeltaNet and Qwen3_5RMSNorm in
- * modeling_qwen3_5.py. The vision tower and the multi-token prediction layers (`mtp.*`) are skipped.
+/* Qwen 3.5, 3.6 and 3.8: the text models, dense and with experts (35B-A3B). Facts from transformers:
+ * Qwen3_5TextConfig in configuration_qwen3_5.py and Qwen3_5MoeTextConfig in configuration_qwen3_5_moe.py
+ * (defaults), Qwen3_5Attention, Qwen3_5GatedDeltaNet and Qwen3_5RMSNorm in modeling_qwen3_5.py,
+ * Qwen3_5MoeSparseMoeBlock in modeling_qwen3_5_moe.py. The vision tower and the multi-token prediction
+ * layers (`mtp.*`) are skipped.
  *
- * field                     absent                 note vocab_size                248,320 hidden_size
- * 4,096 intermediate_size         12,288 num_hidden_layers         32 num_attention_heads       16
- * num_key_value_heads       4 head_dim                  256 max_position_embeddings   32,768 rms_norm_eps
- * 1e-6 hidden_act                silu                   of the MLP and of the convolution attention_bias
- * false                  q, k, v and o alike tie_word_embeddings       false                  the tensors
- * decide rope                      theta 10,000           of the first quarter of a head, unless
- * partial_rotary_factor
- *                                                  says otherwise; mrope is plain RoPE for text
+ * field                     absent, with experts   note
+ * vocab_size                248,320
+ * hidden_size               4,096    2,048
+ * intermediate_size         12,288   -             with experts no layer has a dense MLP
+ * num_hidden_layers         32       40
+ * num_attention_heads       16
+ * num_key_value_heads       4        2
+ * head_dim                  256
+ * max_position_embeddings   32,768
+ * rms_norm_eps              1e-6
+ * hidden_act                silu                   of the MLP and of the convolution
+ * attention_bias            false                  q, k, v and o alike
+ * tie_word_embeddings       false                  the tensors decide
+ * rope                      theta 10,000           mrope is plain RoPE for text
+ * partial_rotary_factor     0.25                   the part of a head that is rotated
  * layer_types               full if i + 1 is a     else linear_attention
  *                           multiple of
  *                           full_attention_interval (4)
- * linear_conv_kernel_dim    4 linear_key_head_dim       128 linear_value_head_dim     128
- * linear_num_key_heads      16 linear_num_value_heads    32
+ * linear_conv_kernel_dim    4
+ * linear_key_head_dim       128
+ * linear_value_head_dim     128
+ * linear_num_key_heads      16
+ * linear_num_value_heads    32
+ * num_experts               -        256
+ * num_experts_per_tok       -        8
+ * moe_intermediate_size     -        512
+ * shared_expert_intermediate_size    512           its output is multiplied by a sigmoid (shared_expert_gate)
  *
  * Full layers: q_proj has, of each head, the query and then the gate of its output; norms of q and k by
  * head. All norms are stored as w - 1 except that of a linear layer's output; mlx-lm's files have 1
- * added. */
+ * added. The router: softmax over all experts, then the largest, whose weights add up to 1. */
 #include "../family.h"
 
 enum { MAX_TAPS = 32, MAX_RECUR_HEADS = 4096, MAX_RECUR_DIM = 1024 };
@@ -47,18 +63,11 @@ static ln_status read_delta(ln_spec *s, const ln_config *c, ln_error *err) {
                         err);
 }
 
-ln_status ln_family_qwen3_5(ln_spec *s, const ln_config *c, ln_error *err) {
-    static const ln_sizes sizes = {.vocab = 248320,
-                                   .hidden = 4096,
-                                   .ffn = 12288,
-                                   .layers = 32,
-                                   .heads = 16,
-                                   .kv_heads = 4,
-                                   .head_dim = 256,
-                                   .positions = 32768};
+/* Everything but the feed-forward layers. */
+static ln_status read_hybrid(ln_spec *s, const ln_config *c, const ln_sizes *sizes, ln_error *err) {
     bool bias;
     int64_t interval;
-    LN_TRY(ln_read_base(s, c, &sizes, err));
+    LN_TRY(ln_read_base(s, c, sizes, err));
     LN_TRY(ln_config_bool(c, "attention_bias", false, &bias, err));
     LN_TRY(ln_config_int(c, "full_attention_interval", 4, 1, LN_MAX_LAYERS, &interval, err));
     ln_attn_spec *a = &s->attn[0];
@@ -70,4 +79,35 @@ ln_status ln_family_qwen3_5(ln_spec *s, const ln_config *c, ln_error *err) {
     LN_TRY(ln_read_recurrent_layers(s, c, "linear_attention", interval, err));
     LN_TRY(read_delta(s, c, err));
     return ln_read_rope(s, c, &(ln_rope_facts){.theta = 10000, .partial = 0.25}, err);
+}
+
+ln_status ln_family_qwen3_5(ln_spec *s, const ln_config *c, ln_error *err) {
+    static const ln_sizes sizes = {.vocab = 248320,
+                                   .hidden = 4096,
+                                   .ffn = 12288,
+                                   .layers = 32,
+                                   .heads = 16,
+                                   .kv_heads = 4,
+                                   .head_dim = 256,
+                                   .positions = 32768};
+    return read_hybrid(s, c, &sizes, err);
+}
+
+ln_status ln_family_qwen3_5_moe(ln_spec *s, const ln_config *c, ln_error *err) {
+    static const ln_sizes sizes = {.vocab = 248320,
+                                   .hidden = 2048,
+                                   .ffn = 512,
+                                   .layers = 40,
+                                   .heads = 16,
+                                   .kv_heads = 2,
+                                   .head_dim = 256,
+                                   .positions = 32768};
+    static const ln_moe_sizes moe = {.experts = 256, .top_k = 8, .F = 512, .moe_F = "moe_intermediate_size"};
+    LN_TRY(read_hybrid(s, c, &sizes, err));
+    LN_TRY(ln_read_experts(s, c, &moe, err));
+    ln_moe_spec *m = &s->ffn[0].moe;
+    LN_TRY(ln_config_int(c, "shared_expert_intermediate_size", 512, 1, 1 << 22, &m->shared_F, err));
+    m->shared_gate = true;
+    m->route.normed = true;
+    return LN_OK;
 }
