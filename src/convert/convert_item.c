@@ -17,11 +17,13 @@ ln_tensor_spec ln_convert_part(const ln_convert_item *x, int k, char name[224]) 
     if (!x->w->d1 && x->w->tensor->n_dims == 0) s.n_dims = 0; /* a number */
     (void)snprintf(name, 224, "%.*s%s", (int)(k ? x->path_bytes : strlen(x->name)), x->name, leaves[k]);
     if (x->same_name) s.name = x->w->tensor->name;
-    if (x->raw) {
-        s.dtype = x->raw->dtype;
-        s.n_dims = x->raw->n_dims;
-        memcpy(s.dims, x->raw->dims, sizeof s.dims);
+    /* a convolution keeps its axes, by which readers know whether norms are stored as w - 1 */
+    const ln_tensor *as = x->raw ? x->raw : x->w->taps ? x->w->tensor : NULL;
+    if (as) {
+        s.n_dims = as->n_dims;
+        memcpy(s.dims, as->dims, sizeof s.dims);
     }
+    if (x->raw) s.dtype = x->raw->dtype;
     if (!x->code.bits) return s;
     s.dims[1] = k ? x->w->d1 / x->code.group : x->w->d1 / 32 * x->code.bits;
     if (k == 0) s.dtype = LN_ST_U32;

@@ -38,7 +38,7 @@ static bool names_module(const char *name, const char *path, size_t path_bytes) 
  * entries in used[opt->n_overrides]. */
 static void decide(const ln_convert *c, ln_convert_item *x, const ln_quantize_options *opt, bool *used) {
     if (!x->w->d1) return;
-    if (!ln_weight_is_router(x->w)) x->code = c->code;
+    if (!ln_weight_stays_dense(x->w)) x->code = c->code;
     for (size_t i = 0; i < opt->n_overrides; i++) {
         bool head = c->spec.tied && x->w->slot == LN_W_EMBED &&
                     strcmp(opt->overrides[i].name, "lm_head") == 0; /* a tied table is the head */

@@ -262,9 +262,13 @@ ln_status ln_weights_bind(ln_weights *out, ln_spec *s, const ln_tensors *t, ln_e
  * codes of code.bits bits. LN_EUSAGE: the checkpoint is quantised already. LN_EUNSUPPORTED: no matrix has
  * such a width. */
 ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_groups code, ln_error *err);
-/* Whether a weight makes the numbers that experts are chosen by. It is small, and quantising does
- * not change it unless it is named. */
-static inline bool ln_weight_is_router(const ln_weight *w) { return w->slot == LN_W_ROUTER; }
+/* Whether quantising leaves a matrix dense unless it is named: those that choose and weigh experts, and those
+ * of decays and betas, which decide over thousands of positions. They are small, and official quantised files
+ * keep them, too. */
+static inline bool ln_weight_stays_dense(const ln_weight *w) {
+    return w->slot == LN_W_ROUTER || w->slot == LN_W_S_SHARE || w->slot == LN_W_DELTA_A ||
+           w->slot == LN_W_DELTA_B;
+}
 /* Whether a device must be able to multiply with coded rows (quant/coded.h). */
 bool ln_weights_are_coded(const ln_weights *w);
 /* Whether a weight is the matrices of experts. */

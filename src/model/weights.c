@@ -420,11 +420,8 @@ ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_groups code, ln_error 
     w->source = source;
     for (size_t i = 0; i < w->n; i++) {
         ln_weight *x = &w->items[i];
-        /* The inputs of layers stay in the file, of which few rows are read. Decays and betas decide over
-         * thousands of positions, and their products are small: official quantised files keep them, too */
-        if (x->slot == LN_W_LAYER_EMBED || x->slot == LN_W_DELTA_A || x->slot == LN_W_DELTA_B ||
-            ln_weight_is_router(x) || !ln_source_quantize(x, code))
-            continue;
+        /* The inputs of layers stay in the file, of which few rows are read. */
+        if (x->slot == LN_W_LAYER_EMBED || ln_weight_stays_dense(x) || !ln_source_quantize(x, code)) continue;
         const ln_row_bytes row = ln_encoding_row(x->enc, x->d1);
         w->code = s->quant.code = code;
         for (int64_t k = 0; k < ln_weight_tensors(x); k++) w->bytes -= ln_weight_tensor_bytes(x, k);

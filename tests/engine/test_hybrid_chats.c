@@ -79,7 +79,8 @@ static chat chats[CHATS];
 static void put(chat *c, uint64_t seed, size_t n) {
     for (size_t i = 0; i < n; i++) c->ids[c->n++] = (int32_t)(test_random(&seed) % BYTES);
 }
-/* The prompt of the first turn: what all have in common, the secret of chat `secret`, one of four questions. */
+/* The prompt of the first turn: what all have in common, the secret of chat `secret`, one of four questions.
+ */
 static void begin(chat *c, int i, int secret) {
     c->n = 0;
     c->turn = 0;
