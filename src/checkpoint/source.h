@@ -11,6 +11,7 @@
  *     gguf_source.c       blocks of GGUF files (gguf_blocks.h)
  *     expert_source.c     matrices of experts, which files hold one by one, stacked, or two in one tensor
  *     mxfp4_source.c      4-bit floats of experts
+ *     share_source.c      the rows of another source that a rank has (decision 055)
  *     quantize_source.c   rows of another source, quantised while they are loaded (ln_options.quantize_bits)
  *
  * schemes.def says which quant_method is read by which. Such a source wraps that of the dense tensors, which
@@ -22,6 +23,7 @@
 #define LN_SOURCE_H
 
 #include "../base/thread_pool.h"
+#include "../base/transport.h"
 #include "bind_report.h"
 #include "quant_config.h"
 
@@ -37,6 +39,11 @@ typedef struct ln_weight {
     /* of integers with scales: what the file says of them (of MLX's the quantization block); group 0: a scale
      * for each row; bits 0: of other weights */
     ln_groups code;
+    /* rows that ranks do not divide, of a matrix or of that of each expert; 0: every rank has all rows */
+    int64_t split_rows;
+    /* of a rank's share of another weight: that weight, and its rows or those of each expert; else NULL */
+    const struct ln_weight *share_of;
+    ln_share share;
     int64_t n_experts; /* 0; else the rows are those of so many matrices, one after another */
     /* What stores the matrices of experts, if it is not one tensor with its own name and shape: one weight
      * for each expert, or one with the rows of two weights. In the source's arena; NULL: the tensors below */
@@ -68,8 +75,11 @@ static inline const ln_tensor *ln_weight_tensor(const ln_weight *w, int64_t i) {
     return i == 0 ? w->tensor : i == 1 ? w->scales : i == 2 ? w->biases : w->more[i - 3];
 }
 
-/* Returns the bytes of such a tensor that are the weight's: its share if the tensor holds several weights. */
+/* Returns the bytes of such a tensor that are the weight's: its share if the tensor holds several weights, or
+ * if the weight is a rank's share. */
 static inline uint64_t ln_weight_tensor_bytes(const ln_weight *w, int64_t i) {
+    if (w->share_of) /* as many bytes a row as the whole weight has */
+        return ln_weight_tensor_bytes(w->share_of, i) / (uint64_t)w->share.all * (uint64_t)w->share.n;
     const ln_tensor *t = ln_weight_tensor(w, i);
     if (t && w->parts && w->n_parts == 1) return t->bytes / (uint64_t)(w->parts->d0 / w->d0);
     if (!t || !w->whole) return t ? t->bytes : 0;
@@ -142,6 +152,12 @@ const ln_tensor *ln_source_sibling(const ln_tensors *t, const char *weight, cons
 /* Returns the tensor that stores the codes or elements of a weight, `a.b.weight`, in any format; or NULL. */
 const ln_tensor *ln_source_tensor(const ln_tensors *t, const char *weight);
 void ln_source_sibling_name(char out[LN_SOURCE_NAME], const char *weight, const char *leaf);
+/* Returns a source of the shares of another one's weights; NULL: out of memory. ln_source_share_of returns
+ * the rows, of each expert if there are some, that a rank has of a weight. ln_source_take_share sets *w to
+ * that share of `all`, which must outlive it. */
+const ln_source *ln_source_of_shares(ln_arena *arena, const ln_source *of);
+ln_share ln_source_share_of(const ln_weight *all, int size, int rank);
+void ln_source_take_share(ln_weight *w, const ln_weight *all, int size, int rank);
 /* Returns a source of the weights of another one that quantises the rows of made weights while they are
  * loaded; NULL: out of memory. ln_source_quantize makes a weight such a one, if it is a dense matrix of whole
  * groups of columns, or one in fp8; it returns whether it is. */

@@ -35,14 +35,15 @@ typedef struct ln_dev_options {
 /* What a device has kernels for besides the forward pass of a model: the products of adapters (the op lora),
  * the ops of training and of derivatives, products with weights in coded rows (quant/coded.h), those of rows
  * in bf16 with weights in fp8, which fast programs have then (LN_POLICY_FAST_FP8), those of experts,
- * and layers with recurrent state. */
+ * layers with recurrent state, and exchanges among ranks. */
 enum {
     LN_CAN_ADAPTERS = 1,
     LN_CAN_GRADIENTS = 2,
     LN_CAN_CODED = 4,
     LN_CAN_FP8 = 8,
     LN_CAN_EXPERTS = 16,
-    LN_CAN_RECURRENT = 32
+    LN_CAN_RECURRENT = 32,
+    LN_CAN_COLLECTIVES = 64
 };
 
 typedef struct ln_dev_info {
@@ -65,6 +66,7 @@ typedef struct ln_queue_options {
     uint32_t size;
     int n_slots, n_blocks;
     const ln_state_pool *kv;
+    struct ln_transport *ranks; /* of collectives, borrowed until close; NULL: there is one rank */
 } ln_queue_options;
 
 /* Directions of a copy: from host memory to the device, from the device, within the device. */

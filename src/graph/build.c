@@ -328,3 +328,6 @@ ln_v ln_g_lora_down(ln_graph *g, const char *name, ln_v x, ln_v pool, const ln_p
 ln_v ln_g_lora_up(ln_graph *g, const char *name, ln_v y, ln_v t, ln_v pool, const ln_p_lora *p) {
     return add(g, name, (ln_node){.op = LN_OP_LORA_UP, .n_in = 3, .in = {y, t, pool}, .p.lora = *p});
 }
+ln_v ln_g_all_gather(ln_graph *g, const char *name, ln_v x, const ln_p_gather *p) {
+    return add(g, name, (ln_node){.op = LN_OP_ALL_GATHER, .n_in = 1, .in = {x}, .p.gather = *p});
+}

@@ -1,6 +1,6 @@
 /* The program as data: values, nodes, and the passes:
  *
- *     build -> check -> grad -> recompute -> cast -> prune -> fuse -> lower -> check -> plan
+ *     build -> adapt -> shard -> grad -> recompute -> cast -> prune -> fuse -> lower -> check -> plan
  *
  * A graph is built once per (model, numerics mode) by calls that read like direct calls (build.c) and is then
  * transformed. A value is one tensor: its format says which numbers its elements are, its layout where
@@ -15,6 +15,7 @@
 #ifndef LN_GRAPH_H
 #define LN_GRAPH_H
 
+#include "../base/transport.h"
 #include "program.h"
 
 typedef struct ln_value {
@@ -165,6 +166,7 @@ ln_v ln_g_gated_delta(ln_graph *g, const char *name, ln_v *state, ln_v gates, ln
 ln_v ln_g_gather_rows(ln_graph *g, const char *name, ln_v x);
 ln_v ln_g_lora_down(ln_graph *g, const char *name, ln_v x, ln_v pool, const ln_p_lora *p);
 ln_v ln_g_lora_up(ln_graph *g, const char *name, ln_v y, ln_v t, ln_v pool, const ln_p_lora *p);
+ln_v ln_g_all_gather(ln_graph *g, const char *name, ln_v x, const ln_p_gather *p);
 
 /* What the op of a node makes of its inputs, by its shape rule: n_out descriptions. Errors as ln_shape_fn's.
  */
@@ -181,6 +183,13 @@ enum { LN_STATE_PAGES, LN_STATE_ADAPTERS, LN_STATE_RECURRENT, LN_STATES };
  * first reader. The pool becomes the state LN_STATE_ADAPTERS. LN_EMEMORY, LN_EINTERNAL. grad.h has the same
  * for adapters that are trained. */
 ln_status ln_graph_adapt(ln_graph *g, const ln_p_lora *places, size_t n_places, ln_error *err);
+/* Turns a built graph into that of a rank (passes/pass_shard.c): of split weights, which products and
+ * attention alone read, it has the rank's rows. weights: by the slots of weights. LN_EMEMORY, LN_EINTERNAL.
+ */
+typedef struct ln_split_weight {
+    ln_share share; /* of the rows of a matrix, or of that of each expert; n == all: it is not split */
+} ln_split_weight;
+ln_status ln_graph_shard(ln_graph *g, const ln_split_weight *weights, int size, int rank, ln_error *err);
 /* The numerics of a program: f32 alone; operands of products and of attention in few bits, also on devices
  * that multiply fp8 with bf16 (LN_CAN_FP8); the same in training, where activations are never quantised. */
 typedef enum ln_policy { LN_POLICY_EXACT, LN_POLICY_FAST, LN_POLICY_FAST_FP8, LN_POLICY_TRAIN } ln_policy;

@@ -14,7 +14,7 @@
 #include "../quant/formats.h"
 
 /* The version of the device interface. A plug-in built with another one is refused. */
-#define LN_DEVICE_ABI 8
+#define LN_DEVICE_ABI 9
 
 /* Symbolic first dimensions, and multiples of them: ln_dim_times. */
 enum { LN_DIM_T = -1, LN_DIM_N = -2, LN_DIM_B = -3, LN_DIM_SYMBOLS = 4 };
@@ -155,6 +155,12 @@ static inline ln_lora_part ln_lora_part_of(const ln_p_lora *p) {
     return o;
 }
 
+/* How many ranks exchange their columns (base/transport.h), and how many columns these make. */
+typedef struct ln_p_gather {
+    int n_ranks;
+    int64_t cols;
+} ln_p_gather;
+
 /* ---- parameters of the ops of training ---- */
 /* Which operands of a product of two temps are transposed: a b^T, a b, a^T b. */
 typedef enum ln_matmul_kind { LN_MATMUL_NT, LN_MATMUL_NN, LN_MATMUL_TN } ln_matmul_kind;
@@ -250,6 +256,7 @@ typedef union ln_params {
     ln_p_dropout dropout;
     ln_p_lora lora;
     ln_p_recur recur;
+    ln_p_gather gather;
 } ln_params;
 
 #define LN_NODE_IN  6

@@ -13,7 +13,7 @@ static ln_p_kv kv_place(const ln_builder *b, int l) {
                      .pages_per_block = c->pages_per_block,
                      .page_in_block = pool->page_in_block[owner],
                      .layer_in_page = pool->layer_in_page[owner],
-                     .n_kv_heads = c->n_kv_heads,
+                     .n_kv_heads = ln_attn_of(b->s, owner)->K, /* the shard pass divides them among ranks */
                      .head_dim = c->head_dim,
                      .v_dim = c->v_dim,
                      .page_len = pool->page_len,

@@ -206,9 +206,10 @@ typedef enum ln_slot {
 #undef LN_WEIGHT
     LN_W_COUNT
 } ln_slot;
-/* How a weight is split among devices that share a layer: not at all; by heads or other groups of its rows;
- * by those of its columns. An operand that is split by columns follows one that is split by rows. */
-typedef enum ln_split { LN_SPLIT_NONE, LN_SPLIT_ROWS, LN_SPLIT_COLUMNS } ln_split;
+/* How the rows of a weight are split among ranks: not at all; LN_SPLIT_UNIT of them at a time; or all rows of
+ * a KV head, and of the query heads that read it, at a time. */
+typedef enum ln_split { LN_SPLIT_NONE, LN_SPLIT_ROWS, LN_SPLIT_HEADS } ln_split;
+enum { LN_SPLIT_UNIT = 16 };
 /* The name of the tensor that holds the weight of a slot in a family's checkpoints. n_parts > 0: the tensor
  * holds the rows of several slots, one after another, in this order; `slot` is one of them. */
 #define LN_FUSED_PARTS 3

@@ -136,6 +136,16 @@ static ln_status find_weight(binder *b, ln_weight *w, bool *fits) {
     return b->w->source->ops->find(b->w->source, &ask, w, fits, b->err);
 }
 
+/* The rows of a weight that are split among ranks as one, which ln_weight describes; 0: it is not split. */
+static int64_t split_rows(const ln_spec *s, const ln_weight *w) {
+    switch (ln_slot_rows[w->slot].split) {
+    case LN_SPLIT_NONE: return 0;
+    case LN_SPLIT_HEADS: return w->d0 / ln_attn_of(s, w->layer)->K;
+    case LN_SPLIT_ROWS: break;
+    }
+    return LN_SPLIT_UNIT;
+}
+
 /* Binds one slot; *index becomes its index in items, or -1. Missing and misshapen tensors are recorded, not
  * returned as an error: bind_all refuses them together. */
 static ln_status bind(binder *b, int slot, int layer, int *index) {
@@ -155,6 +165,7 @@ static ln_status bind(binder *b, int slot, int layer, int *index) {
         w.d0 *= ln_slot_size(b->s, *++shape, layer);
     }
     if (shape[1]) w.d1 = ln_slot_size(b->s, shape[1], layer), w.uses = uses_of(b, slot);
+    w.split_rows = split_rows(b->s, &w);
     LN_TRY(find_weight(b, &w, &fits));
     if (!w.tensor) {
         if (!(ln_slot_rows[slot].flags & LN_WF_OPTIONAL)) missing(b, slot, layer);

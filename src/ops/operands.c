@@ -3,6 +3,7 @@
  *
  * The address of a temp is temp + offset; that of a weight or state is the one that run/ has set. Each
  * step then only writes the live row counts, since only the first dimension of a value may change. */
+#include "../base/transport.h"
 #include "ops.h"
 
 #ifdef LN_REAL_FLOAT
@@ -25,13 +26,23 @@ static ln_status resolve(const ln_program *p, void *temp, ln_v i, ln_arg *a, ln_
     return LN_OK;
 }
 
-ln_status ln_calls_new(const ln_program *p, void *temp, ln_arena *arena, ln_call **out, ln_error *err) {
+/* Rejects a program for another number of ranks than there are. */
+static ln_status check_ranks(const ln_pnode *n, const ln_transport *ranks, ln_error *err) {
+    const int size = ranks ? ranks->size : 1;
+    if (n->op != LN_OP_ALL_GATHER || n->p.gather.n_ranks == size) return LN_OK;
+    return ln_fail(err, LN_EINTERNAL, "program: it is one of %d ranks, found %d", n->p.gather.n_ranks, size);
+}
+
+ln_status ln_calls_new(const ln_program *p, void *temp, ln_transport *ranks, ln_arena *arena, ln_call **out,
+                       ln_error *err) {
     ln_call *calls = ln_arena_alloc(arena, ((size_t)p->n_nodes + 1) * sizeof *calls);
     if (!calls) return LN_OOM(err, "a prepared program");
     for (int i = 0; i < p->n_nodes; i++) {
         const ln_pnode *n = ln_program_node(p, i);
         calls[i].node = n;
         calls[i].n_threads = 1;
+        calls[i].ranks = ranks;
+        LN_TRY(check_ranks(n, ranks, err));
         for (int k = 0; k < n->n_in; k++) LN_TRY(resolve(p, temp, n->in[k], &calls[i].in[k], err));
         for (int k = 0; k < n->n_out; k++) LN_TRY(resolve(p, temp, n->out[k], &calls[i].out[k], err));
     }

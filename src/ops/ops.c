@@ -20,6 +20,7 @@
 #define NOGRAD_STATE  .nograd = "none: reads or changes the KV state; training uses packed attention"
 #define NOGRAD_RECUR  .nograd = "none: reads or changes recurrent state; models that have it are not trained"
 #define NOGRAD_POOL   .nograd = "none: reads the pool of loaded adapters; training uses products with A and B"
+#define NOGRAD_RANKS  .nograd = "none: training is data parallel, each rank computes whole outputs"
 #define GRAD(f)       .grad = f
 
 /* The reference kernels. */
@@ -92,6 +93,7 @@ static const ln_kernel_row LN_REAL(rows)[] = {
     {LN_OP_EXPERTS_BACK, LN_ANY_STORED | LN_CODED, {.fn = LN_REAL(ln_ref_experts_back)}},
     {LN_OP_LORA_DOWN, 1, {.fn = LN_REAL(ln_ref_lora_down)}},
     {LN_OP_LORA_UP, 1, {.fn = LN_REAL(ln_ref_lora_up)}},
+    {LN_OP_ALL_GATHER, 1, {.fn = LN_REAL(ln_ref_all_gather), .scratch = LN_REAL(ln_ref_gather_scratch)}},
     {0},
 };
 void LN_REAL(ln_ref_kernels)(ln_kernel_table *t) {

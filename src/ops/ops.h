@@ -95,8 +95,10 @@ static inline bool ln_arg_is_bf16(const ln_arg *a) { return a->format.kind == LN
  * else: ROWWISE ops partition the rows (ln_partition(rows, 1)); other ops partition the outputs in any way
  * that never splits a reduction. */
 struct ln_kernel_table;
+struct ln_transport;
 typedef struct ln_call {
     const ln_pnode *node;
+    struct ln_transport *ranks;          /* of collectives; NULL: there is one rank */
     const struct ln_kernel_table *table; /* the device's kernels, for one that is made of others; or NULL */
     ln_arg in[LN_NODE_IN], out[LN_NODE_OUT];
     const ln_step *step;
@@ -191,8 +193,10 @@ void ln_ref_kernels_double(ln_kernel_table *t);
 /* Resolves the operands of a lowered program whose bindings are set: *out is one call for each node, in the
  * order of the program, for thread 0 of 1 and the program's bounds, allocated in the caller's arena. `temp`:
  * a block of program.temp_bytes. A device copies a call, sets thread, n_threads and scratch, and runs its
- * kernel. LN_EMEMORY; LN_EINTERNAL when a value has no address. */
-ln_status ln_calls_new(const ln_program *p, void *temp, ln_arena *arena, ln_call **out, ln_error *err);
+ * kernel. ranks, borrowed: of collectives; NULL: there is one rank. LN_EMEMORY; LN_EINTERNAL when a value
+ * has no address, or the program is one of another number of ranks. */
+ln_status ln_calls_new(const ln_program *p, void *temp, struct ln_transport *ranks, ln_arena *arena,
+                       ln_call **out, ln_error *err);
 /* Sets the live rows of all calls from the step's counts, and c->step, which is borrowed. */
 void ln_calls_live(const ln_program *p, ln_call *calls, const ln_step *step);
 

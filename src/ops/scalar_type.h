@@ -139,6 +139,8 @@ LN_KERNEL(ln_ref_repeat_rows);
 LN_KERNEL(ln_ref_experts_back);
 LN_KERNEL(ln_ref_lora_down);
 LN_KERNEL(ln_ref_lora_up);
+LN_KERNEL(ln_ref_all_gather);
+size_t LN_REAL(ln_ref_gather_scratch)(const ln_program *p, const ln_pnode *n, const ln_bounds *b);
 
 /* Shape rules and costs, one for each op. */
 #define LN_OP(E, name, lo, hi, out, params, props, grad, formula) \

@@ -29,6 +29,18 @@ ln_weight_desc ln_weight_describe(const ln_weight *w, ln_numerics numerics) {
     return d;
 }
 
+ln_status ln_rank_weights(ln_arena *arena, const ln_weights *w, int n_ranks, int rank, ln_weights *out,
+                          ln_error *err) {
+    *out = *w;
+    out->arena = (ln_arena){0};
+    if (n_ranks <= 1) return LN_OK;
+    out->items = ln_arena_alloc(arena, (w->n + 1) * sizeof *out->items);
+    out->source = ln_source_of_shares(arena, w->source);
+    if (!out->items || !out->source) return LN_OOM(err, "the weights of a rank");
+    for (size_t i = 0; i < w->n; i++) ln_source_take_share(&out->items[i], &w->items[i], n_ranks, rank);
+    return LN_OK;
+}
+
 static ln_source_work work_of(const ln_run_options *opt) {
     return (ln_source_work){ln_run_pool(opt), opt->n_threads};
 }
@@ -97,12 +109,23 @@ static bool own(const ln_device_weights *r, size_t i) {
 
 enum { PAGE_BYTES = 4096 };
 
-/* Faults in pages [lo, hi) of a tensor. */
+/* A tensor, or the part of it with the rows of a rank's share: equally many bytes for each row. */
+typedef struct mapped {
+    const uint8_t *data;
+    int64_t bytes;
+} mapped;
+static mapped mapped_of(const ln_weight *w, const ln_tensor *t) {
+    if (!w->share_of) return (mapped){t->data, (int64_t)t->bytes};
+    const int64_t row = (int64_t)t->bytes / ln_source_stored_rows(w->share_of);
+    return (mapped){t->data + (w->share_of->row0 + w->share.first) * row, w->share.n * row};
+}
+
+/* Faults in pages [lo, hi) of a part of a file. */
 static void map_pages(void *user, int thread, int64_t lo, int64_t hi) {
-    const ln_tensor *t = user;
+    const mapped *m = user;
     (void)thread;
-    const int64_t end = LN_MIN(hi * PAGE_BYTES, (int64_t)t->bytes);
-    ln_guard_fetch(t->data + lo * PAGE_BYTES, (size_t)(end - lo * PAGE_BYTES));
+    const int64_t end = LN_MIN(hi * PAGE_BYTES, m->bytes);
+    ln_guard_fetch(m->data + lo * PAGE_BYTES, (size_t)(end - lo * PAGE_BYTES));
 }
 
 /* Faults in the weights that are read from the file, with the threads of the pool. */
@@ -111,8 +134,9 @@ static void map_all(const ln_device_weights *r, const ln_run_options *opt) {
         const ln_tensor *t =
             ln_weight_tensor(&r->weights->items[i / LN_WEIGHT_TENSORS], (int64_t)(i % LN_WEIGHT_TENSORS));
         if (!t || own(r, i / LN_WEIGHT_TENSORS)) continue;
-        ln_pool_run_units(ln_run_pool(opt), opt->n_threads, ((int64_t)t->bytes + PAGE_BYTES - 1) / PAGE_BYTES,
-                          LN_POOL_SLICE_BYTES / PAGE_BYTES, map_pages, (void *)(uintptr_t)t);
+        mapped m = mapped_of(&r->weights->items[i / LN_WEIGHT_TENSORS], t);
+        ln_pool_run_units(ln_run_pool(opt), opt->n_threads, (m.bytes + PAGE_BYTES - 1) / PAGE_BYTES,
+                          LN_POOL_SLICE_BYTES / PAGE_BYTES, map_pages, &m);
     }
 }
 
@@ -254,13 +278,15 @@ static ln_status make(ln_device_weights **out, const ln_weights *w, const ln_dev
     ln_dev_info info = {.size = sizeof info};
     ln_device_weights *r = ln_zalloc(1, sizeof *r);
     if (!r) return LN_OOM(err, "weights");
-    r->weights = w;
+    r->weights = &r->mine;
+    r->n_ranks = opt->n_ranks;
     r->ops = ops;
-    ln_status st = ln_device_acquire(ops, &o, &r->dev, err);
+    ln_status st = ln_rank_weights(&r->arena, w, opt->n_ranks, opt->rank, &r->mine, err);
+    if (st == LN_OK) st = ln_device_acquire(ops, &o, &r->dev, err);
     if (st == LN_OK) {
         ops->describe(r->dev, &info);
         r->layout_uses = info.layout_uses;
-        r->uses = uses_of(w, opt->numerics) & info.layout_uses;
+        r->uses = uses_of(&r->mine, opt->numerics) & info.layout_uses;
         st = fill(r, opt, err);
     }
     if (st == LN_OK) ln_memory_count(LN_MEMORY_WEIGHTS, (int64_t)(r->counted = r->bytes + in_place(r)));
@@ -275,7 +301,9 @@ static ln_status lock_all(ln_device_weights *r, ln_error *err) {
     for (size_t i = 0; i < LN_WEIGHT_TENSORS * r->weights->n; i++) {
         const ln_tensor *t =
             ln_weight_tensor(&r->weights->items[i / LN_WEIGHT_TENSORS], (int64_t)(i % LN_WEIGHT_TENSORS));
-        if (t && !own(r, i / LN_WEIGHT_TENSORS)) LN_TRY(ln_lock(t->data, (size_t)t->bytes, "a weight", err));
+        if (!t || own(r, i / LN_WEIGHT_TENSORS)) continue;
+        const mapped m = mapped_of(&r->weights->items[i / LN_WEIGHT_TENSORS], t);
+        LN_TRY(ln_lock(m.data, (size_t)m.bytes, "a weight", err));
     }
     return LN_OK;
 }
@@ -336,10 +364,11 @@ void ln_weight_cache_close(ln_weight_cache *s) {
 /* The loaded weights that these options use; NULL: none. Weights that were loaded for the other numerics are
  * used where the device has one layout for both. */
 static ln_device_weights *find_loaded(const ln_weight_cache *s, const ln_device_ops *ops, const ln_weights *w,
-                                      ln_numerics numerics) {
-    const uint32_t uses = uses_of(w, numerics);
+                                      const ln_run_options *opt) {
+    const uint32_t uses = uses_of(w, opt->numerics);
     ln_device_weights *r = s->items;
-    while (r && (r->ops != ops || (uses & r->layout_uses) != r->uses)) r = r->next;
+    while (r && (r->ops != ops || r->n_ranks != opt->n_ranks || (uses & r->layout_uses) != r->uses))
+        r = r->next;
     return r;
 }
 
@@ -347,7 +376,7 @@ bool ln_weight_cache_has(ln_weight_cache *s, const ln_weights *w, const ln_run_o
     const ln_device_ops *ops;
     if (ln_run_device(opt, &ops, NULL) != LN_OK) return false;
     hold(s);
-    const bool has = find_loaded(s, ops, w, opt->numerics);
+    const bool has = find_loaded(s, ops, w, opt);
     release(s);
     return has;
 }
@@ -364,7 +393,7 @@ ln_status ln_weight_cache_acquire(ln_weight_cache *s, const ln_weights *w, const
     const ln_device_ops *ops;
     LN_TRY(ln_run_device(opt, &ops, err));
     hold(s);
-    ln_device_weights *r = find_loaded(s, ops, w, opt->numerics);
+    ln_device_weights *r = find_loaded(s, ops, w, opt);
     ln_status st = r ? LN_OK : make(&r, w, ops, opt, err);
     if (st == LN_OK && r->n_users == 0) r->next = s->items, s->items = r;
     if (st == LN_OK && opt->mlock) st = lock_all(r, err);

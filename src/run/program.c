@@ -70,13 +70,25 @@ static void drop_head(void *user, ln_graph *g) {
     for (size_t i = (size_t)head_product(g, logits); i < g->n_nodes; i++) g->nodes[i].dead = true;
 }
 
+/* Turns the graph into that of a rank. Its output keeps its index. */
+static ln_status shard(const ln_run *r, ln_graph *g, ln_error *err) {
+    ln_split_weight *split = ln_arena_alloc(&g->arena, (r->weights->n + 1) * sizeof *split);
+    if (!split) return LN_OOM(err, "the shares of a rank");
+    for (size_t i = 0; i < r->weights->n; i++)
+        split[i].share = ln_source_share_of(&r->weights->items[i], r->opt.n_ranks, r->opt.rank);
+    LN_TRY(ln_graph_shard(g, split, r->opt.n_ranks, r->opt.rank, err));
+    return ln_graph_check(g, "shard", err);
+}
+
 /* Builds the graph of the model, with adapters where the run has room for some. */
 static ln_status build(const ln_run *r, ln_graph *g, ln_v *logits, ln_error *err) {
     LN_TRY(ln_decoder_build(g, r->spec, r->weights, &r->kv, logits, err));
-    if (!r->lora) return LN_OK;
-    LN_TRY(ln_graph_adapt(g, r->lora, r->weights->n, err));
-    *logits = g->outputs[0];
-    return ln_graph_check(g, "adapt", err);
+    if (r->lora) {
+        LN_TRY(ln_graph_adapt(g, r->lora, r->weights->n, err));
+        *logits = g->outputs[0];
+        LN_TRY(ln_graph_check(g, "adapt", err));
+    }
+    return r->opt.n_ranks > 1 ? shard(r, g, err) : LN_OK;
 }
 
 static ln_policy policy_of(const ln_run *r) {
@@ -115,6 +127,10 @@ static ln_status make_program(ln_run *r, int which, ln_error *err) {
 }
 
 ln_status ln_run_make_program(ln_run *r, ln_error *err) {
+    if (r->opt.n_ranks > 1 && !(r->info.can & LN_CAN_COLLECTIVES))
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "device %s cannot exchange values among ranks; use ln_options.device = LN_DEVICE_CPU",
+                       r->info.name);
     LN_TRY(ln_run_make_pool(r, err));
     LN_TRY(ln_run_make_adapters(r, err));
     return make_program(r, LN_RUN_LOGITS, err);
@@ -151,12 +167,14 @@ static ln_status measure_program(ln_run *r, int which, ln_error *err) {
 /* Opens the device and computes everything that decides memory: KV layout, program, sizes. Allocates none of
  * the large blocks. */
 static ln_status describe(ln_run *r, ln_error *err) {
+    ln_weights mine;
     LN_TRY(ln_run_open_device(&r->opt, &r->ops, &r->dev, &r->info, err));
     LN_TRY(check_device(r, err));
     r->sizes.device_total = r->info.memory_total;
     r->sizes.device_free = r->info.memory_free;
     LN_TRY(ln_run_make_program(r, err));
-    LN_TRY(ln_device_weights_bytes(r->ops, r->dev, r->weights, r->opt.numerics, &r->sizes.weights_bytes,
+    LN_TRY(ln_rank_weights(&r->arena, r->weights, r->opt.n_ranks, r->opt.rank, &mine, err));
+    LN_TRY(ln_device_weights_bytes(r->ops, r->dev, &mine, r->opt.numerics, &r->sizes.weights_bytes,
                                    &r->sizes.copied_bytes, err));
     LN_TRY(measure_program(r, LN_RUN_LOGITS, err));
     return r->opt.embeds ? measure_program(r, LN_RUN_HIDDEN, err) : LN_OK;
@@ -227,8 +245,11 @@ ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_we
                             &r->states[LN_STATE_ADAPTERS], err));
     LN_GO(ln_weight_cache_acquire(weight_cache, w, opt, &r->resident, err));
     r->cap_changes = (int32_t)max_changes(r);
-    const ln_queue_options queue = {
-        .size = sizeof queue, .n_slots = opt->n_seqs, .n_blocks = r->sizes.n_blocks, .kv = &r->kv};
+    const ln_queue_options queue = {.size = sizeof queue,
+                                    .n_slots = opt->n_seqs,
+                                    .n_blocks = r->sizes.n_blocks,
+                                    .kv = &r->kv,
+                                    .ranks = r->opt.transport};
     LN_GO(r->ops->queue_open(r->dev, &queue, &r->queue, err));
     for (int i = 0; i < LN_RUN_PROGRAMS; i++)
         if (r->programs[i].made) LN_GO(prepare(r, i, err));

@@ -21,7 +21,9 @@
 typedef struct ln_device_weights {
     const ln_device_ops *ops;
     ln_dev *dev;
-    const ln_weights *weights;
+    const ln_weights *weights; /* `mine` */
+    ln_weights mine;           /* the weights of the rank: all, if there is one rank */
+    int n_ranks;
     ln_device_weight *placed; /* [weights->n] where kernels read each weight */
     ln_weight_size *sizes;    /* [weights->n] */
     ln_arena arena;           /* descriptors of weights that are used in place */
@@ -61,6 +63,10 @@ void ln_device_weights_bind(const ln_device_weights *r, ln_program *p);
  * part of them that kernels read from files which could not be mapped and were copied into memory. */
 ln_status ln_device_weights_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w,
                                   ln_numerics numerics, uint64_t *bytes, uint64_t *in_copies, ln_error *err);
+/* Sets *out to the weights of a rank: its share of each (checkpoint/source.h), in the arena, or all, if
+ * n_ranks is 0 or 1. `w` must outlive *out, which is not closed. LN_EMEMORY. */
+ln_status ln_rank_weights(ln_arena *arena, const ln_weights *w, int n_ranks, int rank, ln_weights *out,
+                          ln_error *err);
 /* The description of a weight that a device gets, for programs of these numerics; its name is borrowed. */
 ln_weight_desc ln_weight_describe(const ln_weight *w, ln_numerics numerics);
 
@@ -95,6 +101,10 @@ typedef struct ln_run_options {
      * kernels must be able to run that program; the reference device runs any. */
     const struct ln_run *program_of;
     ln_progress progress;
+    /* Ranks that run the model together, and which of them this is; 0 or 1: this process alone. `transport`
+     * is borrowed until the run is closed; NULL: the run is measured only. */
+    int n_ranks, rank;
+    ln_transport *transport;
 } ln_run_options;
 /* The thread pool of a run with these options. */
 static inline ln_pool *ln_run_pool(const ln_run_options *o) { return o->pool ? o->pool : ln_pool_default(); }

@@ -53,16 +53,17 @@ static int recurrent_group(ln_state_pool *pool, const ln_recur_sizes *z, ln_dtyp
             (ln_state_group){.kind = LN_STATE_CHUNKS, .recur = *z, .dtype = dtype, .window = LN_CHUNK_WINDOW};
     return i;
 }
-static int group_of(ln_state_pool *pool, const ln_attn_spec *a, ln_dtype dtype) {
+static int group_of(ln_state_pool *pool, const ln_attn_spec *a, int n_ranks, ln_dtype dtype) {
+    const int K = (int)ln_share_of(a->K, 1, n_ranks, 0).n; /* heads of every rank */
     int i = 0;
     while (i < pool->n_groups &&
-           (is_chunks(pool, i) || pool->groups[i].window != a->window || pool->groups[i].n_kv_heads != a->K ||
+           (is_chunks(pool, i) || pool->groups[i].window != a->window || pool->groups[i].n_kv_heads != K ||
             pool->groups[i].head_dim != a->E || pool->groups[i].v_dim != a->Ev))
         i++;
     if (i == LN_STATE_GROUPS) return -1;
     if (i == pool->n_groups)
         pool->groups[pool->n_groups++] = (ln_state_group){
-            .n_kv_heads = a->K, .head_dim = a->E, .v_dim = a->Ev, .dtype = dtype, .window = a->window};
+            .n_kv_heads = K, .head_dim = a->E, .v_dim = a->Ev, .dtype = dtype, .window = a->window};
     return i;
 }
 
@@ -144,7 +145,7 @@ static ln_status lay_out(ln_run *r, ln_error *err) {
         const int from = s->layers[l].state_from;
         const ln_recur_spec *recur = ln_recur_of(s, l);
         group[l] = recur       ? recurrent_group(pool, &recur->sizes, dtype)
-                   : from == l ? group_of(pool, ln_attn_of(s, l), dtype)
+                   : from == l ? group_of(pool, ln_attn_of(s, l), LN_MAX(1, r->opt.n_ranks), dtype)
                                : group[from];
         if (group[l] < 0)
             return ln_fail(err, LN_EUNSUPPORTED,
@@ -266,8 +267,16 @@ static int64_t layer_at(const ln_run *r, int layer, int64_t page, ln_page_job *j
     return at + pool->layer_in_page[layer] * pool->groups[pool->group[layer]].layer_bytes;
 }
 
+/* Rejects access to keys of which a rank has some of the heads. */
+static ln_status check_ranks(const ln_run *r, ln_error *err) {
+    if (r->opt.n_ranks <= 1) return LN_OK;
+    return ln_fail(err, LN_EUNSUPPORTED,
+                   "each of %d ranks has the keys of some heads only; run this on one rank", r->opt.n_ranks);
+}
+
 ln_status ln_run_read_page(ln_run *r, int layer, int64_t page, float *keys, float *values, ln_error *err) {
     ln_page_job job = page_job(&r->kv, r->kv.group[layer], LN_PAGE_UNPACK);
+    LN_TRY(check_ranks(r, err));
     job.from = layer_at(r, layer, page, &job);
     job.keys = keys;
     job.values = values;
@@ -277,6 +286,7 @@ ln_status ln_run_read_page(ln_run *r, int layer, int64_t page, float *keys, floa
 ln_status ln_run_write_page(ln_run *r, int layer, int64_t page, const float *keys, const float *values,
                             ln_error *err) {
     ln_page_job job = page_job(&r->kv, r->kv.group[layer], LN_PAGE_PACK);
+    LN_TRY(check_ranks(r, err));
     job.to = layer_at(r, layer, page, &job);
     job.keys = (float *)(uintptr_t)keys; /* read only */
     job.values = (float *)(uintptr_t)values;

@@ -16,6 +16,7 @@
  *
  * Operands are resolved and scratch memory is allocated when a program is prepared; a run writes only the
  * step and the counts of claimed chunks. */
+#include "../../base/transport.h"
 #include "../../ops/value_rows.h"
 #include "exec.h"
 #include "simd/prefetch.h"
@@ -33,6 +34,7 @@ enum {
 
 struct ln_queue {
     ln_dev *dev;
+    ln_transport *ranks;
     ln_host_queue host;
 };
 
@@ -93,6 +95,7 @@ ln_status ln_cpu_queue_open(ln_dev *d, const ln_queue_options *opt, ln_queue **o
     *out = NULL;
     if (!q) return LN_OOM(err, "a queue");
     q->dev = d;
+    q->ranks = opt->ranks;
     ln_status st = ln_host_queue_open(&q->host, opt->kv, opt->n_slots, opt->n_blocks, err);
     if (st != LN_OK) ln_cpu_queue_close(&q);
     *out = q;
@@ -201,7 +204,7 @@ ln_status ln_cpu_prepare(ln_queue *q, const ln_program *p, void *temp, ln_exec *
     e->program = p;
     e->temp = temp;
     e->thread_bytes = thread_bytes(d, p);
-    LN_GO(ln_calls_new(p, temp, &e->arena, &e->calls, err));
+    LN_GO(ln_calls_new(p, temp, q->ranks, &e->arena, &e->calls, err));
     e->kernels = ln_arena_alloc(&e->arena, (size_t)(p->n_nodes + 1) * sizeof *e->kernels);
     e->group_end = ln_arena_alloc(&e->arena, (size_t)(p->n_nodes + 1) * sizeof *e->group_end);
     e->n_claims = claim_slots(p);
@@ -241,6 +244,7 @@ static void run_partition(const ln_exec *e, int i, int thread, int partition, in
     ln_call c;
     c.node = from->node;
     c.table = &e->dev->table;
+    c.ranks = from->ranks;
     c.step = from->step;
     c.thread = partition;
     c.n_threads = n_partitions;
@@ -395,7 +399,6 @@ static void run_thread_watched(void *user, int thread, int n_threads) {
 
 ln_status ln_cpu_submit(ln_exec *e, const ln_step_block *block, const ln_trace *trace, uint64_t *fence,
                         ln_error *err) {
-    (void)err;
     const int32_t n_rows = e->step.n_rows, n_out = e->step.n_out, n_seqs = e->step.n_seqs;
     *fence = ln_host_queue_submit(&e->queue->host, block, &e->step);
     if (block->n_rows == 0) return LN_OK;
@@ -405,7 +408,7 @@ ln_status ln_cpu_submit(ln_exec *e, const ln_step_block *block, const ln_trace *
     for (int i = 0; i < e->n_claims * e->dev->n_threads; i++)
         atomic_store_explicit(&e->claimed[i], 0, memory_order_relaxed);
     ln_pool_run(e->dev->pool, e->dev->n_threads, trace ? run_thread_watched : run_thread, e);
-    return LN_OK;
+    return ln_ranks_failed(e->queue->ranks, err);
 }
 
 ln_status ln_cpu_wait(ln_queue *q, uint64_t fence, ln_error *err) {

@@ -4,6 +4,7 @@
  * In float the device is the specification: the CPU device must give the same bits, but for the tolerances of
  * its AMX level. In double it is the baseline of error bounds. LN_F32 temps and f32 KV pages hold the
  * device's scalar type; weights are read in their storage format. */
+#include "../../base/transport.h"
 #include "../../ops/host_queue.h"
 #include "../../ops/kv_pages.h"
 #include "../../ops/value_rows.h"
@@ -19,6 +20,7 @@ struct ln_dev {
 
 struct ln_queue {
     const ln_dev *dev;
+    ln_transport *ranks;
     ln_host_queue host;
 };
 
@@ -73,7 +75,8 @@ static void ref_describe(const ln_dev *d, ln_dev_info *out) {
     out->real_bytes = d->real_bytes;
     out->n_threads = 1;
     out->upload_rows = 1;
-    out->can = LN_CAN_ADAPTERS | LN_CAN_GRADIENTS | LN_CAN_CODED | LN_CAN_EXPERTS | LN_CAN_RECURRENT;
+    out->can = LN_CAN_ADAPTERS | LN_CAN_GRADIENTS | LN_CAN_CODED | LN_CAN_EXPERTS | LN_CAN_RECURRENT |
+               LN_CAN_COLLECTIVES;
 }
 
 static void ref_queue_close(ln_queue **queue) {
@@ -88,6 +91,7 @@ static ln_status ref_queue_open(ln_dev *d, const ln_queue_options *opt, ln_queue
     *out = NULL;
     if (!q) return LN_OOM(err, "a queue");
     q->dev = d;
+    q->ranks = opt->ranks;
     ln_status st = ln_host_queue_open(&q->host, opt->kv, opt->n_slots, opt->n_blocks, err);
     if (st != LN_OK) ref_queue_close(&q);
     *out = q;
@@ -215,7 +219,7 @@ static ln_status ref_prepare(ln_queue *q, const ln_program *p, void *temp, ln_ex
     e->program = p;
     e->queue = q;
     e->temp = temp;
-    ln_status st = ln_calls_new(p, temp, &e->arena, &e->calls, err);
+    ln_status st = ln_calls_new(p, temp, q->ranks, &e->arena, &e->calls, err);
     if (st == LN_OK) st = find_kernels(e, err);
     if (st == LN_OK) {
         e->scratch = ln_alloc(ref_scratch(q->dev, p) + 1);
@@ -229,7 +233,6 @@ static ln_status ref_prepare(ln_queue *q, const ln_program *p, void *temp, ln_ex
 
 static ln_status ref_submit(ln_exec *e, const ln_step_block *block, const ln_trace *trace, uint64_t *fence,
                             ln_error *err) {
-    (void)err;
     ln_queue *q = e->queue;
     *fence = ln_host_queue_submit(&q->host, block, &e->step);
     if (block->n_rows == 0) return LN_OK;
@@ -239,7 +242,7 @@ static ln_status ref_submit(ln_exec *e, const ln_step_block *block, const ln_tra
         e->kernels[i]->fn(&e->calls[i]);
         if (trace) trace->fn(trace->user, i, ln_now() - start);
     }
-    return LN_OK;
+    return ln_ranks_failed(q->ranks, err);
 }
 
 static ln_status ref_wait(ln_queue *q, uint64_t fence, ln_error *err) {
