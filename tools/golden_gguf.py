@@ -4,7 +4,7 @@
 usage: python tools/golden_gguf.py LLAMA_CPP OUT [MODEL_DIR...]
 
 LLAMA_CPP is a checkout of llama.cpp, or the folder vendor/llama.cpp of the source of llama-cpp-python; its modules `conversion` and
-`gguf-py` are used. OUT gets NAME.gguf for each model, without a tokenizer, and blocks.json: for each type the SHA-256 of the f32 numbers that
+`gguf-py` are used. OUT gets NAME.gguf for each model, with the tokenizer of its directory, and blocks.json: for each type the SHA-256 of the f32 numbers that
 gguf's dequantize gives for blocks made of a fixed sequence (blocks_of). The files in tests/golden/gguf are those of the default models.
 """
 import hashlib
@@ -60,8 +60,18 @@ def convert(source, out):
     from conversion import ModelType, get_model_architecture, get_model_class
     from conversion.base import ModelBase
 
-    def no_tokens(self):
-        self.gguf_writer.add_tokenizer_model("none")
+    def write_tokens(self):
+        with open(self.dir_model / "tokenizer.json", encoding="utf-8") as f:
+            tok = json.load(f)
+        added = {t["id"]: t for t in tok["added_tokens"]}
+        text = {i: t for t, i in tok["model"]["vocab"].items()} | {i: t["content"] for i, t in added.items()}
+        w, kind = self.gguf_writer, gguf.TokenType
+        w.add_tokenizer_model("gpt2")
+        w.add_tokenizer_pre("gpt-2")
+        w.add_token_list([text[i].encode() for i in range(len(text))])
+        w.add_token_types([kind.NORMAL if i not in added else kind.CONTROL if added[i]["special"] else kind.USER_DEFINED for i in range(len(text))])
+        w.add_token_merges([" ".join(m) for m in tok["model"]["merges"]])
+        w.add_add_bos_token(False)
 
     kinds = {"bf16": gguf.LlamaFileType.MOSTLY_BF16, "f16": gguf.LlamaFileType.MOSTLY_F16, "f32": gguf.LlamaFileType.ALL_F32}
     with tempfile.TemporaryDirectory() as t, torch.inference_mode():
@@ -69,8 +79,8 @@ def convert(source, out):
         shutil.copytree(source, work, ignore=shutil.ignore_patterns("golden*"))
         made = get_model_class(get_model_architecture(ModelBase.load_hparams(work, False), ModelType.TEXT))
         if hasattr(made, "Ministral3Model"):
-            made.Ministral3Model.set_vocab = no_tokens
-        plain = type("Plain", (made,), {"set_vocab": no_tokens, "model_arch": made.model_arch})
+            made.Ministral3Model.set_vocab = write_tokens
+        plain = type("Plain", (made,), {"set_vocab": write_tokens, "model_arch": made.model_arch, "no_mtp": True})
         plain(work, kinds[source.name.split("-")[-1]], out / (source.name + ".gguf"), eager=True).write()
 
 

@@ -1,5 +1,7 @@
-/* The source of GGUF files: matrices in blocks become encoded rows (gguf_blocks.h), and rows of q and k that
- * stand in pairs get the order of safetensors. All other weights are those of the dense source. */
+/* The source of GGUF files: matrices in blocks become encoded rows (gguf_blocks.h), rows of q and k that
+ * in pairs and value heads of recurrent layers get the order of safetensors, and decays become the logarithms
+ * that they were made of. All other weights are those of the dense source. */
+#include "../base/elementary.h"
 #include "../base/file.h"
 #include "gguf_blocks.h"
 #include "scheme.h"
@@ -29,7 +31,9 @@ static ln_status find(const ln_source *s, const ln_source_ask *ask, ln_weight *w
     for (size_t i = 0; i < ask->n_names && !x; i++) x = ln_tensors_find(s->tensors, ask->names[i]);
     if (!x || x->dtype < LN_ST_BLOCKS) {
         LN_TRY(s->of->ops->find(s->of, ask, w, fits, err));
-        w->made = x && x->pairs_of_heads;
+        w->made = x && ln_tensor_is_remade(x);
+        if (w->made && x->is_decay && x->dtype != LN_ST_F32)
+            return ln_tensor_unsupported(s->tensors, x, "F32", err);
         return LN_OK;
     }
     const ln_gguf_form *form = form_of(x);
@@ -42,14 +46,16 @@ static ln_status find(const ln_source *s, const ln_source_ask *ask, ln_weight *w
     w->code = form->code;
     w->made = true;
     *fits = has_shape(ask, w);
+    if (x->columns.n_outer && x->columns.unit % form->enc.group)
+        return ln_tensor_unsupported(s->tensors, x, "types whose groups of columns divide a head", err);
     return LN_OK;
 }
 
-/* The row of the tensor that holds row d of the matrix. */
-static int64_t stored_row(const ln_tensor *x, int64_t d) {
-    if (!x->pairs_of_heads) return d;
-    const int64_t width = x->dims[0] / x->pairs_of_heads, i = d % width;
-    return d - i + (i < width / 2 ? 2 * i : 2 * (i - width / 2) + 1);
+/* The number in the tensor of row or column d of the matrix. */
+static int64_t stored_number(const ln_tensor_order *o, int64_t d) {
+    if (!o->n_outer || d < o->first) return d;
+    const int64_t k = (d - o->first) / o->unit, i = k % (o->n_outer * o->n_inner);
+    return d + (i % o->n_inner * o->n_outer + i / o->n_inner - i) * o->unit;
 }
 
 enum { ROWS = 16 }; /* of a unit of work */
@@ -59,19 +65,62 @@ typedef struct making {
     int64_t row0, n, stored;  /* stored: bytes of a row in the file */
     ln_row_bytes row;
     uint8_t *codes, *scales, *offsets;
-    atomic_bool bad; /* a scale is not finite, or too large */
+    atomic_bool bad; /* a scale is not finite, or too large; a decay is not below 0 */
 } making;
+
+/* Writes a row whose columns stand in another order: of blocks one after another, group by group. */
+static bool make_reordered(const making *k, const uint8_t *from, uint8_t *codes, uint8_t *scales,
+                           uint8_t *offsets) {
+    enum { MOST = 256 }; /* columns of a block */
+    uint8_t block_codes[MOST], block_scales[MOST], block_offsets[MOST];
+    const ln_tensor_order there = k->w->tensor->columns,
+                          here = {there.first, there.n_inner, there.n_outer, there.unit};
+    const int64_t cols = k->w->d1, group = k->form ? k->w->enc.group : there.unit;
+    const ln_row_bytes each = {k->row.data * group / cols, k->row.scales * group / cols,
+                               k->row.offsets * group / cols};
+    if (!k->form) {
+        for (int64_t c = 0; c < cols; c += group)
+            memcpy(codes + c / group * each.data, from + stored_number(&there, c) / group * each.data,
+                   (size_t)each.data);
+        return true;
+    }
+    bool good = true;
+    const ln_ggml_block block = ln_ggml_block_of((uint32_t)k->form->type);
+    for (int64_t c = 0; c < cols; c += block.elements, from += block.bytes) {
+        good &= k->form->row(from, block.elements, block_codes, block_scales, block_offsets);
+        for (int64_t g = 0; g < block.elements / group; g++) {
+            const int64_t to = stored_number(&here, c + g * group) / group;
+            memcpy(codes + to * each.data, block_codes + g * each.data, (size_t)each.data);
+            memcpy(scales + to * each.scales, block_scales + g * each.scales, (size_t)each.scales);
+            memcpy(offsets + to * each.offsets, block_offsets + g * each.offsets, (size_t)each.offsets);
+        }
+    }
+    return good;
+}
+
+/* The logarithm that a decay, -exp of it, was made of. */
+static bool make_log(const uint8_t *from, uint8_t *to) {
+    float decay, log;
+    memcpy(&decay, from, sizeof decay);
+    log = (float)ln_log64(-(double)decay);
+    memcpy(to, &log, sizeof log);
+    return decay < 0 && decay - decay == 0;
+}
 
 static void make_rows(void *user, int thread, int64_t lo, int64_t hi) {
     making *k = user;
     (void)thread;
     for (int64_t r = lo * ROWS; r < LN_MIN(hi * ROWS, k->n); r++) {
-        const uint8_t *from = k->w->tensor->data + stored_row(k->w->tensor, k->row0 + r) * k->stored;
-        uint8_t *codes = k->codes + r * k->row.data;
-        if (!k->form) memcpy(codes, from, (size_t)k->stored);
-        else if (!k->form->row(from, k->w->d1, codes, k->scales + r * k->row.scales,
-                               k->offsets + r * k->row.offsets))
-            k->bad = true;
+        const ln_tensor *x = k->w->tensor;
+        const uint8_t *from = x->data + stored_number(&x->rows, k->row0 + r) * k->stored;
+        uint8_t *codes = k->codes + r * k->row.data, *scales = k->scales + r * k->row.scales,
+                *offsets = k->offsets + r * k->row.offsets;
+        if (x->columns.n_outer) {
+            if (!make_reordered(k, from, codes, scales, offsets)) k->bad = true;
+        } else if (x->is_decay) {
+            if (!make_log(from, codes)) k->bad = true;
+        } else if (!k->form) memcpy(codes, from, (size_t)k->stored);
+        else if (!k->form->row(from, k->w->d1, codes, scales, offsets)) k->bad = true;
     }
 }
 
@@ -98,7 +147,11 @@ static ln_status rows(const ln_source *s, const ln_weight *w, int64_t row0, int6
     *out = (ln_encoded_rows){.data = k.codes,
                              .scales = k.row.scales ? k.scales : NULL,
                              .offsets = k.row.offsets ? k.offsets : NULL};
-    return k.bad ? ln_scheme_bad_value(w->tensor, "finite scales below 512", "another one", err) : LN_OK;
+    return k.bad ? ln_scheme_bad_value(w->tensor,
+                                       w->tensor->is_decay ? "finite numbers below 0"
+                                                           : "finite scales below 512",
+                                       "another one", err)
+                 : LN_OK;
 }
 
 const ln_source_ops ln_gguf_ops = {.find = find, .rows = rows};

@@ -102,6 +102,10 @@ ln_status ln_convert_check_stored(const ln_convert *c, bool takes_fp8, ln_error 
 /* Returns what is written for weights.items[i]: the weight, the whole tensor for the first of those that it
  * holds, and NULL for the others. */
 const ln_weight *ln_convert_stored(ln_convert *c, size_t i);
+/* Returns how many tensors are written for a weight: one, or one for each expert; and what the k-th of them
+ * holds. */
+int64_t ln_convert_tensors(const ln_convert *c, const ln_weight *w);
+const ln_weight *ln_convert_tensor(ln_convert *c, const ln_weight *w, int64_t k);
 /* Decides how each weight is quantised, and lays the tensors out. Errors: see ln_quantize. */
 ln_status ln_convert_decide(ln_convert *c, const ln_quantize_options *opt, uint64_t shard_bytes,
                             ln_error *err);

@@ -26,14 +26,18 @@ static bool is_norm(const ln_spec *s, int slot) {
 
 /* Lists the weights as dense tensors of one dtype. */
 static ln_status list_dense(ln_convert *c, uint64_t shard_bytes, ln_error *err) {
-    c->items = ln_zalloc(c->weights.n, sizeof *c->items);
+    size_t most = 0;
+    for (size_t i = 0; i < c->weights.n; i++) most += (size_t)ln_convert_tensors(c, &c->weights.items[i]);
+    c->items = ln_zalloc(most, sizeof *c->items);
     if (!c->items) return LN_OOM(err, "the list of tensors");
     for (size_t i = 0; i < c->weights.n; i++) {
-        ln_convert_item *x = &c->items[c->n_items];
-        if (!(x->w = ln_convert_stored(c, i))) continue;
-        x->dtype = c->dtype;
-        ln_convert_name(c, x);
-        c->n_items++;
+        const ln_weight *w = ln_convert_stored(c, i);
+        for (int64_t k = 0; w && k < ln_convert_tensors(c, w); k++) {
+            ln_convert_item *x = &c->items[c->n_items++];
+            x->w = ln_convert_tensor(c, w, k);
+            x->dtype = c->dtype;
+            ln_convert_name(c, x);
+        }
     }
     ln_convert_lay_out(c, shard_bytes);
     return LN_OK;

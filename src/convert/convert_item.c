@@ -15,6 +15,10 @@ ln_tensor_spec ln_convert_part(const ln_convert_item *x, int k, char name[224]) 
     ln_tensor_spec s = {
         .name = name, .dtype = st_dtypes[x->dtype], .n_dims = x->w->d1 ? 2 : 1, .dims = {x->w->d0, x->w->d1}};
     if (!x->w->d1 && x->w->tensor->n_dims == 0) s.n_dims = 0; /* a number */
+    if (x->w->taps) {                                         /* the kernel of a convolution */
+        s.n_dims = x->w->tensor->n_dims;
+        memcpy(s.dims, x->w->tensor->dims, sizeof s.dims);
+    }
     (void)snprintf(name, 224, "%.*s%s", (int)(k ? x->path_bytes : strlen(x->name)), x->name, leaves[k]);
     if (x->same_name) s.name = x->w->tensor->name;
     /* a convolution keeps its axes, by which readers know whether norms are stored as w - 1 */

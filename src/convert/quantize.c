@@ -54,23 +54,36 @@ void ln_convert_name(const ln_convert *c, ln_convert_item *x) {
     const char *outer = c->config.text != c->config.root ? "language_model." : "";
     char slot[160];
     ln_weight_name(slot, &c->spec, x->w->slot, x->w->layer);
-    if (strstr(slot, "{x}")) /* the name of an expert in the source, which has its number */
+    if (strstr(slot, "{x}") && c->config.of_gguf)
+        (void)ln_expert_name(slot, &c->spec, x->w->slot, x->w->layer, x->w->row0 / x->w->d0);
+    else if (strstr(slot, "{x}")) /* the name of an expert in the source, which has its number */
         (void)snprintf(slot, sizeof slot, "%.159s", strstr(x->w->tensor->name, "layers."));
     (void)snprintf(x->name, sizeof x->name, "%s%s%s", outer, x->w->slot == LN_W_HEAD ? "" : "model.", slot);
     x->path_bytes = (size_t)(strrchr(x->name, '.') - x->name);
 }
 
+int64_t ln_convert_tensors(const ln_convert *c, const ln_weight *w) {
+    return w->parts ? w->n_parts : c->config.of_gguf && w->n_experts ? w->n_experts : 1;
+}
 /* Tensors that may be written: one for each weight, or for each of its experts. */
 static size_t count_stored(const ln_convert *c) {
     size_t n = 1;
-    for (size_t i = 0; i < c->weights.n; i++)
-        n += c->weights.items[i].parts ? (size_t)c->weights.items[i].n_parts : 1;
+    for (size_t i = 0; i < c->weights.n; i++) n += (size_t)ln_convert_tensors(c, &c->weights.items[i]);
     return n;
+}
+const ln_weight *ln_convert_tensor(ln_convert *c, const ln_weight *w, int64_t k) {
+    if (w->parts) return &w->parts[k];
+    if (!c->config.of_gguf || !w->n_experts) return w;
+    ln_weight *one = &c->shared[c->n_shared++];
+    *one = *w;
+    one->d0 /= w->n_experts, one->n_experts = 0;
+    one->row0 = k * one->d0;
+    return one;
 }
 
 ln_status ln_convert_decide(ln_convert *c, const ln_quantize_options *opt, uint64_t shard_bytes,
                             ln_error *err) {
-    ln_dtype cast;
+    ln_dtype cast = LN_BF16;
     bool casts = cast_dtype(&c->config, &cast), any = false;
     bool *used = ln_zalloc(opt->n_overrides + 1, sizeof *used);
     char shown[80];
@@ -80,10 +93,10 @@ ln_status ln_convert_decide(ln_convert *c, const ln_quantize_options *opt, uint6
     if (!used || !c->items) LN_GO(LN_OOM(err, "the list of tensors"));
     for (size_t i = 0; i < c->weights.n; i++) {
         const ln_weight *w = ln_convert_stored(c, i);
-        const int64_t n = w && w->parts ? w->n_parts : 1;
-        for (int64_t k = 0; w && k < n; k++) {
+        const int64_t n = w ? ln_convert_tensors(c, w) : 0;
+        for (int64_t k = 0; k < n; k++) {
             ln_convert_item *x = &c->items[c->n_items++];
-            x->w = w->parts ? &w->parts[k] : w;
+            x->w = ln_convert_tensor(c, w, k);
             x->dtype = c->config.of_gguf ? c->dtype : casts ? cast : x->w->dtype;
             ln_convert_name(c, x);
             decide(c, x, opt, used);
@@ -148,6 +161,21 @@ ln_status ln_convert_check_stored(const ln_convert *c, bool takes_fp8, ln_error 
     return LN_OK;
 }
 
+/* Rejects experts of a GGUF file whose family does not store them one by one. */
+static ln_status check_experts(const ln_convert *c, ln_error *err) {
+    char shown[LN_PATH_TEXT], name[160];
+    for (size_t i = 0; i < c->weights.n; i++) {
+        const ln_weight *w = &c->weights.items[i];
+        if (!w->n_experts || (!w->parts && ln_expert_name(name, &c->spec, w->slot, w->layer, 0))) continue;
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "%s: tensor %s: experts of %s models are not written to a directory; use the GGUF "
+                       "file "
+                       "itself",
+                       ln_path_text(shown, c->from), w->tensor->name, c->spec.model_type);
+    }
+    return LN_OK;
+}
+
 ln_status ln_convert_open(ln_convert *c, const char *model, ln_error *err) {
     LN_TRY(ln_find_model(model, c->from, sizeof c->from, err));
     LN_TRY(ln_config_open(&c->config, c->from, err));
@@ -155,8 +183,9 @@ ln_status ln_convert_open(ln_convert *c, const char *model, ln_error *err) {
     LN_TRY(ln_tensors_open(&c->tensors, c->from, false, err));
     c->tied_there = c->spec.tied;
     LN_TRY(ln_weights_bind(&c->weights, &c->spec, &c->tensors, err));
-    c->shared = ln_zalloc(c->weights.n + 1, sizeof *c->shared);
-    return c->shared ? LN_OK : LN_OOM(err, "the list of tensors");
+    c->shared = ln_zalloc(c->weights.n + count_stored(c), sizeof *c->shared);
+    if (!c->shared) return LN_OOM(err, "the list of tensors");
+    return c->config.of_gguf ? check_experts(c, err) : LN_OK;
 }
 
 static ln_status check_dense(const ln_convert *c, ln_error *err) {

@@ -6,7 +6,7 @@
  * readers of families have the same defaults, unless a function here says otherwise.
  *
  * A number of f32 becomes the shortest decimal number that rounds to it: 1e-05, as config.json has it. */
-#include "gguf_model.h"
+#include "gguf_making.h"
 
 #include "../base/c_locale.h"
 
@@ -52,21 +52,13 @@ static const key_row *key_rows(size_t *n) {
     return rows;
 }
 
-/* A configuration being made. */
-typedef struct making {
-    const ln_gguf *g;
-    ln_gguf_arch_id arch;
-    json_t *out;
-    ln_error *err;
-} making;
-
 const char *ln_gguf_arch_key(char out[LN_GGUF_KEY_BYTES], ln_gguf_arch_id arch, const char *suffix) {
     (void)snprintf(out, LN_GGUF_KEY_BYTES, "%s.%s", ln_gguf_archs[arch].name, suffix);
     return out;
 }
 
 /* Stores a new value, which may be NULL: out of memory. */
-static ln_status put(const making *m, json_t *in, const char *field, json_t *value) {
+ln_status ln_gguf_put(const ln_gguf_making *m, json_t *in, const char *field, json_t *value) {
     return json_object_set_new(in, field, value) == 0 ? LN_OK : LN_OOM(m->err, "a configuration");
 }
 
@@ -81,10 +73,10 @@ static double decimal(double v) {
     return v;
 }
 
-static json_t *real_of(double v) { return json_real(decimal(v)); }
+json_t *ln_gguf_real_of(double v) { return json_real(decimal(v)); }
 
 /* Reads an integer, or an array with the same one for each layer. */
-static ln_status read_int(const making *m, const char *suffix, int64_t *out, bool *found) {
+ln_status ln_gguf_read_int(const ln_gguf_making *m, const char *suffix, int64_t *out, bool *found) {
     char key[LN_GGUF_KEY_BYTES];
     const ln_gguf_value *v = ln_gguf_find(m->g, ln_gguf_arch_key(key, m->arch, suffix));
     if (!v || !v->is_array) return ln_gguf_int(m->g, key, 0, INT32_MAX, out, found, m->err);
@@ -97,101 +89,106 @@ static ln_status read_int(const making *m, const char *suffix, int64_t *out, boo
     return LN_OK;
 }
 
-static ln_status read_real(const making *m, const char *suffix, double *out, bool *found) {
+ln_status ln_gguf_read_real(const ln_gguf_making *m, const char *suffix, double *out, bool *found) {
     char key[LN_GGUF_KEY_BYTES];
     return ln_gguf_real(m->g, ln_gguf_arch_key(key, m->arch, suffix), out, found, m->err);
 }
 
 /* The same for what the metadata must have. */
-static ln_status need_int(const making *m, const char *suffix, int64_t *out) {
+ln_status ln_gguf_need_int(const ln_gguf_making *m, const char *suffix, int64_t *out) {
     char key[LN_GGUF_KEY_BYTES];
     bool found;
-    LN_TRY(read_int(m, suffix, out, &found));
+    LN_TRY(ln_gguf_read_int(m, suffix, out, &found));
     return found ? LN_OK : ln_gguf_fail(m->g, ln_gguf_arch_key(key, m->arch, suffix), "an integer", m->err);
 }
 
-static ln_status put_key(const making *m, const key_row *row) {
+static ln_status put_key(const ln_gguf_making *m, const key_row *row) {
     char key[LN_GGUF_KEY_BYTES];
     int64_t n = 0;
     double v = 0;
     bool found;
-    LN_TRY(row->kind == KIND_INT ? read_int(m, row->key, &n, &found) : read_real(m, row->key, &v, &found));
+    LN_TRY(row->kind == KIND_INT ? ln_gguf_read_int(m, row->key, &n, &found)
+                                 : ln_gguf_read_real(m, row->key, &v, &found));
     if (!found && row->must)
         return ln_gguf_fail(m->g, ln_gguf_arch_key(key, m->arch, row->key), "a number", m->err);
     if (!found) return LN_OK;
-    return put(m, m->out, row->field, row->kind == KIND_INT ? json_integer(n) : real_of(v));
+    return ln_gguf_put(m, m->out, row->field, row->kind == KIND_INT ? json_integer(n) : ln_gguf_real_of(v));
 }
 
-static bool has_tensor(const making *m, const char *name) { return ln_gguf_tensor_named(m->g, name); }
+bool ln_gguf_has(const ln_gguf_making *m, const char *name) { return ln_gguf_tensor_named(m->g, name); }
 
 /* ---- what follows from tensors ---- */
 
-static ln_status put_tokens(const making *m) {
+static ln_status put_tokens(const ln_gguf_making *m) {
     const ln_gguf_tensor *table = ln_gguf_tensor_named(m->g, "token_embd.weight");
     const ln_gguf_value *tokens = ln_gguf_find(m->g, "tokenizer.ggml.tokens");
     const int64_t n = table && table->n_dims == 2 ? table->dims[1] : tokens ? (int64_t)tokens->n : 0;
-    LN_TRY(put(m, m->out, "tie_word_embeddings", json_boolean(!has_tensor(m, "output.weight"))));
-    return put(m, m->out, "vocab_size", json_integer(n));
+    LN_TRY(ln_gguf_put(m, m->out, "tie_word_embeddings", json_boolean(!ln_gguf_has(m, "output.weight"))));
+    return ln_gguf_put(m, m->out, "vocab_size", json_integer(n));
 }
 
-static ln_status put_biases(const making *m) {
+static ln_status put_biases(const ln_gguf_making *m) {
     static const struct {
         unsigned archs;
         const char *tensor, *field;
     } biases[] = {
         {BIT(LLAMA) | BIT(GEMMA) | BIT(ARCEE) | BIT(QWEN3) | BIT(QWEN3VL) | BIT(GRANITE) | BIT(SMOLLM3) |
-             BIT(OLMO2) | BIT(COHERE2) | BIT(GLM4) | BIT(SEED_OSS) | BIT(HUNYUAN),
+             BIT(OLMO2) | BIT(COHERE2) | BIT(GLM4) | BIT(SEED_OSS) | BIT(HUNYUAN) | BIT(QWEN3MOE) |
+             BIT(GRANITEMOE) | BIT(GLM4MOE) | BIT(OLMOE) | BIT(MUSE_GLIMMER),
          "blk.0.attn_q.bias", "attention_bias"},
         {BIT(SEED_OSS), "blk.0.attn_output.bias", "attention_out_bias"},
         {BIT(LLAMA) | BIT(ARCEE) | BIT(GRANITE) | BIT(SMOLLM3) | BIT(SEED_OSS), "blk.0.ffn_up.bias",
          "mlp_bias"},
         {BIT(ERNIE4_5), "blk.0.attn_q.bias", "use_bias"},
+        {BIT(GLM4MOE), "blk.0.attn_q_norm.weight", "use_qk_norm"},
     };
     for (size_t i = 0; i < LN_COUNT(biases); i++)
         if (biases[i].archs & 1u << m->arch)
-            LN_TRY(put(m, m->out, biases[i].field, json_boolean(has_tensor(m, biases[i].tensor))));
+            LN_TRY(ln_gguf_put(m, m->out, biases[i].field, json_boolean(ln_gguf_has(m, biases[i].tensor))));
     return LN_OK;
 }
 
 /* ---- heads ---- */
 
-static ln_status put_heads(const making *m) {
+static ln_status put_heads(const ln_gguf_making *m) {
     char key[LN_GGUF_KEY_BYTES];
     int64_t heads = 0, kv, width = 0, dim, value;
     bool found;
     if (m->arch == LN_GGUF_ARCH_GEMMA4) return LN_OK;
-    LN_TRY(need_int(m, "attention.head_count", &heads));
-    LN_TRY(need_int(m, "embedding_length", &width));
+    LN_TRY(ln_gguf_need_int(m, "attention.head_count", &heads));
+    LN_TRY(ln_gguf_need_int(m, "embedding_length", &width));
     if (heads < 1)
         return ln_gguf_fail(m->g, ln_gguf_arch_key(key, m->arch, "attention.head_count"), "1 or more",
                             m->err);
     kv = heads;
-    LN_TRY(read_int(m, "attention.head_count_kv", &kv, &found));
-    LN_TRY(put(m, m->out, "num_key_value_heads", json_integer(kv)));
+    LN_TRY(ln_gguf_read_int(m, "attention.head_count_kv", &kv, &found));
+    LN_TRY(ln_gguf_put(m, m->out, "num_key_value_heads", json_integer(kv)));
     value = dim = width / heads;
-    LN_TRY(read_int(m, "attention.key_length", &dim, &found));
-    LN_TRY(read_int(m, "attention.value_length", &value, &found));
+    LN_TRY(ln_gguf_read_int(m, "attention.key_length", &dim, &found));
+    LN_TRY(ln_gguf_read_int(m, "attention.value_length", &value, &found));
     if (value != dim)
         return ln_gguf_fail(m->g, ln_gguf_arch_key(key, m->arch, "attention.value_length"),
                             "the length of a key", m->err);
-    if (m->arch != LN_GGUF_ARCH_COHERE2) LN_TRY(put(m, m->out, "head_dim", json_integer(dim)));
+    if (m->arch != LN_GGUF_ARCH_COHERE2) LN_TRY(ln_gguf_put(m, m->out, "head_dim", json_integer(dim)));
     int64_t rotated = dim, layers = 0;
-    LN_TRY(read_int(m, "rope.dimension_count", &rotated, &found));
-    if (m->arch == LN_GGUF_ARCH_GLM4 || (m->arch == LN_GGUF_ARCH_PHI3 && rotated != dim))
-        LN_TRY(put(m, m->out, "partial_rotary_factor", json_real(dim ? (double)rotated / (double)dim : 0)));
+    LN_TRY(ln_gguf_read_int(m, "rope.dimension_count", &rotated, &found));
+    if (m->arch == LN_GGUF_ARCH_GLM4 || m->arch == LN_GGUF_ARCH_GLM4MOE || m->arch == LN_GGUF_ARCH_QWEN35 ||
+        (m->arch == LN_GGUF_ARCH_PHI3 && rotated != dim))
+        LN_TRY(ln_gguf_put(m, m->out, "partial_rotary_factor",
+                           json_real(dim ? (double)rotated / (double)dim : 0)));
     /* llama.cpp implies it: the largest model of each has its own (gemma2.cpp, gemma3.cpp) */
-    LN_TRY(need_int(m, "block_count", &layers));
+    LN_TRY(ln_gguf_need_int(m, "block_count", &layers));
     const bool largest =
         (m->arch == LN_GGUF_ARCH_GEMMA2 && layers == 46) || (m->arch == LN_GGUF_ARCH_GEMMA3 && layers == 62);
     if (m->arch == LN_GGUF_ARCH_GEMMA2 || m->arch == LN_GGUF_ARCH_GEMMA3)
-        LN_TRY(put(m, m->out, "query_pre_attn_scalar", json_integer(largest ? width / heads : dim)));
+        LN_TRY(ln_gguf_put(m, m->out, "query_pre_attn_scalar", json_integer(largest ? width / heads : dim)));
     return LN_OK;
 }
 
 /* ---- windows ---- */
 
 /* The kinds of the layers, if the file lists them, or the period of the pattern. */
-static ln_status put_pattern(const making *m) {
+static ln_status put_pattern(const ln_gguf_making *m) {
     char key[LN_GGUF_KEY_BYTES];
     ln_gguf_arch_key(key, m->arch, "attention.sliding_window_pattern");
     const ln_gguf_value *v = ln_gguf_find(m->g, key);
@@ -199,13 +196,13 @@ static ln_status put_pattern(const making *m) {
     if (!v) return LN_OK;
     if (!v->is_array) {
         LN_TRY(ln_gguf_int(m->g, key, 1, INT32_MAX, &period, NULL, m->err));
-        return put(m, m->out, "sliding_window_pattern", json_integer(period));
+        return ln_gguf_put(m, m->out, "sliding_window_pattern", json_integer(period));
     }
-    LN_TRY(need_int(m, "block_count", &layers));
+    LN_TRY(ln_gguf_need_int(m, "block_count", &layers));
     LN_TRY(ln_gguf_array(m->g, key, v->type == LN_GGUF_BOOL ? LN_GGUF_BOOL : LN_GGUF_I64, &v, m->err));
     if (v->n < (uint64_t)layers) return ln_gguf_fail(m->g, key, "a value for each layer", m->err);
     json_t *list = json_array();
-    LN_TRY(put(m, m->out, "layer_types", list));
+    LN_TRY(ln_gguf_put(m, m->out, "layer_types", list));
     for (int64_t l = 0; l < layers; l++)
         if (json_array_append_new(list, json_string(ln_gguf_int_at(v, (uint64_t)l) ? "sliding_attention"
                                                                                    : "full_attention")) != 0)
@@ -213,28 +210,29 @@ static ln_status put_pattern(const making *m) {
     return LN_OK;
 }
 
-static ln_status put_windows(const making *m) {
+static ln_status put_windows(const ln_gguf_making *m) {
     int64_t window = 0, layers = 0;
     bool found;
-    LN_TRY(read_int(m, "attention.sliding_window", &window, &found));
+    LN_TRY(ln_gguf_read_int(m, "attention.sliding_window", &window, &found));
     switch (m->arch) {
     case LN_GGUF_ARCH_EXAONE4: /* llama.cpp implies 4,096 of 64 layers (exaone4.cpp) */
-        LN_TRY(need_int(m, "block_count", &layers));
+        LN_TRY(ln_gguf_need_int(m, "block_count", &layers));
         if (!found && layers == 64) window = 4096;
-        LN_TRY(put(m, m->out, "sliding_window", window > 0 ? json_integer(window) : json_null()));
+        LN_TRY(ln_gguf_put(m, m->out, "sliding_window", window > 0 ? json_integer(window) : json_null()));
         return window > 0 ? put_pattern(m) : LN_OK;
     case LN_GGUF_ARCH_OLMO2: /* with a window it is olmo3 */
         if (window == 0) return json_object_del(m->out, "sliding_window"), LN_OK;
-        LN_TRY(put(m, m->out, "model_type", json_string("olmo3")));
-        LN_TRY(put(m, m->out, "sliding_window", json_integer(window)));
+        LN_TRY(ln_gguf_put(m, m->out, "model_type", json_string("olmo3")));
+        LN_TRY(ln_gguf_put(m, m->out, "sliding_window", json_integer(window)));
         return put_pattern(m);
-    case LN_GGUF_ARCH_MISTRAL3: return put(m, m->out, "sliding_window", json_null());
-    case LN_GGUF_ARCH_PHI3: return window > 0 ? LN_OK : put(m, m->out, "sliding_window", json_null());
+    case LN_GGUF_ARCH_MISTRAL3: return ln_gguf_put(m, m->out, "sliding_window", json_null());
+    case LN_GGUF_ARCH_PHI3: return window > 0 ? LN_OK : ln_gguf_put(m, m->out, "sliding_window", json_null());
     case LN_GGUF_ARCH_GEMMA3:
-        if (window == 0) LN_TRY(put(m, m->out, "sliding_window", json_null()));
+        if (window == 0) LN_TRY(ln_gguf_put(m, m->out, "sliding_window", json_null()));
         return put_pattern(m);
     case LN_GGUF_ARCH_GEMMA2:
     case LN_GGUF_ARCH_GEMMA4:
+    case LN_GGUF_ARCH_MUSE_GLIMMER:
     case LN_GGUF_ARCH_COHERE2: return put_pattern(m);
     default: return LN_OK;
     }
@@ -243,7 +241,7 @@ static ln_status put_windows(const making *m) {
 /* ---- RoPE ---- */
 
 /* The numbers of a tensor of divisors as a list; *out NULL: there is no such tensor. */
-static ln_status read_divisors(const making *m, const char *name, json_t **out) {
+ln_status ln_gguf_divisors(const ln_gguf_making *m, const char *name, json_t **out) {
     char path[LN_PATH_TEXT];
     const ln_gguf_tensor *x = ln_gguf_tensor_named(m->g, name);
     *out = NULL;
@@ -268,69 +266,70 @@ static ln_status read_divisors(const making *m, const char *name, json_t **out) 
 }
 
 /* Divisors of the frequencies as LongRoPE, whose two sets are the same if the file has one. */
-static ln_status put_divisors(const making *m, bool *done) {
+static ln_status put_divisors(const ln_gguf_making *m, bool *done) {
     json_t *rope, *few, *many;
     int64_t context = 0;
     double factor = 1;
     bool found;
-    LN_TRY(need_int(m, "context_length", &context));
-    LN_TRY(read_int(m, "rope.scaling.original_context_length", &context, &found));
-    LN_TRY(read_real(m, "rope.scaling.attn_factor", &factor, &found));
-    LN_TRY(read_divisors(m, "rope_factors_short.weight", &few));
-    if (!few) LN_TRY(read_divisors(m, "rope_freqs.weight", &few));
+    LN_TRY(ln_gguf_need_int(m, "context_length", &context));
+    LN_TRY(ln_gguf_read_int(m, "rope.scaling.original_context_length", &context, &found));
+    LN_TRY(ln_gguf_read_real(m, "rope.scaling.attn_factor", &factor, &found));
+    LN_TRY(ln_gguf_divisors(m, "rope_factors_short.weight", &few));
+    if (!few) LN_TRY(ln_gguf_divisors(m, "rope_freqs.weight", &few));
     *done = few != NULL;
     if (!few) return LN_OK;
-    ln_status st = read_divisors(m, "rope_factors_long.weight", &many);
+    ln_status st = ln_gguf_divisors(m, "rope_factors_long.weight", &many);
     if (st == LN_OK && !many) many = json_incref(few);
     rope = st == LN_OK ? json_object() : NULL;
-    if (st == LN_OK) st = put(m, m->out, "rope_scaling", rope);
-    if (st == LN_OK) st = put(m, rope, "short_factor", json_incref(few));
-    if (st == LN_OK) st = put(m, rope, "long_factor", json_incref(many));
-    if (st == LN_OK) st = put(m, rope, "rope_type", json_string("longrope"));
-    if (st == LN_OK) st = put(m, rope, "attention_factor", real_of(factor));
-    if (st == LN_OK) st = put(m, rope, "original_max_position_embeddings", json_integer(context));
+    if (st == LN_OK) st = ln_gguf_put(m, m->out, "rope_scaling", rope);
+    if (st == LN_OK) st = ln_gguf_put(m, rope, "short_factor", json_incref(few));
+    if (st == LN_OK) st = ln_gguf_put(m, rope, "long_factor", json_incref(many));
+    if (st == LN_OK) st = ln_gguf_put(m, rope, "rope_type", json_string("longrope"));
+    if (st == LN_OK) st = ln_gguf_put(m, rope, "attention_factor", ln_gguf_real_of(factor));
+    if (st == LN_OK) st = ln_gguf_put(m, rope, "original_max_position_embeddings", json_integer(context));
     json_decref(few);
     if (many) json_decref(many);
     return st;
 }
 
-static ln_status put_real(const making *m, json_t *in, const char *field, const char *suffix) {
+ln_status ln_gguf_put_real(const ln_gguf_making *m, json_t *in, const char *field, const char *suffix) {
     double v = 0;
     bool found;
-    LN_TRY(read_real(m, suffix, &v, &found));
-    return found ? put(m, in, field, real_of(v)) : LN_OK;
+    LN_TRY(ln_gguf_read_real(m, suffix, &v, &found));
+    return found ? ln_gguf_put(m, in, field, ln_gguf_real_of(v)) : LN_OK;
 }
 
-static ln_status put_yarn(const making *m, json_t *rope, double factor) {
+static ln_status put_yarn(const ln_gguf_making *m, json_t *rope, double factor) {
     int64_t original = 0;
     double all = 0;
     bool found;
-    LN_TRY(need_int(m, "rope.scaling.original_context_length", &original));
-    LN_TRY(put(m, rope, "rope_type", json_string("yarn")));
-    LN_TRY(put(m, rope, "factor", real_of(factor)));
-    LN_TRY(put(m, rope, "original_max_position_embeddings", json_integer(original)));
-    LN_TRY(put_real(m, rope, "beta_fast", "rope.scaling.yarn_beta_fast"));
-    LN_TRY(put_real(m, rope, "beta_slow", "rope.scaling.yarn_beta_slow"));
-    LN_TRY(put_real(m, rope, "attention_factor", "rope.scaling.yarn_attn_factor"));
-    LN_TRY(read_real(m, "rope.scaling.yarn_log_multiplier", &all, &found));
+    LN_TRY(ln_gguf_need_int(m, "rope.scaling.original_context_length", &original));
+    LN_TRY(ln_gguf_put(m, rope, "rope_type", json_string("yarn")));
+    LN_TRY(ln_gguf_put(m, rope, "factor", ln_gguf_real_of(factor)));
+    LN_TRY(ln_gguf_put(m, rope, "original_max_position_embeddings", json_integer(original)));
+    LN_TRY(ln_gguf_put_real(m, rope, "beta_fast", "rope.scaling.yarn_beta_fast"));
+    LN_TRY(ln_gguf_put_real(m, rope, "beta_slow", "rope.scaling.yarn_beta_slow"));
+    LN_TRY(ln_gguf_put_real(m, rope, "attention_factor", "rope.scaling.yarn_attn_factor"));
+    LN_TRY(ln_gguf_read_real(m, "rope.scaling.yarn_log_multiplier", &all, &found));
     if (!found || all == 0) return LN_OK;
-    LN_TRY(put(m, rope, "mscale", json_real(1)));
-    return put(m, rope, "mscale_all_dim", real_of(all));
+    LN_TRY(ln_gguf_put(m, rope, "mscale", json_real(1)));
+    return ln_gguf_put(m, rope, "mscale_all_dim", ln_gguf_real_of(all));
 }
 
 /* Ministral 3 also scales queries by their position. */
-static ln_status put_mistral_rope(const making *m, json_t *rope) {
+static ln_status put_mistral_rope(const ln_gguf_making *m, json_t *rope) {
     double beta = 0;
     bool found;
-    LN_TRY(put_real(m, rope, "rope_theta", "rope.freq_base"));
-    if (!json_object_get(rope, "rope_type")) LN_TRY(put(m, rope, "rope_type", json_string("default")));
-    LN_TRY(read_real(m, "attention.temperature_scale", &beta, &found));
+    LN_TRY(ln_gguf_put_real(m, rope, "rope_theta", "rope.freq_base"));
+    if (!json_object_get(rope, "rope_type"))
+        LN_TRY(ln_gguf_put(m, rope, "rope_type", json_string("default")));
+    LN_TRY(ln_gguf_read_real(m, "attention.temperature_scale", &beta, &found));
     if (!found || beta == 0) return LN_OK;
-    LN_TRY(put(m, m->out, "model_type", json_string("ministral3")));
-    return put(m, rope, "llama_4_scaling_beta", real_of(beta));
+    LN_TRY(ln_gguf_put(m, m->out, "model_type", json_string("ministral3")));
+    return ln_gguf_put(m, rope, "llama_4_scaling_beta", ln_gguf_real_of(beta));
 }
 
-static ln_status put_rope(const making *m) {
+static ln_status put_rope(const ln_gguf_making *m) {
     char key[LN_GGUF_KEY_BYTES];
     ln_gguf_text type = {"none", 4};
     double factor = 1, old = 1;
@@ -340,8 +339,8 @@ static ln_status put_rope(const making *m) {
     if (done) return LN_OK;
     ln_gguf_arch_key(key, m->arch, "rope.scaling.type");
     LN_TRY(ln_gguf_get_text(m->g, key, &type, &found, m->err));
-    LN_TRY(read_real(m, "rope.scaling.factor", &factor, &found));
-    LN_TRY(read_real(m, "rope.scale_linear", &old, &found));
+    LN_TRY(ln_gguf_read_real(m, "rope.scaling.factor", &factor, &found));
+    LN_TRY(ln_gguf_read_real(m, "rope.scale_linear", &old, &found));
     if (found && factor == 1 && old != 1) factor = old, type = (ln_gguf_text){"linear", 6};
     const bool linear = type.bytes == 6 && memcmp(type.data, "linear", 6) == 0 && factor != 1;
     const bool yarn = type.bytes == 4 && memcmp(type.data, "yarn", 4) == 0;
@@ -351,92 +350,15 @@ static ln_status put_rope(const making *m) {
                             m->err);
     if (!linear && !yarn && !mistral) return LN_OK;
     json_t *rope = json_object();
-    LN_TRY(put(m, m->out, mistral ? "rope_parameters" : "rope_scaling", rope));
+    LN_TRY(ln_gguf_put(m, m->out, mistral ? "rope_parameters" : "rope_scaling", rope));
     if (linear) {
-        LN_TRY(put(m, rope, "rope_type", json_string("linear")));
-        LN_TRY(put(m, rope, "factor", real_of(factor)));
+        LN_TRY(ln_gguf_put(m, rope, "rope_type", json_string("linear")));
+        LN_TRY(ln_gguf_put(m, rope, "factor", ln_gguf_real_of(factor)));
     }
     if (yarn) LN_TRY(put_yarn(m, rope, factor));
+    if (yarn && m->arch == LN_GGUF_ARCH_GPT_OSS) /* as its config.json has it */
+        LN_TRY(ln_gguf_put(m, rope, "truncate", json_false()));
     return mistral ? put_mistral_rope(m, rope) : LN_OK;
-}
-
-/* ---- Gemma 4 ---- */
-
-static ln_status need_array(const making *m, const char *suffix, uint64_t layers, const ln_gguf_value **out) {
-    char key[LN_GGUF_KEY_BYTES];
-    LN_TRY(ln_gguf_array(m->g, ln_gguf_arch_key(key, m->arch, suffix), LN_GGUF_I64, out, m->err));
-    return *out && (*out)->n >= layers ? LN_OK : ln_gguf_fail(m->g, key, "a value for each layer", m->err);
-}
-
-/* A number that layers of one kind have in common, from an array or one value. */
-static ln_status of_kind(const making *m, const char *suffix, bool sliding, int64_t *out) {
-    char key[LN_GGUF_KEY_BYTES];
-    const ln_gguf_value *v = ln_gguf_find(m->g, ln_gguf_arch_key(key, m->arch, suffix));
-    const json_t *types = json_object_get(m->out, "layer_types");
-    if (!v || !v->is_array) return need_int(m, suffix, out);
-    LN_TRY(need_array(m, suffix, json_array_size(types), &v));
-    for (size_t l = 0; l < json_array_size(types); l++)
-        if (ln_json_is_text(json_array_get(types, l), "sliding_attention") == sliding)
-            *out = ln_gguf_int_at(v, l);
-    return LN_OK;
-}
-
-static ln_status put_wide_layers(const making *m) {
-    char key[LN_GGUF_KEY_BYTES];
-    int64_t layers = 0, first = 0, last;
-    LN_TRY(need_int(m, "block_count", &layers));
-    const ln_gguf_value *v = ln_gguf_find(m->g, ln_gguf_arch_key(key, m->arch, "feed_forward_length"));
-    if (v && v->is_array && layers > 0) {
-        LN_TRY(need_array(m, "feed_forward_length", (uint64_t)layers, &v));
-        first = ln_gguf_int_at(v, 0), last = ln_gguf_int_at(v, (uint64_t)layers - 1);
-    } else {
-        LN_TRY(need_int(m, "feed_forward_length", &first));
-        last = first;
-    }
-    LN_TRY(put(m, m->out, "intermediate_size", json_integer(first)));
-    return put(m, m->out, "use_double_wide_mlp", json_boolean(last != first));
-}
-
-/* The frequencies of full layers are those of the columns that have no divisor, or a divisor of 1. */
-static ln_status put_kinds_of_rope(const making *m) {
-    json_t *full = json_object(), *sliding = json_object(), *rope = json_object(), *list;
-    ln_status st = put(m, m->out, "rope_parameters", rope);
-    if (st == LN_OK) st = put(m, rope, "full_attention", json_incref(full));
-    if (st == LN_OK) st = put(m, rope, "sliding_attention", json_incref(sliding));
-    if (full) json_decref(full);
-    if (sliding) json_decref(sliding);
-    LN_TRY(st);
-    LN_TRY(put_real(m, full, "rope_theta", "rope.freq_base"));
-    LN_TRY(put_real(m, sliding, "rope_theta", "rope.freq_base_swa"));
-    LN_TRY(put(m, sliding, "rope_type", json_string("default")));
-    LN_TRY(put(m, full, "rope_type", json_string("proportional")));
-    LN_TRY(read_divisors(m, "rope_freqs.weight", &list));
-    size_t n = json_array_size(list), turning = 0;
-    for (size_t i = 0; i < n; i++) turning += json_real_value(json_array_get(list, i)) == 1;
-    json_decref(list);
-    return put(m, full, "partial_rotary_factor", json_real(n ? (double)turning / (double)n : 1));
-}
-
-static ln_status put_gemma4(const making *m) {
-    char name[40];
-    int64_t kv = 0, kv_full = 0;
-    const json_t *types = json_object_get(m->out, "layer_types");
-    const ln_gguf_tensor *inputs = ln_gguf_tensor_named(m->g, "per_layer_token_embd.weight");
-    bool shared = false;
-    LN_TRY(of_kind(m, "attention.head_count_kv", true, &kv));
-    LN_TRY(of_kind(m, "attention.head_count_kv", false, &kv_full));
-    LN_TRY(put(m, m->out, "num_key_value_heads", json_integer(kv)));
-    for (size_t l = 0; l < json_array_size(types) && !shared; l++) {
-        (void)snprintf(name, sizeof name, "blk.%zu.attn_k.weight", l);
-        const bool keys = has_tensor(m, name);
-        (void)snprintf(name, sizeof name, "blk.%zu.attn_v.weight", l);
-        shared = keys && !has_tensor(m, name);
-    }
-    LN_TRY(put(m, m->out, "attention_k_eq_v", json_boolean(shared)));
-    if (shared) LN_TRY(put(m, m->out, "num_global_key_value_heads", json_integer(kv_full)));
-    if (inputs) LN_TRY(put(m, m->out, "vocab_size_per_layer_input", json_integer(inputs->dims[1])));
-    LN_TRY(put_wide_layers(m));
-    return put_kinds_of_rope(m);
 }
 
 /* ---- the whole ---- */
@@ -444,13 +366,22 @@ static ln_status put_gemma4(const making *m) {
 static ln_status unknown_arch(const ln_gguf *g, ln_gguf_text arch, ln_error *err) {
     char path[LN_PATH_TEXT], shown[80], known[400] = "";
     for (size_t i = 0, n = 0; i < LN_GGUF_ARCH_COUNT && n < sizeof known; i++)
-        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", ln_gguf_archs[i].name);
+        if (i != LN_GGUF_ARCH_MIXTRAL)
+            n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", ln_gguf_archs[i].name);
     return ln_fail(err, LN_EUNSUPPORTED, "%s: general.architecture %s is not supported; linnet knows %s",
                    ln_path_text(path, g->files[0].path), ln_excerpt(shown, arch.data, arch.bytes), known);
 }
 
 static bool is_text(ln_gguf_text t, const char *text) {
     return t.bytes == strlen(text) && memcmp(t.data, text, t.bytes) == 0;
+}
+
+/* Files of Mixtral name the architecture llama. */
+static ln_status find_mixtral(const ln_gguf *g, ln_gguf_arch_id *out, ln_error *err) {
+    int64_t experts = 0;
+    LN_TRY(ln_gguf_int(g, "llama.expert_count", 0, INT32_MAX, &experts, NULL, err));
+    if (experts > 0) *out = LN_GGUF_ARCH_MIXTRAL;
+    return LN_OK;
 }
 
 ln_status ln_gguf_find_arch(const ln_gguf *g, ln_gguf_arch_id *out, ln_error *err) {
@@ -474,16 +405,22 @@ ln_status ln_gguf_find_arch(const ln_gguf *g, ln_gguf_arch_id *out, ln_error *er
     for (int i = 0; i < LN_GGUF_ARCH_COUNT; i++)
         if (is_text(arch, ln_gguf_archs[i].name)) {
             *out = (ln_gguf_arch_id)i;
-            return LN_OK;
+            return i == LN_GGUF_ARCH_LLAMA ? find_mixtral(g, out, err) : LN_OK;
         }
     return unknown_arch(g, arch, err);
 }
 
-static ln_status refuse_experts(const making *m) {
+/* Rejects layers of experts in an architecture whose family has none. */
+static ln_status refuse_experts(const ln_gguf_making *m) {
+    static const unsigned with_experts =
+        BIT(MIXTRAL) | BIT(QWEN3MOE) | BIT(GPT_OSS) | BIT(GRANITEMOE) | BIT(GLM4MOE) | BIT(OLMOE);
     char key[LN_GGUF_KEY_BYTES];
     int64_t n = 0;
     bool found;
-    LN_TRY(read_int(m, "expert_count", &n, &found));
+    LN_TRY(ln_gguf_read_int(m, "expert_count", &n, &found));
+    if (m->arch == LN_GGUF_ARCH_GEMMA4)
+        return n ? ln_gguf_put(m, m->out, "enable_moe_block", json_true()) : LN_OK;
+    if (with_experts & 1u << m->arch) return LN_OK;
     if (n == 0) return LN_OK;
     char path[LN_PATH_TEXT];
     return ln_fail(m->err, LN_EUNSUPPORTED,
@@ -492,14 +429,14 @@ static ln_status refuse_experts(const making *m) {
                    (long long)n, ln_gguf_archs[m->arch].name);
 }
 
-static ln_status make(const making *m) {
+static ln_status make(const ln_gguf_making *m) {
     size_t n;
     const key_row *rows = key_rows(&n);
     json_t *classes = json_array(), *block = json_object();
-    LN_TRY(put(m, m->out, "model_type", json_string(ln_gguf_archs[m->arch].model_type)));
-    LN_TRY(put(m, m->out, "architectures", classes));
-    LN_TRY(put(m, m->out, "quantization_config", block));
-    LN_TRY(put(m, block, "quant_method", json_string("gguf")));
+    LN_TRY(ln_gguf_put(m, m->out, "model_type", json_string(ln_gguf_archs[m->arch].model_type)));
+    LN_TRY(ln_gguf_put(m, m->out, "architectures", classes));
+    LN_TRY(ln_gguf_put(m, m->out, "quantization_config", block));
+    LN_TRY(ln_gguf_put(m, block, "quant_method", json_string("gguf")));
     if (json_array_append_new(classes, json_string(ln_gguf_archs[m->arch].class)) != 0)
         return LN_OOM(m->err, "a configuration");
     LN_TRY(refuse_experts(m));
@@ -509,7 +446,8 @@ static ln_status make(const making *m) {
     LN_TRY(put_heads(m));
     LN_TRY(put_biases(m));
     LN_TRY(put_windows(m));
-    return m->arch == LN_GGUF_ARCH_GEMMA4 ? put_gemma4(m) : put_rope(m);
+    if (m->arch != LN_GGUF_ARCH_GEMMA4) LN_TRY(put_rope(m));
+    return ln_gguf_put_facts(m);
 }
 
 bool ln_is_gguf(const char *path) { return !ln_is_dir(path) && ln_gguf_is_file(path); }
@@ -520,7 +458,7 @@ ln_status ln_config_of_gguf(ln_config *out, const char *path, ln_error *err) {
     if (strlen(path) >= sizeof out->path)
         return ln_fail(err, LN_EINVALID, "%s: the path is too long", ln_path_text(shown, path));
     LN_TRY(ln_gguf_open(&g, path, err));
-    making m = {.g = g, .out = json_object(), .err = err};
+    ln_gguf_making m = {.g = g, .out = json_object(), .err = err};
     ln_status st = m.out ? ln_gguf_find_arch(g, &m.arch, err) : LN_OOM(err, "a configuration");
     if (st == LN_OK) st = make(&m);
     ln_gguf_close(&g);

@@ -55,12 +55,16 @@ static parts split(const char *name) {
     return p;
 }
 
+static bool is_stem(const parts *p, const char *name) {
+    return strlen(name) == p->stem_bytes && memcmp(name, p->stem, p->stem_bytes) == 0;
+}
+
 static const name_row *find_row(ln_gguf_arch_id arch, const parts *p) {
     size_t n;
     const name_row *rows = name_rows(&n);
     for (size_t i = 0; i < n; i++)
         if (rows[i].archs & 1u << arch && (rows[i].place == PLACE_LAYER) == (p->layer >= 0) &&
-            strlen(rows[i].there) == p->stem_bytes && memcmp(rows[i].there, p->stem, p->stem_bytes) == 0)
+            (is_stem(p, rows[i].there) || strcmp(p->stem, rows[i].there) == 0))
             return &rows[i];
     return NULL;
 }
@@ -73,9 +77,7 @@ static bool translate(ln_gguf_arch_id arch, const char *name, ln_str *out) {
     if (!row || !row->name) return !row;
     if (p.layer >= 0) ln_str_addf(out, "model.layers.%lld.", (long long)p.layer);
     ln_str_adds(out, row->name);
-    if (strcmp(row->there, "attn_sinks") == 0 || strcmp(row->there, "layer_output_scale") == 0)
-        return true; /* parameters of a layer without a module of their own */
-    if (p.leaf[0]) ln_str_addf(out, ".%s", p.leaf);
+    if (p.leaf[0] && is_stem(&p, row->there)) ln_str_addf(out, ".%s", p.leaf);
     return true;
 }
 
@@ -88,14 +90,13 @@ static ln_st_dtype dtype_of(ln_ggml_type type) {
     }
 }
 
-/* Sets the number of heads whose rows stand in pairs. */
+/* Sets the order of rows of heads that stand in pairs. */
 static ln_status find_pairs(const ln_gguf *g, ln_gguf_arch_id arch, const ln_gguf_tensor *from, ln_tensor *x,
                             ln_error *err) {
     const parts p = split(from->name);
     char key[LN_GGUF_KEY_BYTES], path[LN_PATH_TEXT];
     int64_t heads = 0;
-    bool found, is_q = p.stem_bytes == 6 && memcmp(p.stem, "attn_q", 6) == 0,
-                is_k = p.stem_bytes == 6 && memcmp(p.stem, "attn_k", 6) == 0;
+    bool found, is_q = is_stem(&p, "attn_q"), is_k = is_stem(&p, "attn_k");
     if (!ln_gguf_archs[arch].pairs || p.layer < 0 || (!is_q && !is_k)) return LN_OK;
     if (is_k)
         LN_TRY(ln_gguf_int(g, ln_gguf_arch_key(key, arch, "attention.head_count_kv"), 1, 65536, &heads,
@@ -108,7 +109,61 @@ static ln_status find_pairs(const ln_gguf *g, ln_gguf_arch_id arch, const ln_ggu
                        "%s: tensor %s: expected rows of %lld heads in pairs, found %lld rows",
                        ln_path_text(path, g->files[from->file].path), from->name, (long long)heads,
                        (long long)x->dims[0]);
-    x->pairs_of_heads = (int)heads;
+    x->rows = (ln_tensor_order){.n_outer = 2, .n_inner = x->dims[0] / heads / 2, .unit = 1};
+    return LN_OK;
+}
+
+/* ---- recurrent layers ---- */
+
+/* Sizes of Qwen 3.5's recurrent layers. */
+typedef struct recurrent {
+    int64_t k_heads, v_heads, k_dim, v_dim;
+} recurrent;
+
+static ln_status read_recurrent(const ln_gguf *g, ln_gguf_arch_id arch, recurrent *r, ln_error *err) {
+    char key[LN_GGUF_KEY_BYTES];
+    int64_t values = 1;
+    LN_TRY(ln_gguf_int(g, ln_gguf_arch_key(key, arch, "ssm.group_count"), 1, 65536, &r->k_heads, NULL, err));
+    LN_TRY(ln_gguf_int(g, ln_gguf_arch_key(key, arch, "ssm.state_size"), 1, 65536, &r->k_dim, NULL, err));
+    LN_TRY(ln_gguf_int(g, ln_gguf_arch_key(key, arch, "ssm.inner_size"), 1, INT32_MAX, &values, NULL, err));
+    ln_gguf_arch_key(key, arch, "ssm.time_step_rank");
+    LN_TRY(ln_gguf_int(g, key, 1, 65536, &r->v_heads, NULL, err));
+    r->v_dim = values / r->v_heads;
+    if (r->v_heads % r->k_heads || values % r->v_heads)
+        return ln_gguf_fail(g, key, "a multiple of ssm.group_count and a divisor of ssm.inner_size", err);
+    return LN_OK;
+}
+
+/* Value heads stand by their number within a key head, and not by key head; the kernel of the convolution has
+ * two dimensions, and the logarithms of decays are stored as decays. */
+static ln_status find_value_heads(const ln_gguf *g, ln_gguf_arch_id arch, const ln_gguf_tensor *from,
+                                  ln_tensor *x, ln_error *err) {
+    char path[LN_PATH_TEXT];
+    recurrent r = {1, 1, 1, 1};
+    const parts p = split(from->name);
+    if (arch != LN_GGUF_ARCH_QWEN35 || p.layer < 0) return LN_OK;
+    LN_TRY(read_recurrent(g, arch, &r, err));
+    const int64_t keys = 2 * r.k_heads * r.k_dim, per_key = r.v_heads / r.k_heads;
+    ln_tensor_order heads = {.n_outer = r.k_heads, .n_inner = per_key, .unit = r.v_dim}, *to = &x->rows;
+    int64_t n = r.v_heads * r.v_dim;
+    if (is_stem(&p, "attn_qkv")) heads.first = keys;
+    else if (is_stem(&p, "ssm_out")) to = &x->columns;
+    else if (is_stem(&p, "ssm_alpha") || is_stem(&p, "ssm_beta") || is_stem(&p, "ssm_a") ||
+             is_stem(&p, "ssm_dt"))
+        heads.unit = 1, n = r.v_heads;
+    else if (is_stem(&p, "ssm_conv1d") && x->n_dims == 2) {
+        heads.first = keys * x->dims[1], heads.unit *= x->dims[1], n *= x->dims[1];
+        x->n_dims = 3, x->dims[2] = x->dims[1], x->dims[1] = 1;
+    } else if (!is_stem(&p, "attn_gate")) return LN_OK;
+    const int64_t have = to == &x->columns ? x->dims[1]
+                         : x->n_dims == 3  ? x->dims[0] * x->dims[2]
+                                           : x->dims[0];
+    if (have != heads.first + n)
+        return ln_fail(err, LN_EINVALID, "%s: tensor %s: expected %lld values of %lld heads, found %lld",
+                       ln_path_text(path, g->files[from->file].path), from->name,
+                       (long long)(heads.first + n), (long long)r.v_heads, (long long)have);
+    x->is_decay = is_stem(&p, "ssm_a");
+    if (per_key > 1 && r.k_heads > 1) *to = heads;
     return LN_OK;
 }
 
@@ -128,6 +183,7 @@ static ln_status add_tensor(ln_tensors *t, const ln_gguf *g, ln_gguf_arch_id arc
     ln_str_free(&name);
     if (!x.name) return LN_OOM(err, "a tensor's name");
     LN_TRY(find_pairs(g, arch, from, &x, err));
+    LN_TRY(find_value_heads(g, arch, from, &x, err));
     t->items[t->n++] = x;
     t->bytes += x.bytes;
     return LN_OK;

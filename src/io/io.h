@@ -76,6 +76,14 @@ typedef enum ln_st_dtype {
 } ln_st_dtype;
 const char *ln_st_dtype_name(ln_st_dtype t);
 
+/* The order of rows or columns in a GGUF file: from `first` on, in periods of n_outer x n_inner units, unit
+ * (o, i) of the weight, number o * n_inner + i, is unit i * n_outer + o there. n_outer 0: as in the weight.
+ */
+typedef struct ln_tensor_order {
+    int64_t first;
+    int64_t n_outer, n_inner, unit;
+} ln_tensor_order;
+
 typedef struct ln_tensor {
     const char *name;
     size_t name_bytes;
@@ -86,9 +94,14 @@ typedef struct ln_tensor {
     uint64_t bytes;
     int file;    /* index into ln_tensors.files */
     bool copied; /* data is allocated memory: the file could not be mapped */
-    /* of a GGUF file: so many heads have their rows i and i + E/2 next to each other; 0: rows are in order */
-    int pairs_of_heads;
+    ln_tensor_order rows, columns; /* of a GGUF file */
+    bool is_decay;                 /* of a GGUF file: its numbers are -exp of the weight's */
 } ln_tensor;
+
+/* Whether the weight is not the tensor's bytes as they are. */
+static inline bool ln_tensor_is_remade(const ln_tensor *t) {
+    return t->rows.n_outer || t->columns.n_outer || t->is_decay;
+}
 
 typedef struct ln_shard {
     char *path;

@@ -278,6 +278,9 @@ void ln_weights_close(ln_weights *w);
 /* The tensor name of a slot without prefix, for example `layers.3.mlp.up_proj.weight`: that of weights.def,
  * or with a spec that of the model's family. */
 void ln_weight_name(char out[160], const ln_spec *s, ln_slot slot, int layer);
+/* Writes the name of the matrix of one expert in files that hold experts one by one. Returns false if files
+ * of the family hold the experts of a layer in one tensor. */
+bool ln_expert_name(char out[160], const ln_spec *s, ln_slot slot, int layer, int64_t expert);
 
 /* ---- decoder.c ---- */
 

@@ -420,6 +420,23 @@ void ln_weight_name(char out[160], const ln_spec *s, ln_slot slot, int layer) {
     (void)snprintf(out, 160, "%.159s", name);
 }
 
+bool ln_expert_name(char out[160], const ln_spec *s, ln_slot slot, int layer, int64_t expert) {
+    static const char gate[] = "gate.weight";
+    char router[NAME_MAX_BYTES], name[NAME_MAX_BYTES];
+    slot_name(router, s, "", LN_W_ROUTER, layer);
+    const size_t module = strlen(router) - LN_MIN(strlen(router), sizeof gate - 1);
+    if (strcmp(router + module, gate) != 0) return false;
+    for (size_t i = 0; i < LN_COUNT(expert_names); i++) {
+        if (expert_names[i].slot != (int)slot || expert_names[i].in != LN_EXPERTS_EACH) continue;
+        fill_name(name, "", expert_names[i].name, layer);
+        const char *mark = strstr(name, "{x}");
+        if (!mark || strncmp(name, router, module) != 0) continue;
+        (void)snprintf(out, 160, "%.*s%lld%s", (int)(mark - name), name, (long long)expert, mark + 3);
+        return true;
+    }
+    return false;
+}
+
 ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_groups code, ln_error *err) {
     if (w->code.bits)
         return ln_fail(err, LN_EUSAGE,

@@ -15,7 +15,10 @@ static const struct {
 } pairs[] = {{"llama-llama3-bf16", "llama-llama3-bf16"},
              {"families/phi3-long-partial-bf16", "phi3-long-partial-bf16"},
              {"families/gemma2-base-bf16", "gemma2-base-bf16"},
-             {"families/gemma4_text-shared-k-eq-v-bf16", "gemma4_text-shared-k-eq-v-bf16"}};
+             {"families/gemma4_text-shared-k-eq-v-bf16", "gemma4_text-shared-k-eq-v-bf16"},
+             {"families/glm4_moe-base-bf16", "glm4_moe-base-bf16"},
+             {"families/mixtral-base-bf16", "mixtral-base-bf16"},
+             {"families/qwen3_5_text-last-linear-bf16", "qwen3_5_text-last-linear-bf16"}};
 
 /* Fails unless each tensor of `got` is in `want` with the same bytes, and no other tensor is missing. */
 static void same_tensors(const char *name, const char *got, const char *want, bool all) {

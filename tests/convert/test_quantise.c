@@ -209,6 +209,18 @@ static void test_shards(void **state) {
     ln_tensors_close(&many);
 }
 
+/* Vectors of several dimensions keep them: the kernels of convolutions. */
+static void test_convolutions(void **state) {
+    (void)state;
+    const ln_quantize_options o = {.size = sizeof(ln_quantize_options), .bits = 4, .group = 32};
+    ln_package *m;
+    OK(quantise(LN_ROOT "/tests/golden/families/qwen3_5_text-last-linear-bf16", at("conv"), &o, err));
+    OK(ln_package_open(&m, at("conv"), &(ln_options){.size = sizeof(ln_options)}, err));
+    const ln_tensor *x = m->weights.items[m->weights.index_layer[0][LN_W_CONV]].tensor;
+    assert_true(x->n_dims == 3 && x->dims[1] == 1 && x->dims[2] == 4);
+    ln_package_close(&m);
+}
+
 static void test_refusals(void **state) {
     (void)state;
     static const ln_quantize_override none[] = {{"no_proj", 8}}, half[] = {{"down", 8}},
@@ -399,6 +411,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_same_as_at_load, begin, end),
         cmocka_unit_test_setup_teardown(test_entries_and_config, begin, end),
         cmocka_unit_test_setup_teardown(test_shards, begin, end),
+        cmocka_unit_test_setup_teardown(test_convolutions, begin, end),
         cmocka_unit_test_setup_teardown(test_refusals, begin, end),
         cmocka_unit_test_setup_teardown(test_replace, begin, end),
         cmocka_unit_test_setup_teardown(test_every_allocation_may_fail, begin, end),

@@ -1,7 +1,7 @@
 /* GGUF files as models. Golden models that llama.cpp's converter wrote as GGUF have the spec and the weights
  * of their directories, to the bit: names, order of rows and dimensions, norms, biases, fused matrices, RoPE.
  * Types of blocks: values against the digests of gguf's dequantize, in whole and in slices; what is rejected,
- * by tensor name. */
+ * by tensor name. Experts, columns of value heads and decays of recurrent layers. */
 /* run: quick asan */
 #include "../base/gguf_build.h"
 #include "../io/io_test.h"
@@ -10,6 +10,7 @@
 #include "base/sha256.h"
 #include "base/thread_pool.h"
 #include "checkpoint/gguf_blocks.h"
+#include "checkpoint/scheme.h"
 #include "model/spec.h"
 
 #include <math.h>
@@ -61,9 +62,10 @@ static float *values_of(const model *m, const ln_weight *w) {
     OK(decode(m, w, 0, half, out, err));
     OK(decode(m, w, half, w->d0 - half, out + half * cols, err));
     const int slot = w->slot;
-    const bool norm = slot == LN_W_NORM || slot == LN_W_ATTN_NORM || slot == LN_W_ATTN_POST ||
-                      slot == LN_W_FFN_NORM || slot == LN_W_FFN_POST || slot == LN_W_Q_NORM ||
-                      slot == LN_W_K_NORM || slot == LN_W_LAYER_NORM || slot == LN_W_IN_POST;
+    const bool norm = (slot == LN_W_NORM && !m->s.last_norm_plain) || slot == LN_W_ATTN_NORM ||
+                      slot == LN_W_ATTN_POST || slot == LN_W_FFN_NORM || slot == LN_W_FFN_POST ||
+                      slot == LN_W_Q_NORM || slot == LN_W_K_NORM || slot == LN_W_LAYER_NORM ||
+                      slot == LN_W_IN_POST;
     for (int64_t i = 0; norm && i < n; i++) out[i] += m->s.norm_offset;
     return out;
 }
@@ -90,6 +92,17 @@ static void check_rope(const ln_rope *a, const ln_rope *b) {
     if (b->beyond) assert_memory_equal(a->beyond, b->beyond, (size_t)a->n * sizeof *a->beyond);
 }
 
+static void check_experts(const ln_moe_spec *x, const ln_moe_spec *y) {
+    const ln_p_route *p = &x->route, *q = &y->route;
+    assert_int_equal(x->n_experts, y->n_experts);
+    assert_true(x->F == y->F && x->shared_F == y->shared_F && x->bias == y->bias && x->beside == y->beside);
+    assert_true(x->router_bias == y->router_bias && x->choice_bias == y->choice_bias);
+    assert_true(x->router_norm == y->router_norm && x->expert_scale == y->expert_scale);
+    assert_true(x->limit == y->limit && x->alpha == y->alpha);
+    assert_true(p->kind == q->kind && p->top_k == q->top_k && p->normed == q->normed && p->eps == q->eps);
+    assert_true(p->factor == q->factor && p->n_groups == q->n_groups && p->top_groups == q->top_groups);
+}
+
 /* `scale`: the file has the factor of attention, which GGUF leaves out and llama.cpp implies. */
 static void check_spec(const ln_spec *a, const ln_spec *b, bool scale) {
     assert_true(a->D == b->D && a->V == b->V && a->L == b->L && a->n_ctx == b->n_ctx);
@@ -102,11 +115,14 @@ static void check_spec(const ln_spec *a, const ln_spec *b, bool scale) {
         if (!scale) x.scale = b->attn[i].scale;
         assert_true(ln_attn_equal(&x, &b->attn[i]));
     }
+    assert_int_equal(a->n_recur, b->n_recur);
+    for (int i = 0; i < a->n_recur; i++)
+        assert_memory_equal(&a->recur[i].sizes, &b->recur[i].sizes, sizeof a->recur[i].sizes);
     assert_int_equal(a->n_ffn, b->n_ffn);
     for (int i = 0; i < a->n_ffn; i++) {
         const ln_ffn_spec *x = &a->ffn[i], *y = &b->ffn[i];
         assert_true(x->F == y->F && x->act == y->act && x->bias == y->bias && x->ungated == y->ungated);
-        assert_int_equal(x->moe.n_experts, y->moe.n_experts);
+        check_experts(&x->moe, &y->moe);
     }
     assert_int_equal(a->n_ropes, b->n_ropes);
     for (int i = 0; i < a->n_ropes; i++) check_rope(&a->ropes[i], &b->ropes[i]);
@@ -121,7 +137,12 @@ static void test_models(void **state) {
     } pairs[] = {{"llama-llama3-bf16", "llama-llama3-bf16", true},
                  {"families/phi3-long-partial-bf16", "phi3-long-partial-bf16", true},
                  {"families/gemma2-base-bf16", "gemma2-base-bf16", false},
-                 {"families/gemma4_text-shared-k-eq-v-bf16", "gemma4_text-shared-k-eq-v-bf16", true}};
+                 {"families/gemma4_text-shared-k-eq-v-bf16", "gemma4_text-shared-k-eq-v-bf16", true},
+                 {"families/mixtral-base-bf16", "mixtral-base-bf16", true},
+                 {"families/glm4_moe-base-bf16", "glm4_moe-base-bf16", true},
+                 {"families/gpt_oss-mxfp4-bf16", "gpt_oss-mxfp4-bf16", true},
+                 {"families/muse_glimmer-base-bf16", "muse_glimmer-base-bf16", true},
+                 {"families/qwen3_5_text-last-linear-bf16", "qwen3_5_text-last-linear-bf16", true}};
     char path[512];
     for (size_t i = 0; i < LN_COUNT(pairs); i++) {
         model a, b;
@@ -314,8 +335,120 @@ static void test_rejected(void **state) {
     }
 }
 
+/* ---- experts, and orders of columns ---- */
+
+/* Qwen 3's experts have no golden model: llama.cpp knows no dense layers among them. */
+static void test_qwen3moe(void **state) {
+    (void)state;
+    enum { D = 64, X = 4, F = 32 };
+    static const float zeros[D * D * X];
+    static const struct {
+        const char *name;
+        uint64_t d0, d1, d2;
+    } tensors[] = {{"token_embd.weight", D, ROWS, 0},      {"output_norm.weight", D, 0, 0},
+                   {"blk.0.attn_norm.weight", D, 0, 0},    {"blk.0.ffn_norm.weight", D, 0, 0},
+                   {"blk.0.attn_q.weight", D, D, 0},       {"blk.0.attn_k.weight", D, D, 0},
+                   {"blk.0.attn_v.weight", D, D, 0},       {"blk.0.attn_output.weight", D, D, 0},
+                   {"blk.0.attn_q_norm.weight", D, 0, 0},  {"blk.0.attn_k_norm.weight", D, 0, 0},
+                   {"blk.0.ffn_gate_inp.weight", D, X, 0}, {"blk.0.ffn_gate_exps.weight", D, F, X},
+                   {"blk.0.ffn_up_exps.weight", D, F, X},  {"blk.0.ffn_down_exps.weight", F, D, X}};
+    static const struct {
+        const char *key;
+        uint32_t v;
+    } keys[] = {{"qwen3moe.block_count", 1},
+                {"qwen3moe.embedding_length", D},
+                {"qwen3moe.attention.head_count", 1},
+                {"qwen3moe.context_length", 64},
+                {"qwen3moe.expert_count", X},
+                {"qwen3moe.expert_used_count", 2},
+                {"qwen3moe.expert_feed_forward_length", F}};
+    gguf_build b = {0};
+    size_t n;
+    model m;
+    gguf_text(&b, "general.architecture", "qwen3moe");
+    for (size_t i = 0; i < LN_COUNT(keys); i++) gguf_u32(&b, keys[i].key, keys[i].v);
+    gguf_f32(&b, "qwen3moe.attention.layer_norm_rms_epsilon", 1e-6f);
+    for (size_t i = 0; i < LN_COUNT(tensors); i++) {
+        const uint64_t d[] = {tensors[i].d0, tensors[i].d1, tensors[i].d2};
+        gguf_tensor_of(&b, tensors[i].name, LN_GGML_F32,
+                       d[2]   ? 3
+                       : d[1] ? 2
+                              : 1,
+                       d, zeros, 4 * d[0] * (d[1] ? d[1] : 1) * (d[2] ? d[2] : 1));
+    }
+    uint8_t *file = gguf_finish(&b, &n);
+    put("moe.gguf", file, n);
+    free(file);
+    OK(model_open(&m, at("moe.gguf"), err));
+    const ln_moe_spec *x = &m.s.ffn[0].moe;
+    assert_true(x->n_experts == X && x->F == F && x->shared_F == 0 && x->route.top_k == 2);
+    assert_true(x->route.kind == LN_ROUTE_SOFTMAX && x->route.normed); /* llama.cpp implies it */
+    assert_int_equal(m.w.items[m.w.index_layer[0][LN_W_X_DOWN]].n_experts, X);
+    model_close(&m);
+}
+
+/* The columns of a row that stands in another order are those of the row in order, for each type. */
+static void check_columns(uint32_t type) {
+    const ln_gguf_form *form = ln_gguf_form_of(type);
+    const ln_ggml_block block = ln_ggml_block_of(type);
+    enum { UNIT = 128, OUTER = 2, INNER = 3, COLS = UNIT * OUTER * INNER };
+    const ln_source_work threads = {ln_pool_default(), 1};
+    int64_t bytes;
+    uint8_t *blocks = blocks_of(block.name, &bytes), *buffer = aligned_alloc(64, 1 << 16);
+    float straight[COLS], moved[COLS];
+    ln_tensor x = {
+        .data = blocks, .dtype = (ln_st_dtype)(LN_ST_BLOCKS + (int)type), .n_dims = 2, .dims = {1, COLS}};
+    const ln_weight w = {.tensor = &x, .enc = form->enc, .made = true, .d0 = 1, .d1 = COLS};
+    ln_encoded_rows rows;
+    assert_non_null(buffer);
+    assert_true(bytes >= COLS / block.elements * block.bytes);
+    OK(ln_gguf_ops.rows(NULL, &w, 0, 1, &threads, buffer, &rows, err));
+    ln_encoding_decode(w.enc, &rows, 0, COLS, straight);
+    x.columns = (ln_tensor_order){.n_outer = OUTER, .n_inner = INNER, .unit = UNIT};
+    OK(ln_gguf_ops.rows(NULL, &w, 0, 1, &threads, buffer, &rows, err));
+    ln_encoding_decode(w.enc, &rows, 0, COLS, moved);
+    for (int o = 0; o < OUTER; o++)
+        for (int i = 0; i < INNER; i++)
+            assert_memory_equal(moved + (o * INNER + i) * UNIT, straight + (i * OUTER + o) * UNIT,
+                                UNIT * sizeof *moved);
+    free(buffer);
+    free(blocks);
+}
+static void test_columns(void **state) {
+    (void)state;
+    int n = 0;
+    for (uint32_t type = 0; type < 64; type++)
+        if (ln_gguf_form_of(type)) check_columns(type), n++;
+    assert_int_equal(n, 13);
+}
+
+/* A decay is -exp of the weight: the source takes it back, and rejects what is no decay. */
+static void test_decays(void **state) {
+    (void)state;
+    static const float logs[] = {-3, 0, 0.5f, 2.7265625f}, bad[] = {-1, -1, 0, -1};
+    const ln_source_work threads = {ln_pool_default(), 1};
+    float decays[4], buffer[64];
+    ln_encoded_rows rows;
+    ln_error why;
+    for (int i = 0; i < 4; i++) decays[i] = (float)-exp((double)logs[i]);
+    ln_tensor x = {.name = "a",
+                   .data = (const uint8_t *)decays,
+                   .dtype = LN_ST_F32,
+                   .n_dims = 1,
+                   .dims = {4},
+                   .is_decay = true};
+    const ln_weight w = {.tensor = &x, .enc = ln_encoding_dense(LN_F32), .made = true, .d0 = 4};
+    OK(ln_gguf_ops.rows(NULL, &w, 0, 4, &threads, buffer, &rows, err));
+    for (int i = 0; i < 4; i++) assert_true(fabsf(((const float *)rows.data)[i] - logs[i]) <= 0x1p-23f * 3);
+    x.data = (const uint8_t *)bad;
+    expect("a decay", LN_ENUMERIC, "finite numbers below 0",
+           ln_gguf_ops.rows(NULL, &w, 0, 4, &threads, buffer, &rows, &why), &why);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_models), cmocka_unit_test(test_types),
-                                       cmocka_unit_test(test_scales), cmocka_unit_test(test_rejected)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_models),   cmocka_unit_test(test_types),
+                                       cmocka_unit_test(test_qwen3moe), cmocka_unit_test(test_columns),
+                                       cmocka_unit_test(test_decays),   cmocka_unit_test(test_scales),
+                                       cmocka_unit_test(test_rejected)};
     return cmocka_run_group_tests(tests, dir_make, dir_remove);
 }
