@@ -12,7 +12,7 @@ VENV ?= .venv
 WERROR ?=
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(WERROR) $(CMAKE_FLAGS)
 
-.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-archs check-mlx check-gguf check-families check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-cuda check-cuda bench-cuda bench golden install clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-macos check-archs check-mlx check-gguf check-families check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-cuda check-cuda bench-cuda bench golden install clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -50,6 +50,7 @@ check-long: setup
 	@$(MAKE) --no-print-directory check-templates
 	@$(MAKE) --no-print-directory check-amx
 	@$(MAKE) --no-print-directory check-neon
+	@$(MAKE) --no-print-directory check-macos
 	@$(MAKE) --no-print-directory check-archs
 	@$(MAKE) --no-print-directory mutants
 	@$(MAKE) --no-print-directory check-compilers
@@ -86,6 +87,10 @@ check-openapi: all
 # The kernels of aarch64, under emulation: five minutes.
 check-neon:
 	@tools/check_neon $(BUILD)-neon
+
+# The sources compile and link for macOS, by zig's compiler from PyPI: five minutes the first time.
+check-macos:
+	@tools/check_macos $(BUILD)-macos
 
 # The kernels of the GPU compile for all compute capabilities. Ten minutes.
 check-archs: setup
@@ -209,6 +214,7 @@ help:
 	@echo "make check-gguf  real GGUF files give the logits and tokens of transformers on the dequantised weights"
 	@echo "make check-page  the server's page in Chromium, and pictures of it"
 	@echo "make check-openapi  schemathesis finds no fault with /openapi.json, promtool none with /metrics"
+	@echo "make check-macos the sources compile and link for macOS (docs/macos.md)"
 	@echo "make check-neon  kernel and golden tests for aarch64, under qemu"
 	@echo "make check-archs  the GPU's kernels compile for all compute capabilities"
 	@echo "make test-cuda   kernels, golden models and the engine on an NVIDIA GPU; make check-cuda: under compute-sanitizer"

@@ -13,6 +13,8 @@ foreach(header IN LISTS LN_HEADERS)
 endforeach()
 string(REPLACE ";" "\n" LN_LINES "${LN_NAMES}")
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/exports.txt CONTENT "${LN_LINES}\n")
+string(REGEX REPLACE "(^|\n)ln_" "\\1_ln_" LN_MACHO_LINES "${LN_LINES}") # Mach-O's names begin with an underscore
+file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/exports_macos.txt CONTENT "${LN_MACHO_LINES}\n")
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/exports.map CONTENT "{ global: ${LN_NAMES}; local: *; };\n")
 
 if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}" OR IS_ABSOLUTE "${CMAKE_INSTALL_INCLUDEDIR}")
@@ -41,8 +43,13 @@ set(LN_OBJECTS $<TARGET_OBJECTS:linnet_objects> $<TARGET_OBJECTS:ln_ops_float> $
 if(LN_SHARED)
 add_library(linnet_shared SHARED ${LN_OBJECTS})
 set_target_properties(linnet_shared PROPERTIES OUTPUT_NAME linnet VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
-target_link_options(linnet_shared PRIVATE -Wl,--no-undefined -Wl,--as-needed -Wl,-z,nodelete -Wl,--version-script=${CMAKE_BINARY_DIR}/exports.map)
-set_target_properties(linnet_shared PROPERTIES LINK_DEPENDS ${CMAKE_BINARY_DIR}/exports.map)
+if(APPLE)
+  target_link_options(linnet_shared PRIVATE -Wl,-exported_symbols_list,${CMAKE_BINARY_DIR}/exports_macos.txt)
+  set_target_properties(linnet_shared PROPERTIES LINK_DEPENDS ${CMAKE_BINARY_DIR}/exports_macos.txt INSTALL_NAME_DIR ${CMAKE_INSTALL_FULL_LIBDIR})
+else()
+  target_link_options(linnet_shared PRIVATE -Wl,--no-undefined -Wl,--as-needed -Wl,-z,nodelete -Wl,--version-script=${CMAKE_BINARY_DIR}/exports.map)
+  set_target_properties(linnet_shared PROPERTIES LINK_DEPENDS ${CMAKE_BINARY_DIR}/exports.map)
+endif()
 target_link_libraries(linnet_shared PRIVATE PkgConfig::DEPS Threads::Threads m ${CMAKE_DL_LIBS})
 install(TARGETS linnet_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
@@ -54,10 +61,14 @@ if(LN_LTO)
 else()
   set(LN_RELOCATABLE ${CMAKE_LINKER} -r)
 endif()
+set(LN_KEEP_EXPORTS ${CMAKE_OBJCOPY} --keep-global-symbols=exports.txt)
+if(APPLE) # Xcode's tools
+  set(LN_KEEP_EXPORTS nmedit -s exports_macos.txt)
+endif()
 add_custom_command(OUTPUT ${LN_ARCHIVE}
   COMMAND ${CMAKE_COMMAND} -E rm -f ${LN_ARCHIVE}
   COMMAND ${LN_RELOCATABLE} -o static/linnet.o ${LN_OBJECTS}
-  COMMAND ${CMAKE_OBJCOPY} --keep-global-symbols=exports.txt static/linnet.o
+  COMMAND ${LN_KEEP_EXPORTS} static/linnet.o
   COMMAND ${CMAKE_AR} qcs ${LN_ARCHIVE} static/linnet.o
   DEPENDS ${LN_OBJECTS} ${CMAKE_BINARY_DIR}/exports.txt linnet_objects ln_ops_float ln_ops_double WORKING_DIRECTORY ${CMAKE_BINARY_DIR} COMMAND_EXPAND_LISTS VERBATIM)
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/static)

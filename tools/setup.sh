@@ -46,6 +46,7 @@ if [ "$(id -u)" != 0 ]; then
 fi
 if ! command -v apt-get >/dev/null 2>&1; then
     echo "linnet: not installed yet:$missing (Debian's names)" >&2
+    echo "linnet: with Homebrew: brew install cmake ninja pkg-config jansson pcre2 utf8proc libedit libevent cmocka" >&2
     echo "linnet: there is no apt-get here; install the same tools and libraries with this system's packages, then try again" >&2
     exit 1
 fi

@@ -9,8 +9,7 @@
  * Without `force` the rename itself rejects an existing target, because the check at opening could race with
  * another writer. */
 #include "file.h"
-
-#include <linux/magic.h>
+#include "os.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,8 +20,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 static ln_status fail_errno(ln_error *err, const char *path, const char *doing, int number) {
@@ -64,8 +61,9 @@ static ln_status open_regular(int *fd, struct stat *st, const char *path, ln_err
 /* Whether size and modification time of the file are still those of `then`. */
 static bool unchanged(int fd, const struct stat *then) {
     struct stat now;
-    return fstat(fd, &now) == 0 && now.st_size == then->st_size &&
-           now.st_mtim.tv_sec == then->st_mtim.tv_sec && now.st_mtim.tv_nsec == then->st_mtim.tv_nsec;
+    if (fstat(fd, &now) != 0 || now.st_size != then->st_size) return false;
+    const struct timespec a = ln_os_changed(&now), b = ln_os_changed(then);
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
 
 static ln_status read_exactly(int fd, const struct stat *info, char *to, const char *path, ln_error *err) {
@@ -129,11 +127,12 @@ ln_status ln_map_open(ln_map *out, const char *path, ln_error *err) {
         p == MAP_FAILED && number != ENOMEM ? copy_file(out, fd, &st, path, number, err) : LN_OK;
     close(fd);
     if (p == MAP_FAILED) return number == ENOMEM ? fail_errno(err, path, "map", number) : copied;
+    const struct timespec changed = ln_os_changed(&st);
     *out = (ln_map){.data = p,
                     .bytes = (size_t)st.st_size,
-                    .dev = st.st_dev,
+                    .dev = (uint64_t)st.st_dev,
                     .ino = st.st_ino,
-                    .changed = {st.st_mtim.tv_sec, st.st_mtim.tv_nsec}};
+                    .changed = {changed.tv_sec, changed.tv_nsec}};
     out->guard = ln_guard_add(p, out->bytes);
     return LN_OK;
 }
@@ -151,14 +150,15 @@ ln_status ln_map_check(const ln_map *m, const char *path, ln_error *err) {
     struct stat st;
     char shown[LN_PATH_TEXT];
     if (!m->data || m->copied) return LN_OK;
-    bool same = stat(path, &st) == 0 && st.st_dev == m->dev && st.st_ino == m->ino;
+    bool same = stat(path, &st) == 0 && (uint64_t)st.st_dev == m->dev && st.st_ino == m->ino;
+    const struct timespec changed = same ? ln_os_changed(&st) : (struct timespec){0};
     if (same && (uint64_t)st.st_size < m->bytes)
         return ln_fail(err, LN_ECHANGED,
                        "%s: changed while it was in use: it had %zu bytes and has %lld; the files of a model "
                        "must stay as they are",
                        ln_path_text(shown, path), m->bytes, (long long)st.st_size);
-    if (same && ((uint64_t)st.st_size != m->bytes || st.st_mtim.tv_sec != m->changed[0] ||
-                 st.st_mtim.tv_nsec != m->changed[1]))
+    if (same && ((uint64_t)st.st_size != m->bytes || changed.tv_sec != m->changed[0] ||
+                 changed.tv_nsec != m->changed[1]))
         return ln_fail(err, LN_ECHANGED,
                        "%s: changed while it was in use: it was written to; the files of a model must stay "
                        "as they are",
@@ -171,17 +171,11 @@ ln_status ln_map_check(const ln_map *m, const char *path, ln_error *err) {
     return LN_OK;
 }
 
-/* Files of /sys report 4096 bytes, whatever they have. */
-static bool is_sysfs(int fd) {
-    struct statfs fs;
-    return fstatfs(fd, &fs) == 0 && fs.f_type == SYSFS_MAGIC;
-}
-
 ln_status ln_check_end(int fd, uint64_t at, const char *path, ln_error *err) {
     struct stat st;
     char shown[LN_PATH_TEXT];
     if (fstat(fd, &st) != 0) return fail_errno(err, path, "inspect", errno);
-    if (!S_ISREG(st.st_mode) || at >= (uint64_t)st.st_size || is_sysfs(fd)) return LN_OK;
+    if (!S_ISREG(st.st_mode) || at >= (uint64_t)st.st_size || ln_os_size_is_guess(fd)) return LN_OK;
     return ln_fail(err, LN_EIO,
                    "%s: cannot read: it has %lld bytes, and reading stopped after %llu; check the disk or "
                    "the "
@@ -445,10 +439,6 @@ ln_status ln_out_at(const ln_out *o, uint64_t at, const void *data, size_t bytes
         bytes -= (size_t)done;
     }
     return LN_OK;
-}
-
-int ln_rename(const char *from, const char *to, unsigned how) {
-    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, how);
 }
 
 /* Renames the temporary file to the target. Without `force` it must not replace a file: RENAME_NOREPLACE, or

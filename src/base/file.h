@@ -98,7 +98,7 @@ ln_status ln_out_at(const ln_out *o, uint64_t at, const void *data, size_t bytes
 ln_status ln_out_commit(ln_out *o, ln_error *err);
 void ln_out_abort(ln_out *o); /* does nothing after commit and on a zeroed struct */
 
-/* renameat2 as a raw system call: musl has neither the function nor its flags. */
+/* Renames and, as `how` says, fails with EEXIST if `to` exists, or exchanges the two (os_linux.c). */
 enum { LN_RENAME_NOREPLACE = 1, LN_RENAME_EXCHANGE = 2 };
 int ln_rename(const char *from, const char *to, unsigned how);
 

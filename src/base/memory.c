@@ -10,10 +10,10 @@
  * ln_mem_fail_at arms a countdown: the n-th allocation from then on returns NULL, once or persistently. It
  * costs one relaxed load when it is off. Because of it no other file may call malloc. */
 #include "memory_use.h"
+#include "os.h"
 #include "text_memory.h"
 
 #include <errno.h>
-#include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static bool is_refused(size_t bytes) {
 
 static void *count_in(void *p) {
     if (!p) return NULL;
-    const size_t bytes = malloc_usable_size(p);
+    const size_t bytes = ln_os_block_bytes(p);
     atomic_fetch_add_explicit(&held, bytes, memory_order_relaxed);
     if (ln_account_here) ln_account_took(ln_account_here, bytes);
     return p;
@@ -73,12 +73,12 @@ void *ln_zalloc(size_t count, size_t bytes) {
 
 void *ln_realloc(void *p, size_t bytes) {
     if (must_fail()) return NULL;
-    size_t before = p ? malloc_usable_size(p) : 0;
+    size_t before = p ? ln_os_block_bytes(p) : 0;
     if (bytes > before && is_refused(bytes - before)) return NULL;
     void *q = realloc(p, bytes ? bytes : 1);
     if (!q) return NULL;
     if (!p) return count_in(q);
-    const size_t after = malloc_usable_size(q);
+    const size_t after = ln_os_block_bytes(q);
     atomic_fetch_add_explicit(&held, after - before, memory_order_relaxed);
     if (ln_account_here) ln_account_resized(ln_account_here, before, after);
     return q;
@@ -86,7 +86,7 @@ void *ln_realloc(void *p, size_t bytes) {
 
 void ln_free(void *p) {
     if (!p) return;
-    count_out(malloc_usable_size(p));
+    count_out(ln_os_block_bytes(p));
     free(p);
 }
 

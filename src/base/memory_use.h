@@ -25,7 +25,8 @@ uint64_t ln_memory_counted(ln_memory_class c);
 #define LN_MEMORY_ALLOWANCE        ((uint64_t)15 << 19)
 #define LN_MEMORY_THREAD_ALLOWANCE ((uint64_t)1 << 18)
 
-/* machine.c. Sets the peak that ln_memory_peak returns to the resident memory: through the kernel's record
+/* machine_linux.c. Sets the peak that ln_memory_peak returns to the resident memory: through the kernel's
+ * record
  * (/proc/self/clear_refs) or, if the kernel rejects that, by keeping the maximum of what ln_memory_resident
  * returns from then on. */
 void ln_peak_reset(void);

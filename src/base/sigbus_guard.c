@@ -7,17 +7,15 @@
  * SIGBUS is passed on to the previous handler.
  *
  * The handler takes no lock: an entry of the table does not change while a thread reads its mapping. When the
- * table is full, further mappings are not guarded. mmap is called as a raw system call because the C
- * library's function need not be async-signal-safe. */
+ * table is full, further mappings are not guarded. */
 #include "file.h"
+#include "os.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { GUARDS = 8192 };
@@ -62,32 +60,27 @@ void ln_guard_drop(int guard) {
 
 bool ln_guard_broken(int guard) { return guard > 0 && atomic_load(&guards[guard - 1].broken); }
 
-/* madvise for a range, rounded to units of `unit` bytes, if it is part of a guarded mapping. Failure is
- * ignored: this is a hint. */
-static void advise(const void *data, size_t bytes, uintptr_t unit, int advice) {
+/* Calls `hint` for a range, rounded to units of `unit` bytes, if it is part of a guarded mapping. */
+static void advise(const void *data, size_t bytes, uintptr_t unit, void (*hint)(void *, size_t)) {
     uintptr_t lo = (uintptr_t)data, hi = lo + bytes;
     for (int i = 0, n = atomic_load(&n_guards); i < n; i++) {
         uintptr_t from = atomic_load(&guards[i].lo), to = atomic_load(&guards[i].hi);
         if (!from || lo < from || hi > to) continue;
         lo = LN_MAX(lo & ~(unit - 1), from);
         hi = LN_MIN((hi + unit - 1) & ~(unit - 1), to);
-        (void)madvise((void *)lo, hi - lo, advice);
+        hint((void *)lo, hi - lo);
         return;
     }
 }
 
 void ln_guard_fetch(const void *data, size_t bytes) {
-#ifdef MADV_POPULATE_READ /* Linux 5.14; without it pages are faulted in on access */
-    advise(data, bytes, (uintptr_t)sysconf(_SC_PAGESIZE), MADV_POPULATE_READ);
-#else
-    (void)data, (void)bytes;
-#endif
+    advise(data, bytes, (uintptr_t)sysconf(_SC_PAGESIZE), ln_os_fetch_pages);
 }
 
 /* A fault maps the pages around the address too, at most one large folio of the page cache; the range is
  * rounded so that these are released as well. */
 void ln_guard_release(const void *data, size_t bytes) {
-    advise(data, bytes, (uintptr_t)2 << 20, MADV_DONTNEED);
+    advise(data, bytes, (uintptr_t)2 << 20, ln_os_drop_pages);
 }
 
 /* Replaces the mapping from `at` to its end with zero pages; false if `at` is not in a guarded mapping. */
@@ -99,8 +92,7 @@ static bool replace(uintptr_t at) {
         if (!lo || at < lo || at >= hi) continue;
         atomic_store(&g->broken, true);
         uintptr_t from = at & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
-        return syscall(SYS_mmap, from, hi - from, PROT_READ,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == (long)from;
+        return ln_os_zero_pages(from, hi - from);
     }
     return false;
 }

@@ -23,17 +23,16 @@
 #include "thread_pool.h"
 
 #include "float_env.h"
+#include "os.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -133,24 +132,17 @@ static bool spun(watched *w, uint32_t old, ln_idle_fn *meanwhile, void *user) {
     }
 }
 
-static void sleep_on(word_t *word, uint32_t value) {
-    (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
-}
-static void wake_on(word_t *word, int n) {
-    (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
-}
-
 static void wait_change(watched *w, uint32_t old, bool spin) {
     if (spin && spun(w, old, NULL, NULL)) return;
     atomic_fetch_add(&w->sleepers, 1);
-    while (atomic_load(&w->value) == old) sleep_on(&w->value, old);
+    while (atomic_load(&w->value) == old) ln_os_sleep_on(&w->value, old);
     atomic_fetch_sub(&w->sleepers, 1);
 }
 
 /* Wakes the sleepers after the word was changed. With sequential consistency either the sleeper sees the new
  * value or this load sees the sleeper. */
 static void wake(watched *w) {
-    if (atomic_load(&w->sleepers)) wake_on(&w->value, INT_MAX);
+    if (atomic_load(&w->sleepers)) ln_os_wake(&w->value, INT_MAX);
 }
 
 /* ---- threads that share a processor ---- */
@@ -159,18 +151,15 @@ static int processor_of(const ln_pool *p, int thread) {
     return atomic_load_explicit(&p->at[thread], memory_order_relaxed) & ~ASKED;
 }
 
-/* Moves the calling thread to a processor on which no thread of the job was seen, by narrowing its affinity
- * mask and restoring it. Not for thread 0: the caller's mask belongs to the program. Returns whether it
- * moved. */
+/* Moves the calling thread to a processor on which no thread of the job was seen. Not for thread 0: the
+ * caller's mask belongs to the program. Returns whether it moved. */
 static bool move_away(ln_pool *p, int thread) {
-    cpu_set_t may, free;
-    if (sched_getaffinity(0, sizeof may, &may) != 0) return false;
-    free = may;
-    for (int i = 0; i < p->n; i++) CPU_CLR((size_t)processor_of(p, i), &free);
-    if (CPU_COUNT(&free) == 0 || sched_setaffinity(0, sizeof free, &free) != 0) return false;
+    int taken[LN_POOL_MAX], now;
+    for (int i = 0; i < p->n; i++) taken[i] = processor_of(p, i);
+    if (!ln_os_move_off(taken, p->n, &now)) return false;
     /* Publish the move now: otherwise another thread may follow before this one's next barrier. */
-    atomic_store_explicit(&p->at[thread], sched_getcpu(), memory_order_relaxed);
-    return sched_setaffinity(0, sizeof may, &may) == 0;
+    atomic_store_explicit(&p->at[thread], now, memory_order_relaxed);
+    return true;
 }
 
 /* Separates threads of a job that share a processor. When one of them sleeps while the other runs, the
@@ -180,8 +169,9 @@ static bool move_away(ln_pool *p, int thread) {
  * barrier. Returns whether this thread moved. */
 static bool separate(ln_pool *p, int thread) {
     static _Thread_local int in_vain;
-    const int here = sched_getcpu();
+    const int here = ln_os_processor();
     int other = -1; /* the highest-numbered one on this processor */
+    if (here < 0) return false;
     for (int i = 0; i < p->n; i++)
         if (i != thread && processor_of(p, i) == here) other = i;
     in_vain = other >= 0 ? in_vain + 1 : 0;
@@ -195,8 +185,8 @@ static bool separate(ln_pool *p, int thread) {
 /* Notes on which processor a thread has arrived at a barrier. A thread that was asked to move does so if it
  * still shares the processor with a lower-numbered one. */
 static void arrive(ln_pool *p, int thread) {
-    const int here = sched_getcpu();
-    if (here == atomic_load_explicit(&p->at[thread], memory_order_relaxed)) return;
+    const int here = ln_os_processor();
+    if (here < 0 || here == atomic_load_explicit(&p->at[thread], memory_order_relaxed)) return;
     const int before = atomic_exchange_explicit(&p->at[thread], here, memory_order_relaxed);
     if (before != (here | ASKED)) return;
     for (int i = 0; i < thread; i++)
@@ -236,7 +226,7 @@ static void take(ln_pool *p, bool background) {
     if (wait) append(background ? &p->background : &p->steps, &me);
     if (wait && !background) atomic_store(&p->step_waits, true);
     (void)pthread_mutex_unlock(&p->lock);
-    while (wait && !atomic_load(&me.go)) sleep_on(&me.go, 0);
+    while (wait && !atomic_load(&me.go)) ln_os_sleep_on(&me.go, 0);
 }
 
 /* With the lock: takes the job that is next out of its line; NULL: none waits. */
@@ -263,7 +253,7 @@ static void hand_over(ln_pool *p) {
     if (!next) return;
     word_t *go = &next->go;
     atomic_store(go, 1); /* its caller may return at once: *go is not read any more */
-    wake_on(go, 1);
+    ln_os_wake(go, 1);
 }
 
 void ln_pool_get_stats(ln_pool *p, ln_pool_stats *out) {
@@ -390,12 +380,10 @@ ln_status ln_pool_reserve(ln_pool *p, int n, ln_error *err) {
  * concurrently. It is asked for again in every second in which there is a job, because mask and cgroup may
  * change. */
 static int processors(ln_pool *p) {
-    struct timespec now = {0};
-    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    if (p->n_processors && now.tv_sec == p->known_at) return p->n_processors;
-    cpu_set_t set;
-    p->known_at = now.tv_sec;
-    return p->n_processors = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1024;
+    const int64_t now = ln_os_second();
+    if (p->n_processors && now == p->known_at) return p->n_processors;
+    p->known_at = now;
+    return p->n_processors = ln_logical_cores();
 }
 
 /* Runs a job, which is not nested, on n threads. */

@@ -2,6 +2,7 @@
  *
  * Requests are found by a hash of their custom_id; equal hashes are settled by comparing the texts, which are
  * read from the file. */
+#include "../base/os.h"
 #include "../base/file.h"
 #include "batch.h"
 
@@ -227,7 +228,8 @@ ln_status batch_input_open(batch_input *in, const char *path, ln_error *err) {
         return ln_fail(err, LN_EINVALID,
                        "%s: expected a regular file, whose lines are read twice; save the requests to one",
                        ln_path_text(shown, path));
-    in->changed[0] = st.st_mtim.tv_sec, in->changed[1] = st.st_mtim.tv_nsec;
+    const struct timespec changed = ln_os_changed(&st);
+    in->changed[0] = changed.tv_sec, in->changed[1] = changed.tv_nsec;
     ln_account *outer = ln_account_enter(&in->texts);
     ln_lines_open(&l, in->fd, path, BATCH_MOST_LINE);
     ln_status status = index_lines(in, &l, err);
@@ -291,8 +293,9 @@ ln_status batch_input_line(const batch_input *in, size_t i, char **text, size_t 
         ln_free(buf);
         return st;
     }
-    bool same = have == n && fstat(in->fd, &now) == 0 && now.st_mtim.tv_sec == in->changed[0] &&
-                now.st_mtim.tv_nsec == in->changed[1];
+    bool same = have == n && fstat(in->fd, &now) == 0;
+    const struct timespec changed = same ? ln_os_changed(&now) : (struct timespec){0};
+    same = same && changed.tv_sec == in->changed[0] && changed.tv_nsec == in->changed[1];
     if (!same) {
         ln_free(buf);
         return ln_fail(err, LN_ECHANGED, "%s: was written to while it is answered",

@@ -5,6 +5,7 @@
  * whole line at the end of the complete lines: a process that is killed leaves complete lines and at most
  * one incomplete one, which the next one drops. Answers are synced once a second, for the sake of a machine
  * that stops: a killed process loses nothing that it has written. */
+#include "../base/os.h"
 #include "../base/file.h"
 #include "batch.h"
 #include "../base/json_write.h"
@@ -222,7 +223,7 @@ ln_status batch_output_add(batch_output *o, const char *line, size_t bytes, ln_e
     }
     o->end += bytes;
     if (ln_now() - o->synced < SYNC_SECONDS) return LN_OK;
-    if (fdatasync(o->fd) != 0) return fail_errno(err, o->path, "write");
+    if (ln_os_sync_data(o->fd) != 0) return fail_errno(err, o->path, "write");
     o->synced = ln_now();
     return LN_OK;
 }

@@ -2,6 +2,7 @@
  *
  * Between fork and exec only async-signal-safe functions run. Descriptors are close-on-exec; those of the
  * program around the library that are not are closed by close_range if the kernel has it. */
+#include "../base/os.h"
 #include "child_internal.h"
 
 #include "../base/file.h"
@@ -13,12 +14,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+extern char **environ; /* which not every system declares */
 
 /* Reads as many bytes as argv[1] says and runs them. The folder of the working directory leaves the module
  * path first: a json.py there is not the child's. */
@@ -81,25 +82,19 @@ static void become(const ln_child *c, pid_t parent, int report_fd) {
     struct sigaction usual = {.sa_handler = SIG_DFL};
     sigset_t none;
     (void)setpgid(0, 0);
-#ifdef PR_SET_PDEATHSIG
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(127); /* it has ended already */
-#endif
     for (int s = 1; s < NSIG; s++) (void)sigaction(s, &usual, NULL);
     sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     if (dup2(c->child_fd, 0) < 0 || dup2(c->child_fd, 1) < 0 || dup2(c->error_child_fd, 2) < 0) return;
-    if (dup3(report_fd, 3, O_CLOEXEC) < 0) return;
-#ifdef SYS_close_range
-    (void)syscall(SYS_close_range, 4u, ~0u, 0u);
-#endif
+    if (dup2(report_fd, 3) < 0 || fcntl(3, F_SETFD, FD_CLOEXEC) != 0) return;
+    if (!ln_os_begin_child(parent, 4)) _exit(127);
     (void)execve(c->python, (char *const *)(uintptr_t)argv, environ);
 }
 
 /* Forks and waits until exec has succeeded, which closes the pipe, or failed. Returns an errno or 0. */
 static int start(ln_child *c) {
     int report[2], error = 0;
-    if (pipe2(report, O_CLOEXEC) != 0) return errno;
+    if (ln_os_pipe(report, false) != 0) return errno;
     const int high = fcntl(report[1], F_DUPFD_CLOEXEC, 10);
     const pid_t parent = getpid(), pid = high < 0 ? -1 : fork();
     if (pid == 0) {
@@ -146,25 +141,17 @@ static bool has_ended(pid_t pid) {
     return (r != 0 && errno == ECHILD) || (r == 0 && what.si_pid == pid);
 }
 
-static int open_pidfd(pid_t pid) {
-#ifdef SYS_pidfd_open
-    return (int)syscall(SYS_pidfd_open, pid, 0u);
-#else
-    return -1;
-#endif
-}
-
-/* Reads standard error until the process has ended, by a pidfd if the kernel has them, else 20 times a
- * second. Another process may have inherited the pipe, so that its end is no sign. */
+/* Reads standard error until the process has ended, which a descriptor tells if the system has such, else 20
+ * times a second. Another process may have inherited the pipe, so that its end is no sign. */
 static void watch(ln_child *c, pid_t pid) {
-    const int pidfd = open_pidfd(pid);
+    const int ended = ln_os_watch_process(pid);
     bool open = true;
     while (!has_ended(pid)) {
         struct pollfd p[] = {{.fd = open ? c->error_fd : -1, .events = POLLIN},
-                             {.fd = pidfd, .events = POLLIN}};
-        if (poll(p, 2, pidfd < 0 ? 50 : -1) > 0 && p[0].revents) open = read_error(c);
+                             {.fd = ended, .events = POLLIN}};
+        if (poll(p, 2, ended < 0 ? 50 : -1) > 0 && p[0].revents) open = read_error(c);
     }
-    if (pidfd >= 0) (void)close(pidfd);
+    if (ended >= 0) (void)close(ended);
     if (open) (void)read_error(c);
 }
 
@@ -193,13 +180,9 @@ static void *keep(void *arg) {
 }
 
 static bool wait_until(ln_child *c, const bool *flag, double seconds) {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    const double at = (double)t.tv_sec + (double)t.tv_nsec * 1e-9 + seconds;
-    t.tv_sec = (time_t)at;
-    t.tv_nsec = (long)((at - (double)t.tv_sec) * 1e9);
+    const double at = ln_now() + seconds;
     pthread_mutex_lock(&c->lock);
-    while (!*flag && pthread_cond_timedwait(&c->changed, &c->lock, &t) != ETIMEDOUT) continue;
+    while (!*flag && ln_os_wait_until(&c->changed, &c->lock, at)) continue;
     const bool done = *flag;
     pthread_mutex_unlock(&c->lock);
     return done;
@@ -245,7 +228,7 @@ static int raise_fd(int fd) {
 static ln_status make_ends(ln_child *c, ln_error *err) {
     int sock[2] = {-1, -1}, error[2] = {-1, -1};
     char text[LN_ERRNO_TEXT];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sock) != 0 || pipe2(error, O_CLOEXEC) != 0) {
+    if (ln_os_socket_pair(sock) != 0 || ln_os_pipe(error, false) != 0) {
         const int number = errno;
         if (sock[0] >= 0) (void)close(sock[0]), (void)close(sock[1]);
         return ln_fail(err, LN_EIO, "a socket for a child process: %s", ln_errno_text(text, number));
@@ -287,7 +270,6 @@ static void free_child(ln_child *c) {
 
 ln_status ln_child_open(ln_child **out, const char *python, const char *script, size_t bytes, ln_error *err) {
     char number[32], text[LN_ERRNO_TEXT], shown[LN_PATH_TEXT];
-    pthread_condattr_t attr;
     ln_child *c = ln_zalloc(1, sizeof *c);
     *out = NULL;
     if (!c) return LN_OOM(err, "a child process");
@@ -296,10 +278,7 @@ ln_status ln_child_open(ln_child **out, const char *python, const char *script, 
     c->python = python;
     c->bytes_text = number;
     (void)pthread_mutex_init(&c->lock, NULL);
-    (void)pthread_condattr_init(&attr);
-    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&c->changed, &attr);
-    (void)pthread_condattr_destroy(&attr);
+    (void)ln_os_cond_init(&c->changed);
     ln_status st = make_ends(c, err);
     if (st == LN_OK) st = start_keeper(c, err);
     if (st != LN_OK) {

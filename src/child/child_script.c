@@ -1,4 +1,5 @@
 /* The text of mlx_child.py, which the assembler includes. */
+#include "../base/file_text.h"
 #include "child.h"
 
 #ifndef LN_CHILD_SCRIPT /* the build gives the absolute path; without it the compiler runs in the root of \
@@ -6,16 +7,7 @@
 #define LN_CHILD_SCRIPT "src/child/mlx_child.py"
 #endif
 
-__asm__(".section .rodata\n"
-        ".global ln_child_script_begin\n"
-        ".hidden ln_child_script_begin\n"
-        ".global ln_child_script_end\n"
-        ".hidden ln_child_script_end\n"
-        "ln_child_script_begin:\n"
-        ".incbin \"" LN_CHILD_SCRIPT "\"\n"
-        "ln_child_script_end:\n"
-        ".byte 0\n"
-        ".previous\n");
+LN_EMBED("ln_child_script", LN_EMBED_FILE(LN_CHILD_SCRIPT))
 
 extern const char ln_child_script_begin[], ln_child_script_end[];
 

@@ -125,7 +125,7 @@ ln_status ln_mlx_put_sampling(ln_str *s, const ln_sampling *how, uint64_t *seed,
         return ln_fail(err, LN_EUNSUPPORTED,
                        "ln_sampling.grammar: the backend mlx_lm does not constrain answers; leave it out");
     *seed = how->seed;
-    if (!how->has_seed && getrandom(seed, sizeof *seed, 0) != sizeof *seed)
+    if (!how->has_seed && getentropy(seed, sizeof *seed) != 0)
         return ln_fail(err, LN_EIO, "the system gives no random numbers for a seed");
     put_object(s, "sampling");
     put_real(s, "temperature", how->temperature);

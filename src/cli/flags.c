@@ -337,7 +337,7 @@ static ln_status switch_with_value(flag f, const char *value, ln_error *err) {
 }
 
 flag flag_of_verb(flag f, verb v) {
-    for (int k = f; k < F_COUNT; k++)
+    for (int k = (int)f; k < F_COUNT; k++)
         if (strcmp(flag_rows[k].name, flag_rows[f].name) == 0 && (flag_rows[k].verbs & 1u << v))
             return (flag)k;
     return f;

@@ -4,11 +4,11 @@
  * The exit code is the status of the library (linnet.h), or 130 or 143 when a signal asked to stop. Before
  * any file is opened, file descriptors 0 to 2 are opened on /dev/null if the caller closed them, so that
  * no message can be written into a model's file. */
+#include "../base/os.h"
 #include "cli.h"
 #include "../base/c_locale.h"
 
 #include <fcntl.h>
-#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -191,22 +191,11 @@ static ln_status dispatch(int argc, char **argv, const char **page, ln_error *er
     return st;
 }
 
-/* A block of this size or more goes back to the system when it is freed, and grows without being copied. By
- * default the C library keeps blocks of up to 32 MiB once one was freed, and a heap for every thread. */
-static void return_large_blocks(void) {
-#ifdef __GLIBC__
-    enum { LARGE = 256 << 10 };
-    (void)mallopt(M_MMAP_THRESHOLD, LARGE);
-    (void)mallopt(M_TRIM_THRESHOLD, LARGE);
-    (void)mallopt(M_ARENA_MAX, 2);
-#endif
-}
-
 int main(int argc, char **argv) {
     ln_error err = {0};
     const char *page = NULL;
     if (!reopen_closed()) return LN_EIO;
-    return_large_blocks();
+    ln_os_heap_return_large();
     signals_install();
     log_to_stderr();
     ln_status st = ln_guard_files(&err);

@@ -6,6 +6,7 @@
  * reader polls signals_fd (a self-pipe), because a signal may be delivered to any thread and thus does not
  * interrupt a particular call. A signal that the parent process set to be ignored (nohup, a background job
  * of a script) stays ignored. SIGBUS is handled by the library (ln_guard_files), which main calls. */
+#include "../base/os.h"
 #include "cli.h"
 
 #include <errno.h>
@@ -85,7 +86,7 @@ void signals_file(const char *path) { unfinished = path; }
 void signals_restore(void (*fn)(void)) { restore = fn; }
 
 int signals_fd(void) {
-    if (noted[0] >= 0 || pipe2(noted, O_CLOEXEC | O_NONBLOCK) != 0) return noted[0];
+    if (noted[0] >= 0 || ln_os_pipe(noted, true) != 0) return noted[0];
     struct sigaction a = {.sa_handler = on_note, .sa_flags = SA_RESTART};
     sigemptyset(&a.sa_mask);
     (void)sigaction(SIGWINCH, &a, NULL); /* between lines too: the next line uses the new width */

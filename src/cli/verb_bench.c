@@ -7,6 +7,7 @@
  *
  * The roofline of a run on a GPU is that of the GPU: a copy within its memory, and a product of bf16 matrices
  * by cuBLAS. Without that library the rows of prompts, which arithmetic bounds, have no roofline. */
+#include "../base/os.h"
 #include "cli.h"
 
 #include "../base/c_locale.h"
@@ -65,22 +66,10 @@ static double ceiling_of(const ln_bench_row *r, const ln_machine *m) {
 
 static double share_of(const ln_bench_row *r, const ln_machine *m) { return r->tok_s / ceiling_of(r, m); }
 
-/* Size of the largest cache of the first processor in bytes; 8 MiB if the kernel does not report it. */
+/* Size of the largest cache of the first processor in bytes; 8 MiB if the system does not report it. */
 static double cache_bytes(void) {
-    double most = 0;
-    for (int i = 0; i < 10; i++) {
-        char path[80], text[32] = "";
-        uint64_t size;
-        (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
-        FILE *f = fopen(path, "re");
-        if (!f) continue;
-        size_t n = fread(text, 1, sizeof text - 1, f), digits = strspn(text, "0123456789");
-        fclose(f);
-        if (n == 0 || !ln_parse_u64(text, digits, &size)) continue;
-        double unit = text[digits] == 'G' ? 1 << 30 : text[digits] == 'M' ? 1 << 20 : 1 << 10;
-        most = (double)size * unit > most ? (double)size * unit : most;
-    }
-    return most > 0 ? most : 8 << 20;
+    const uint64_t most = ln_os_cache_bytes();
+    return most > 0 ? (double)most : 8 << 20;
 }
 
 /* Whether the data that a step reads fits into the caches, so that memory bandwidth is not its limit. */

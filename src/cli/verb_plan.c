@@ -1,8 +1,8 @@
 /* linnet plan: the memory that a verb with these flags would need, without allocating it. */
+#include "../base/os.h"
 #include "../serve/serve.h"
 #include "class_inputs.h"
 
-#include <malloc.h>
 #include <string.h>
 
 /* Counts the tokens of the prompt, so that the default context is the same as that of the run. */
@@ -277,9 +277,7 @@ ln_status cmd_plan(const args *a, ln_error *err) {
     LN_TRY(options_of(a, &opt, err));
     if (planned_verb(a) == VERB_TRAIN) return plan_train(a, &opt, err);
     LN_TRY(size_options(a, &opt, &n_prompt, err));
-#ifdef __GLIBC__
-    (void)malloc_trim(0); /* memory of the tokenizer must not be counted below */
-#endif
+    ln_os_heap_trim();        /* memory of the tokenizer must not be counted below */
     opt.chat_template = NULL; /* it was read to count the prompt, and a pipe can be read once only */
     LN_TRY(ln_plan_memory(a->model, &opt, &plan, err));
     ln_info *info = ln_zalloc(1, sizeof *info);

@@ -25,7 +25,7 @@ typedef struct training {
 static ln_status seed_of(const args *a, uint64_t *seed, ln_error *err) {
     *seed = a->flag[F_SEED].u;
     if (!a->flag[F_SEED].random) return LN_OK;
-    if (getrandom(seed, sizeof *seed, 0) != sizeof *seed)
+    if (getentropy(seed, sizeof *seed) != 0)
         return ln_fail(err, LN_EIO, "--seed random: the system gives no random number");
     note("--seed %llu", (unsigned long long)*seed);
     return LN_OK;

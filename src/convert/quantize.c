@@ -53,9 +53,10 @@ static void decide(const ln_convert *c, ln_convert_item *x, const ln_quantize_op
 void ln_convert_name(const ln_convert *c, ln_convert_item *x) {
     const char *outer = c->config.text != c->config.root ? "language_model." : "";
     char slot[160];
-    ln_weight_name(slot, &c->spec, x->w->slot, x->w->layer);
+    const ln_slot which = (ln_slot)x->w->slot;
+    ln_weight_name(slot, &c->spec, which, x->w->layer);
     if (strstr(slot, "{x}") && c->config.of_gguf)
-        (void)ln_expert_name(slot, &c->spec, x->w->slot, x->w->layer, x->w->row0 / x->w->d0);
+        (void)ln_expert_name(slot, &c->spec, which, x->w->layer, x->w->row0 / x->w->d0);
     else if (strstr(slot, "{x}")) /* the name of an expert in the source, which has its number */
         (void)snprintf(slot, sizeof slot, "%.159s", strstr(x->w->tensor->name, "layers."));
     (void)snprintf(x->name, sizeof x->name, "%s%s%s", outer, x->w->slot == LN_W_HEAD ? "" : "model.", slot);

@@ -3,6 +3,7 @@
  * A plug-in is looked for in two folders that belong to the installation; no environment variable
  * and no working directory has a say in which code is loaded. It stays loaded until the process ends. Its
  * table of functions is copied, so that functions that it does not know are NULL. */
+#include "../base/os.h"
 #include "registry.h"
 
 #include "../../include/linnet.h"
@@ -16,6 +17,15 @@
 #include <unistd.h>
 #ifndef LN_NO_PLUGINS
 #include <dlfcn.h>
+#endif
+
+/* The folder of installed libraries, and how the names of shared ones end. Defaults for builds that do not
+ * use CMakeLists.txt. */
+#ifndef LN_LIBDIR
+#define LN_LIBDIR "/usr/local/lib"
+#endif
+#ifndef LN_PLUGIN_SUFFIX
+#define LN_PLUGIN_SUFFIX ".so"
 #endif
 
 static const ln_device_ops *const built_in[] = {&ln_device_cpu, &ln_device_ref, &ln_device_ref_double};
@@ -139,22 +149,22 @@ enum { PATH_BYTES = 4096 };
 static void path_beside(const char *name, char path[PATH_BYTES]) {
     Dl_info here;
     char real[PATH_BYTES] = "";
-    const ssize_t n = readlink("/proc/self/exe", real, sizeof real - 1);
+    ln_os_program(real, sizeof real);
     path[0] = 0;
-    if (n > 0) real[n] = 0;
     if (dladdr(built_in, &here) && here.dli_fname && here.dli_fname[0] == '/')
         (void)snprintf(real, sizeof real, "%s", here.dli_fname);
     char *slash = strrchr(real, '/');
     if (!slash) return;
     *slash = 0;
     if (strlen(real) + strlen(name) + 32 < PATH_BYTES)
-        (void)snprintf(path, PATH_BYTES, "%.*s/liblinnet-%s.so", (int)(slash - real), real, name);
+        (void)snprintf(path, PATH_BYTES, "%.*s/liblinnet-%s" LN_PLUGIN_SUFFIX, (int)(slash - real), real,
+                       name);
 }
 
 /* The files that a plug-in may be in. */
 static void plugin_paths(const char *name, char path[2][PATH_BYTES]) {
     path_beside(name, path[0]);
-    (void)snprintf(path[1], sizeof path[1], "%s/liblinnet-%s.so", LN_LIBDIR, name);
+    (void)snprintf(path[1], sizeof path[1], "%s/liblinnet-%s" LN_PLUGIN_SUFFIX, LN_LIBDIR, name);
 }
 
 static bool has_plugin(const char *name) {

@@ -6,6 +6,7 @@
  *
  * A request may be stopped by a signal handler, which can wake nobody. So threads do not sleep without limit
  * while the scheduler is idle with requests in it: one of them at least looks again after POLL seconds. */
+#include "../base/os.h"
 #include "../base/float_env.h"
 #include "engine.h"
 #include "../base/stop_count.h"
@@ -21,12 +22,7 @@
 /* ---- the line ---- */
 
 static ln_status new_cond(pthread_cond_t *c, ln_error *err) {
-    pthread_condattr_t attr;
-    int bad = pthread_condattr_init(&attr);
-    if (bad) return ln_fail(err, LN_EMEMORY, "out of memory for a condition variable (%d)", bad);
-    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    bad = pthread_cond_init(c, &attr);
-    (void)pthread_condattr_destroy(&attr);
+    const int bad = ln_os_cond_init(c);
     return bad ? ln_fail(err, LN_EMEMORY, "out of memory for a condition variable (%d)", bad) : LN_OK;
 }
 
@@ -74,13 +70,8 @@ static void sleep_until(ln_sched *s, pthread_cond_t *c, double until) {
         pthread_cond_wait(c, &s->lock);
         return;
     }
-    struct timespec at;
-    const double now = ln_now(), left = LN_MIN(LN_MAX(until - now, 0), 1e6);
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    at.tv_sec += (time_t)left;
-    at.tv_nsec += (long)((left - floor(left)) * 1e9);
-    if (at.tv_nsec >= 1000000000) at.tv_sec++, at.tv_nsec -= 1000000000;
-    (void)pthread_cond_timedwait(c, &s->lock, &at);
+    const double now = ln_now();
+    (void)ln_os_wait_until(c, &s->lock, now + LN_MIN(LN_MAX(until - now, 0), 1e6));
 }
 
 static void own(ln_sched *s) {

@@ -1,6 +1,7 @@
 /* See memory_control.h. The limits are process-wide words; the list of open engines is the driver's. A cache
  * belongs to the holder of its engine's driver token, so other threads touch it only while they hold the lock
  * of a scheduler whose token is free. */
+#include "../base/os.h"
 #include "memory_control.h"
 #include "../base/memory_use.h"
 #include "../base/text_memory.h"
@@ -52,7 +53,7 @@ static uint64_t not_resident(const void *block, size_t bytes) {
     const uintptr_t end = ((uintptr_t)block + bytes) / page * page;
     while (at < end) {
         const size_t n = LN_MIN((end - at) / page, (size_t)SOME);
-        if (mincore((void *)at, n * page, in) != 0) return 0;
+        if (!ln_os_pages_in_memory((void *)at, n * page, in)) return 0;
         for (size_t i = 0; i < n; i++) out += in[i] & 1 ? 0 : page;
         at += n * page;
     }

@@ -61,7 +61,6 @@ ln_status ln_sampling_copy(ln_arena *a, const ln_sampling *from, ln_sampling *ou
 
 uint64_t ln_sampling_seed(const ln_sampling *how) {
     uint64_t seed = how->seed;
-    if (!how->has_seed && getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
-        seed = (uint64_t)(ln_now() * 1e9);
+    if (!how->has_seed && getentropy(&seed, sizeof seed) != 0) seed = (uint64_t)(ln_now() * 1e9);
     return seed;
 }

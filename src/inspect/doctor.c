@@ -1,5 +1,6 @@
 /* Gathers the facts of this machine for `linnet doctor`: cores, ISA level, memory, and on request the
  * ceilings of its roofline (memory bandwidth, peak arithmetic), which the devices measure. */
+#include "../base/os.h"
 #include "doctor.h"
 #include "../run/run.h"
 
@@ -7,18 +8,7 @@
 #include <sys/utsname.h>
 
 static void cpu_name(char *out, size_t cap) {
-    char line[512];
-    FILE *f = fopen("/proc/cpuinfo", "re");
-    while (f && fgets(line, sizeof line, f)) {
-        char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || !colon) continue;
-        size_t n = strcspn(colon + 2, "\n");
-        n = LN_MIN(n, cap - 1);
-        memcpy(out, colon + 2, n);
-        out[n] = 0;
-        break;
-    }
-    if (f) fclose(f);
+    ln_os_cpu_name(out, cap);
     struct utsname u;
     if (!out[0] && uname(&u) == 0) (void)snprintf(out, cap, "%s", u.machine); /* ARM's cpuinfo has no names */
 }

@@ -3,6 +3,7 @@
  * It is searched for relative to the executable, then relative to the library (a different place if another
  * program uses linnet), then in the configured data directory, so that the working directory does not matter,
  * and a tree that was moved or staged has a model of its own. */
+#include "../base/os.h"
 #include "directory.h"
 
 #include <dlfcn.h>
@@ -62,11 +63,6 @@ static ln_status look_beside(char *path, const char *binary, const char *data, c
 
 static const char in_library[1] = ""; /* its address tells in which library this file is linked */
 
-static void own_path(char *exe) {
-    ssize_t n = readlink("/proc/self/exe", exe, LN_PATH_MAX - 1);
-    exe[LN_MAX(n, 0)] = '\0';
-}
-
 /* Appends a path without its "..", each with the name before it, unless the list has that path already. */
 static void add_place_name(ln_str *list, const char *path) {
     char plain[LN_PATH_MAX], shown[LN_PATH_TEXT + 2];
@@ -95,7 +91,7 @@ ln_status ln_bundled_missing(ln_error *err) {
     char exe[LN_PATH_MAX], dir[LN_PATH_MAX];
     Dl_info here;
     ln_str list = {0};
-    own_path(exe);
+    ln_os_program(exe, LN_PATH_MAX);
     bool library = dladdr(in_library, &here) && here.dli_fname && here.dli_fname[0] == '/';
     for (int i = 0; i < N_BESIDE; i++)
         if (place_beside(dir, exe, LN_DATA_FROM_BIN, i)) add_place_name(&list, dir);
@@ -119,7 +115,7 @@ ln_status ln_bundled_find(char *path, const char *needs, bool *found, ln_error *
     char exe[LN_PATH_MAX];
     Dl_info here;
     ln_error why = {0};
-    own_path(exe);
+    ln_os_program(exe, LN_PATH_MAX);
     ln_status beside = look_beside(path, exe, LN_DATA_FROM_BIN, needs, found, &why);
     if (*found) return LN_OK;
     if (dladdr(in_library, &here) && here.dli_fname) {

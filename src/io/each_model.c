@@ -36,7 +36,7 @@ static ln_status later(walk *w, const char *dir, ln_error *err) {
 
 /* Inserts p; false if the table has it already. */
 static bool add_place(place *table, size_t cap, place p) {
-    size_t i = (size_t)((p.ino ^ (p.dev << 40)) * UINT64_C(0x9e3779b97f4a7c15) >> 20) & (cap - 1);
+    size_t i = (size_t)((p.ino ^ ((uint64_t)p.dev << 40)) * UINT64_C(0x9e3779b97f4a7c15) >> 20) & (cap - 1);
     for (; table[i].taken; i = (i + 1) & (cap - 1))
         if (table[i].dev == p.dev && table[i].ino == p.ino) return false;
     table[i] = p;

@@ -321,7 +321,7 @@ ln_status ln_rope_read(const ln_spec *s, const ln_config *c, const ln_rope_facts
                        "%s: %s: rope_type %s is not supported; linnet knows default, linear, dynamic, yarn, "
                        "llama3, longrope and proportional",
                        ln_path_text(shown, c->path), where, ln_excerpt(text, name, strlen(name)));
-    out->type = (int)t;
+    out->type = (unsigned)t;
     if (facts->alpha && out->type == LN_ROPE_DYNAMIC)
         LN_TRY(read_alpha(c, params, where, E, out, &alpha, err));
     if (alpha) return LN_OK;

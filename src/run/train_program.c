@@ -110,8 +110,8 @@ static void add_param(ln_train_program *p, const ln_weight *w, bool is_b) {
     const ln_lora *lora = &p->opt.lora;
     ln_train_param *x = &p->params[p->n_params++];
     char name[160];
-    ln_weight_name(name, p->spec, w->slot, w->layer);
-    *x = (ln_train_param){.slot = w->slot,
+    ln_weight_name(name, p->spec, (ln_slot)w->slot, w->layer);
+    *x = (ln_train_param){.slot = (ln_slot)w->slot,
                           .layer = w->layer,
                           .is_b = is_b,
                           .rows = is_b ? ln_source_stored_rows(w) : lora->rank,

@@ -10,6 +10,7 @@
  *
  * A large body waits in its socket, unread, while other large bodies of the same client fill a third of its
  * share of memory: the rest of the share is for what workers make of them. */
+#include "../base/os.h"
 #include "server.h"
 
 #include <event2/buffer.h>
@@ -18,7 +19,6 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -334,16 +334,10 @@ static void turn_away(int fd) {
 
 /* A peer that is cut off sends no end: unacknowledged bytes and silent connections have limits of time. */
 static void set_options(const server *s, int fd) {
-    const int on = 1, buffer = SERVE_MOST_OUTPUT / 2, idle = 30, between = 10, n = 3;
-    const unsigned unacknowledged =
-        (unsigned)(2000 * s->o->stall_seconds); /* a stall is told and counted first */
+    const int on = 1, buffer = SERVE_MOST_OUTPUT / 2;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer); /* else the kernel holds megabytes */
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &between, sizeof between);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &n, sizeof n);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged, sizeof unacknowledged);
+    ln_os_keep_alive(fd, 2 * s->o->stall_seconds); /* a stall is told and counted first */
 }
 
 void conn_accept(server *s, int fd, const char *address, bool loopback) {
@@ -428,12 +422,10 @@ void conn_watch_all(server *s) {
     const struct timeval soon = {0, 20000};
     for (conn *c = s->conns, *next; c; c = next) {
         next = c->next;
-        struct pollfd p = {.fd = c->fd};
         if (!c->watched) continue;
-        if (!c->ended) p.events = POLLRDHUP;
-        if (poll(&p, 1, 0) <= 0) continue;
-        if (p.revents & (POLLERR | POLLHUP)) conn_close(c);
-        else if (c->x) c->ended = true, probe(c);
+        const ln_os_peer peer = ln_os_peer_of(c->fd);
+        if (peer == LN_OS_PEER_GONE) conn_close(c);
+        else if (peer == LN_OS_PEER_ENDED && !c->ended && c->x) c->ended = true, probe(c);
     }
     if (s->n_watched > 0) (void)event_add(s->watch_event, &soon);
 }

@@ -1,4 +1,5 @@
 /* The listening socket: binding, and accepting without ever spinning. */
+#include "../base/os.h"
 #include "server.h"
 
 #include <event2/event.h>
@@ -47,7 +48,7 @@ static bool refuse_one(server *s) {
     if (s->reserve_fd < 0) s->reserve_fd = open_reserve();
     if (s->reserve_fd < 0) return false;
     (void)close(s->reserve_fd);
-    const int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    const int fd = ln_os_accept(s->listen_fd, NULL, NULL, false);
     if (fd >= 0) (void)close(fd);
     s->reserve_fd = open_reserve();
     s->m.rejected += fd >= 0;
@@ -73,7 +74,7 @@ static void on_accept(evutil_socket_t listening, short what, void *user) {
         socklen_t n = sizeof a;
         char text[48] = "?";
         bool loopback = false;
-        const int fd = accept4(listening, (struct sockaddr *)&a, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        const int fd = ln_os_accept(listening, (struct sockaddr *)&a, &n, true);
         if (fd >= 0) {
             (void)address_text(&a, text, sizeof text, &loopback);
             conn_accept(s, fd, text, loopback);
@@ -91,7 +92,7 @@ static void on_accept(evutil_socket_t listening, short what, void *user) {
 static ln_status bind_one(server *s, const struct addrinfo *a, ln_error *err) {
     const int on = 1;
     char why[LN_ERRNO_TEXT];
-    s->listen_fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    s->listen_fd = ln_os_socket(a->ai_family, SOCK_STREAM, true);
     if (s->listen_fd >= 0 && setsockopt(s->listen_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
         bind(s->listen_fd, a->ai_addr, a->ai_addrlen) == 0 && listen(s->listen_fd, MOST_BACKLOG) == 0)
         return LN_OK;

@@ -4,6 +4,7 @@
  * digests, and requests to this server, and nothing else: nothing is loaded from elsewhere, no other site may
  * frame the page, and no text can become HTML (trusted-types 'none'). */
 #include "../base/base64.h"
+#include "../base/file_text.h"
 #include "../base/sha256.h"
 #include "server.h"
 
@@ -13,23 +14,15 @@
                        tree */
 #define LN_PAGE_DIR "src/serve/page"
 #endif
-#define PART(name) ".incbin \"" LN_PAGE_DIR "/" name "\"\n"
+#define PART(name) LN_EMBED_FILE(LN_PAGE_DIR "/" name)
 
 /* clang-format off */
-__asm__(".section .rodata\n"
-        ".global ln_page_begin\n"
-        ".hidden ln_page_begin\n"
-        ".global ln_page_end\n"
-        ".hidden ln_page_end\n"
-        "ln_page_begin:\n"
+LN_EMBED("ln_page",
         PART("page.html") PART("page.css") PART("page_body.html")
         PART("dom.js") PART("code.js") PART("symbols.js") PART("formula.js") PART("markdown.js")
         PART("store.js") PART("client.js") PART("files.js") PART("tools.js") PART("message.js")
         PART("chat.js") PART("panels.js") PART("presets.js") PART("main.js")
-        PART("page_end.html")
-        "ln_page_end:\n"
-        ".byte 0\n"
-        ".previous\n");
+        PART("page_end.html"))
 /* clang-format on */
 
 extern const char ln_page_begin[], ln_page_end[];

@@ -1,4 +1,5 @@
 /* The server from its start to its end: the event loop, loading, the watch over the engine, draining. */
+#include "../base/os.h"
 #include "server.h"
 
 #include <linnet_tools.h>
@@ -208,10 +209,8 @@ static void read_ready(server *s) {
 
 static void on_finished(evutil_socket_t fd, short what, void *user) {
     server *s = user;
-    uint64_t count;
     (void)what;
-    const ssize_t n = read(fd, &count, sizeof count);
-    (void)n;
+    ln_os_event_clear(fd);
     for (work *w = completion_queue_take(&s->completions), *next; w; w = next) {
         next = w->next;
         w->done(w);
@@ -291,7 +290,7 @@ static void on_tick(evutil_socket_t fd, short what, void *user) {
 
 static ln_status open_events(server *s, ln_error *err) {
     const struct timeval often = {0, (suseconds_t)TICK_MICROSECONDS};
-    s->finished_event = event_new(s->base, s->completions.fd, EV_READ | EV_PERSIST, on_finished, s);
+    s->finished_event = event_new(s->base, s->completions.event[0], EV_READ | EV_PERSIST, on_finished, s);
     s->stop_event = event_new(s->base, s->o->stop_fd, EV_READ | EV_PERSIST, on_stop, s);
     s->tick_event = event_new(s->base, -1, EV_PERSIST, on_tick, s);
     s->watch_event = event_new(s->base, -1, 0, on_watch, s);
@@ -375,7 +374,7 @@ ln_status serve_run(const ln_serve_options *options, ln_error *err) {
     server *s = ln_zalloc(1, sizeof *s);
     if (!s) return LN_OOM(err, "the server");
     s->o = &o;
-    s->listen_fd = s->reserve_fd = s->completions.fd = -1;
+    s->listen_fd = s->reserve_fd = s->completions.event[0] = s->completions.event[1] = -1;
     s->notify_fd = notify_open();
     ln_status st = open_all(s, err);
     if (st == LN_OK) (void)event_base_dispatch(s->base);

@@ -32,9 +32,9 @@ typedef struct work {
 } work;
 
 /* What other threads hand to the I/O thread: finished work, under a lock, and choices that have events, on a
- * stack without one, because the engine's thread pushes to it. `fd` is an eventfd. */
+ * stack without one, because the engine's thread pushes to it. event: ln_os_event_open. */
 typedef struct completion_queue {
-    int fd;
+    int event[2];
     pthread_mutex_t lock;
     work *first, **last;
     _Atomic(choice *) ready;
@@ -435,7 +435,7 @@ void metric_observe(histogram *h, double seconds);
 void log_request(const request_context *x);
 void log_line(server *s, const char *text, size_t n);
 
-/* ---- sandbox.c ---- */
+/* ---- sandbox_linux.c, sandbox_macos.c ---- */
 
 /* Allows only the system calls that a server needs once it listens, for all threads; with `gpu` those of the
  * GPU's driver too. With `secrets` no other process may read its memory. False: the kernel has no such

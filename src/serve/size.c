@@ -2,9 +2,8 @@
  *
  * The context is the model's own, cut to what fits. The pool holds one full context and 4,096 positions for
  * each further request that may run, within half of what the limit leaves beyond one context. */
+#include "../base/os.h"
 #include "serve.h"
-
-#include <malloc.h>
 
 enum { USUAL_POSITIONS = 4096, PAGE = 64 };
 
@@ -41,8 +40,6 @@ static ln_status find_sizes(const char *model, ln_options *o, ln_error *err) {
 
 ln_status serve_size(const char *model, ln_options *o, ln_error *err) {
     const ln_status st = find_sizes(model, o, err);
-#ifdef __GLIBC__
-    (void)malloc_trim(0); /* what the models that were opened took is no part of the plan */
-#endif
+    ln_os_heap_trim(); /* what the models that were opened took is no part of the plan */
     return st;
 }

@@ -1,21 +1,11 @@
 /* What the server says about itself: /health, /version, /v1/models, /v1/status, and llama.cpp's /props and
  * /slots. */
 #include "../base/json_write.h"
+#include "../base/os.h"
 #include "server.h"
 
 #include <linnet_tools.h>
-#include <malloc.h>
 #include <string.h>
-
-/* Bytes in use of the C library's heap; 0 where it does not tell. */
-static uint64_t heap_bytes(void) {
-#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
-    const struct mallinfo2 m = mallinfo2();
-    return (uint64_t)m.uordblks + (uint64_t)m.hblkhd;
-#else
-    return 0;
-#endif
-}
 
 void handle_health(request_context *x) {
     const server *s = x->s;
@@ -80,7 +70,7 @@ void handle_status(request_context *x) {
     ln_str out = {0};
     ln_error err;
     const uint64_t allocated = ln_mem_bytes(),
-                   heap = heap_bytes(); /* before this answer, whose length varies */
+                   heap = ln_os_heap_bytes(); /* before this answer, whose length varies */
     if (ln_engine_get_stats(s->engine, &e, &err) != LN_OK) e = (ln_engine_stats){0};
     ln_memory_stats(&m);
     ln_str_addf(&out, "{\"version\":\"%s\",\"status\":\"%s\",\"model\":", ln_version(), phases[s->phase]);

@@ -3,11 +3,11 @@
  * Each request has an account of its client's budget, which is half of the server's where there may be
  * several clients. The account holds the body, what a worker makes of it, and the answer until it is sent.
  * The buffers of libevent are one account: all of them are allocated on the I/O thread. */
+#include "../base/os.h"
 #include "../wire/body.h"
 #include "server.h"
 
 #include <event2/event.h>
-#include <malloc.h>
 #include <string.h>
 
 /* Bytes that a worker may have freed before the C library is asked to return them to the system. */
@@ -40,7 +40,7 @@ static void buffer_free(void *p) {
 void texts_count_buffers(void) { event_set_mem_functions(buffer_alloc, buffer_realloc, buffer_free); }
 
 void texts_to_buffer(request_context *x, ln_str *text) {
-    ln_account_move(&x->texts, &connections, malloc_usable_size(text->data));
+    ln_account_move(&x->texts, &connections, ln_os_block_bytes(text->data));
 }
 
 void texts_free_sent(const void *data, size_t bytes, void *user) {
@@ -78,17 +78,13 @@ void texts_run(work *w) {
     ln_account *outer = ln_account_enter(&x->texts);
     x->run(w);
     ln_account_leave(outer);
-#ifdef __GLIBC__
-    if (x->texts.peak > MUCH) (void)malloc_trim(0);
-#endif
+    if (x->texts.peak > MUCH) ln_os_heap_trim();
 }
 
 void texts_trim(server *s) {
     if (!s->untrimmed) return;
     s->untrimmed = false;
-#ifdef __GLIBC__
-    (void)malloc_trim(0);
-#endif
+    ln_os_heap_trim();
 }
 
 /* Makes of a lack of memory that the account has caused an answer with both numbers: 413 where a smaller text

@@ -6,12 +6,11 @@
  * is done one after the other, so that it takes one worker at most; each worker is a thread, which the system
  * runs in slices next to the others. One worker does small work only: it is never held up by a large body,
  * whichever client sends it. */
+#include "../base/os.h"
 #include "server.h"
 
 #include <errno.h>
 #include <signal.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 /* ---- the completion queue ---- */
 
@@ -19,20 +18,16 @@ ln_status completion_queue_open(completion_queue *q, ln_error *err) {
     char why[LN_ERRNO_TEXT];
     *q = (completion_queue){.last = &q->first};
     (void)pthread_mutex_init(&q->lock, NULL);
-    q->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return q->fd >= 0 ? LN_OK : ln_fail(err, LN_EIO, "eventfd: %s", ln_errno_text(why, errno));
+    if (ln_os_event_open(q->event) == 0) return LN_OK;
+    return ln_fail(err, LN_EIO, "an event for the I/O thread: %s", ln_errno_text(why, errno));
 }
 
 void completion_queue_close(completion_queue *q) {
-    if (q->fd >= 0) (void)close(q->fd);
+    ln_os_event_close(q->event);
     (void)pthread_mutex_destroy(&q->lock);
 }
 
-void completion_queue_wake(completion_queue *q) {
-    const uint64_t one = 1;
-    const ssize_t n = write(q->fd, &one, sizeof one); /* a full counter is readable, too */
-    (void)n;
-}
+void completion_queue_wake(completion_queue *q) { ln_os_event_set(q->event[1]); }
 
 static void completion_queue_put(completion_queue *q, work *w) {
     w->next = NULL;

@@ -418,7 +418,7 @@ static void take_flags(const adding *g, tok_added_token *t) {
 
 /* *out: whether no token of the same JSON type, flags and content was added before. */
 static ln_status is_new(adding *g, const value *v, const tok_added_token *t, bool *out, ln_error *err) {
-    unsigned flags = t->special | t->normalized << 1 | t->lstrip << 2 | t->rstrip << 3 | t->single_word << 4;
+    const int flags = t->special | t->normalized << 1 | t->lstrip << 2 | t->rstrip << 3 | t->single_word << 4;
     char head[2] = {json_is_string(v->json) ? 't' : 'o', (char)('@' + flags)};
     ln_str key = {0};
     ln_status st;

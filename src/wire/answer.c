@@ -10,7 +10,7 @@
 void wire_random_hex(char *out, int n) {
     static const char hex[] = "0123456789abcdef";
     uint8_t raw[16] = {0};
-    if (getrandom(raw, sizeof raw, 0) != (ssize_t)sizeof raw) { /* never for so few bytes */
+    if (getentropy(raw, sizeof raw) != 0) { /* never for so few bytes */
         uint64_t now = (uint64_t)(ln_now() * 1e9);
         memcpy(raw, &now, sizeof now);
     }

@@ -164,7 +164,7 @@ static int in_a_child(int (*check)(void)) {
 static void the_filter_holds(void **state) {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip(); /* see sandbox.c */
+    skip(); /* see sandbox_linux.c */
 #endif
     assert_int_equal(in_a_child(check_all), 0);
     assert_int_equal(in_a_child(check_denied), 0);
@@ -209,7 +209,7 @@ static int check_files(void) {
 static void the_rules_for_files_hold(void **state) {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip(); /* see sandbox.c */
+    skip(); /* see sandbox_linux.c */
 #endif
     const int code = in_a_child(check_files);
     if (code == 77) {
@@ -236,7 +236,7 @@ static int check_scopes(void) {
 static void other_processes_are_out_of_reach(void **state) {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip(); /* see sandbox.c */
+    skip(); /* see sandbox_linux.c */
 #endif
     struct sockaddr_un here = {.sun_family = AF_UNIX};
     (void)snprintf(here.sun_path + 1, sizeof here.sun_path - 1, "linnet-scope-%ld", (long)getpid());

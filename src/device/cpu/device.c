@@ -4,6 +4,7 @@
  * them; the part that is certain to be needed is prefaulted by all threads at allocation, so that no step
  * waits for a page fault. The kernels are those of one ISA level (dispatch.c), which is chosen when the
  * device is opened. */
+#include "../../base/os.h"
 #include "exec.h"
 
 #include <errno.h>
@@ -109,7 +110,7 @@ static ln_status cpu_alloc(ln_dev *d, size_t bytes, size_t ready, void **out, ln
         if (head) (void)munmap(p, head);
         if (slack - head) (void)munmap(p + head + size, slack - head);
         p += head;
-        (void)madvise(p, size, MADV_HUGEPAGE); /* best effort */
+        ln_os_use_huge_pages(p, size);
     }
     block touched = {p, (int64_t)(block_bytes(ready) / SMALL_PAGE)};
     ln_pool_run_units(d->pool, d->n_threads, (int64_t)((ready + HUGE_PAGE - 1) / HUGE_PAGE),

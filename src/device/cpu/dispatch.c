@@ -7,13 +7,13 @@
  * vector kernel still runs. All levels give the same bits (tests/kernels) except AMX, which uses tiles for
  * products with bf16 weights and, in `fast`, for products with quantised weights and for attention. The
  * choice therefore needs no option: LINNET_CPU exists for debugging and tests. */
+#include "../../base/os.h"
 #include "cpu.h"
 #include "gemm/gemm_back.h"
 
 #include <stdlib.h>
 #ifdef LN_X86
 #include <cpuid.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #endif
 
@@ -35,22 +35,11 @@ const char *ln_cpu_isa_name(ln_isa r) { return names[r]; }
  * use. Permission for the 8 KB of tile registers is requested once and holds for all threads of the
  * process. */
 static bool amx_here(void) {
-    enum {
-        LEAF = 7,
-        BF16 = 1 << 22,
-        TILE = 1 << 24,
-        BYTES = 1 << 25,
-        ALL = BF16 | TILE | BYTES,
-        REQUEST_PERMISSION = 0x1023,
-        TILE_DATA = 18
-    };
+    enum { LEAF = 7, BF16 = 1 << 22, TILE = 1 << 24, BYTES = 1 << 25, ALL = BF16 | TILE | BYTES };
     static _Atomic int state; /* 1: yes, 2: no */
     unsigned a, b, c, d = 0;
     if (!state)
-        state = __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && (d & ALL) == ALL &&
-                        !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA)
-                    ? 1
-                    : 2;
+        state = __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && (d & ALL) == ALL && ln_os_allow_tiles() ? 1 : 2;
     return state == 1;
 }
 

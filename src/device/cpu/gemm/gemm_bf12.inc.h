@@ -20,10 +20,13 @@ enum {
     BF12_UNPACK_FROM = LN_ISA(tune_gemm_dense_BF12_UNPACK_FROM), /* of so many rows, */
     BF12_UNPACK_TO = LN_ISA(tune_gemm_dense_BF12_UNPACK_TO) /* up to so many, a panel is decompressed first */
 };
-#define BF12_VECTORS(M)                                                                \
+#define BF12_VECTORS(M) \
     ((int)LN_ISA(tune_gemm_dense_BF12_VECTORS_##M)) /* of outputs at once, M a literal \
                                                      */
-static bool bf12_unpacks_first(int64_t rows) { return BF12_UNPACK_FROM <= rows && rows <= BF12_UNPACK_TO; }
+static bool bf12_unpacks_first(int64_t rows) {
+    const int64_t from = BF12_UNPACK_FROM, to = BF12_UNPACK_TO; /* at some levels no number is between them */
+    return from <= rows && rows <= to;
+}
 INLINE void bf12_prefetch(const uint8_t *p) {
     if (LN_ISA(tune_gemm_dense_BF12_PREFETCH_LEVEL) == 2) prefetch_l2(p);
     else prefetch_l1(p);

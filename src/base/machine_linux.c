@@ -1,4 +1,4 @@
-/* The machine: the clock, the number of usable cores, the memory that can still be allocated.
+/* The machine, on Linux: the number of usable cores, the memory that can still be allocated.
  *
  * The number of cores is the smallest of three: the affinity mask (SMT siblings counted once per physical
  * core, since they share its multipliers), cgroup v2's cpu.max, and cgroup v1's quota, the latter two at
@@ -18,14 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
-
-double ln_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- files of /proc and /sys ---- */
 

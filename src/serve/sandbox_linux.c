@@ -18,14 +18,9 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -159,7 +154,7 @@ static __u64 rights_of(long version) {
 
 static bool allow_reading(int rules, const char *path) {
     const int fd = open(path, O_PATH | O_CLOEXEC);
-    if (fd < 0) return errno == ENOENT || errno == EACCES; /* what is not there cannot be read */
+    if (fd < 0) return errno == ENOENT || errno == EACCES; /* what does not exist cannot be read */
     const struct beneath b = {.allowed = FILE_READ | FOLDER_READ, .folder = fd};
     const bool good = syscall(ADD_RULE, rules, 1, &b, 0) == 0;
     (void)close(fd);
@@ -208,24 +203,3 @@ bool sandbox_files(const char *const *paths, size_t n) {
 }
 
 #endif
-
-/* ---- systemd ---- */
-
-int notify_open(void) {
-    const char *path = getenv("NOTIFY_SOCKET");
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    if (!path || (path[0] != '/' && path[0] != '@') || strlen(path) >= sizeof a.sun_path) return -1;
-    memcpy(a.sun_path, path, strlen(path));
-    if (path[0] == '@') a.sun_path[0] = '\0';
-    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    const socklen_t n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
-    if (fd >= 0 && connect(fd, (const struct sockaddr *)&a, n) == 0) return fd;
-    if (fd >= 0) (void)close(fd);
-    return -1;
-}
-
-void notify_send(int fd, const char *state) {
-    if (fd < 0) return;
-    const ssize_t n = send(fd, state, strlen(state), MSG_NOSIGNAL | MSG_DONTWAIT);
-    (void)n;
-}
