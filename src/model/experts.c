@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-/* What the router multiplies: x, or as in Gemma4TextRouter x without its length, times a vector. */
+/* What the router multiplies: x, or x without its length, times a vector. */
 static ln_v router_input(const ln_builder *b, ln_v x, int l) {
     const ln_spec *s = b->s;
     if (!ln_ffn_of(s, l)->moe.router_norm) return x;

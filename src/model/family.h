@@ -88,22 +88,14 @@ ln_status ln_read_layer_types(const ln_spec *s, const ln_config *c, bool *slidin
  * LN_EUNSUPPORTED: no layer has attention. */
 ln_status ln_read_recurrent_layers(ln_spec *s, const ln_config *c, const char *recurrent, int64_t interval,
                                    ln_error *err);
-/* Adds the row of all recurrent layers: the delta rule of these sizes, as Qwen 3.5 has it. */
+/* Adds the row of all recurrent layers: the delta rule of these sizes, whose output has a norm and a gate. */
 ln_status ln_add_delta(ln_spec *s, const ln_recur_sizes *sizes, ln_error *err);
-/* Qwen: reads the layer kinds from layer_types, else from use_sliding_window, sliding_window and
+/* Reads the layer kinds from layer_types, else from use_sliding_window, sliding_window and
  * max_window_layers, which is first_window if it is absent, and calls ln_set_layers. */
-ln_status ln_read_qwen_layers(ln_spec *s, const ln_config *c, int64_t first_window, ln_error *err);
+ln_status ln_read_late_windows(ln_spec *s, const ln_config *c, int64_t first_window, ln_error *err);
 
 /* ---- config_keys.c ---- */
 
-/* Bits of the families in config_keys.def. LISTED: those whose own keys are in lists of the registry. */
-enum {
-    LN_FAMILY_LLAMA = 1,
-    LN_FAMILY_QWEN2 = 2,
-    LN_FAMILY_QWEN3 = 4,
-    LN_FAMILY_GEMMA3 = 8,
-    LN_FAMILY_LISTED = 16
-};
 extern const ln_keys ln_config_keys;
 /* Checks every key of config.json against config_keys.def, and the class in `architectures`. LN_EUNSUPPORTED:
  * a value that describes a model other than the one linnet would compute, or a class with another head. Logs

@@ -27,7 +27,7 @@ ln_v ln_ffn_gated(ln_builder *b, ln_v x, int l) {
     return ln_build_linear(b, "mlp.down", ln_g_mul(g, "mlp.y", act, up), LN_W_DOWN, LN_W_DOWN_BIAS, l);
 }
 
-/* As Gemma4TextDecoderLayer: both read the residual stream, through norms of their own. */
+/* Both read the residual stream, through norms of their own. */
 static ln_v with_experts_beside(ln_builder *b, ln_v x, ln_v dense, int l) {
     const ln_v in = ln_build_norm(b, "moe.norm", x, LN_W_X_NORM, l);
     const ln_v y = ln_ffn_experts(b, in, x, l);
@@ -42,7 +42,7 @@ ln_v ln_ffn(ln_builder *b, ln_v x, int l) {
     return f->moe.n_experts ? with_experts_beside(b, x, y, l) : y;
 }
 
-/* As Gemma4TextModel.project_per_layer_inputs: the mean of what the ids say, rows of a table, and of what
+/* As project_per_layer_inputs of the reference: the mean of what the ids say, rows of a table, and of what
  * their embedding says, each slice of it normed; times the root of 2. */
 ln_v ln_layer_inputs(const ln_builder *b, ln_v x) {
     ln_graph *g = b->g;

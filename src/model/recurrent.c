@@ -1,5 +1,5 @@
-/* The recurrent mixer: the gated delta rule behind a short convolution. The reference is Qwen3_5GatedDeltaNet
- * in modeling_qwen3_5.py of Hugging Face transformers. */
+/* The recurrent mixer: the gated delta rule behind a short convolution. The reference is the class
+ * *GatedDeltaNet of the modeling files in Hugging Face transformers that the files in families/ name. */
 #include "decoder_build.h"
 
 /* The place of the state of layer l in the pool. */

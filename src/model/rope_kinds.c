@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* As convert_rope_params_to_dict of Gemma3TextConfig and Olmo3Config: one object per layer kind, with
+/* As convert_rope_params_to_dict of the configuration classes: one object per layer kind, with
  * rope_scaling merged into that of the full layers. Members of rope_parameters other than these two objects
  * are not read. In the older format a `type` does not replace the `rope_type` "default" with which the
  * class starts. *out is a new reference. */

@@ -202,7 +202,7 @@ static ln_status read_longrope(const ln_spec *s, const ln_config *c, const json_
     return LN_OK;
 }
 
-/* As in modeling_hunyuan_v1_dense.py: `alpha` raises the base as dynamic NTK scaling does, for texts of any
+/* `alpha` raises the base as dynamic NTK scaling does, for texts of any
  * length. Sets *found if the parameters have one. */
 static ln_status read_alpha(const ln_config *c, const json_t *params, const char *where, int E,
                             ln_rope_rule *r, bool *found, ln_error *err) {
@@ -403,7 +403,7 @@ ln_status ln_rope_object(const ln_config *c, const json_t *in, const char *field
     return *out ? LN_OK : LN_OOM(err, "rope parameters");
 }
 
-/* As get_llama_4_attn_scale in modeling_ministral3.py is called: both numbers are members of the object. */
+/* Both numbers are members of the object. */
 static ln_status read_q_scale(ln_spec *s, const ln_config *c, const json_t *params, const char *where,
                               ln_error *err) {
     static const char field[] = "original_max_position_embeddings";

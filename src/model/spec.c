@@ -5,6 +5,7 @@
  * load but compute a different model (an unknown model_type, quantisation in an unsupported encoding) is
  * refused with the name of the field. Every spec returned from here describes a model that decoder.c can
  * build. */
+#include "families/key_sets.h"
 #include "family.h"
 
 #include <math.h>
@@ -85,10 +86,10 @@ void ln_spec_close(ln_spec *s) {
 
 /* Limits; each comment gives the largest value among known models of these families. */
 #define MAX_WIDTH \
-    ((int64_t)1 << 20) /* 16,384; inside the MLP, where 4 times as much may be, 53,248 (Llama 3.1 405B) */
-#define MAX_VOCAB    ((int64_t)1 << 22) /* 262,208 (Gemma 3) */
-#define MAX_HEADS    4096               /* 128 (Llama 3.1 405B) */
-#define MAX_HEAD_DIM 1024               /* kernels buffer one head (ops/attention_op.c); 256 (Gemma 3) */
+    ((int64_t)1 << 20) /* 16,384; inside the MLP, where 4 times as much may be, 53,248 */
+#define MAX_VOCAB    ((int64_t)1 << 22) /* 262,208 */
+#define MAX_HEADS    4096               /* 128 */
+#define MAX_HEAD_DIM 1024               /* kernels buffer one head (ops/attention_op.c); 512 */
 
 static ln_status bad(const ln_config *c, ln_error *err, const char *what, int64_t a, const char *against,
                      int64_t b) {
@@ -361,9 +362,8 @@ ln_status ln_refuse_windows(const ln_spec *s, const ln_config *c, ln_error *err)
     return window < s->n_ctx ? refuse_window(c, "sliding_window", err) : LN_OK;
 }
 
-/* The layer kinds of Qwen. As in configuration_qwen2.py, __post_init__: without use_sliding_window there is
- * no window, whatever sliding_window and max_window_layers say. */
-ln_status ln_read_qwen_layers(ln_spec *s, const ln_config *c, int64_t first_window, ln_error *err) {
+/* Without use_sliding_window no layer has a window, whatever sliding_window and max_window_layers are. */
+ln_status ln_read_late_windows(ln_spec *s, const ln_config *c, int64_t first_window, ln_error *err) {
     bool use, found, any = false;
     int64_t window = 0, first = 0;
     LN_TRY(ln_config_bool(c, "use_sliding_window", false, &use, err));

@@ -1,8 +1,8 @@
 /* The description of a checkpoint: the spec (hyperparameters and features) and the bound weights from which
  * decoder.c builds the graph. One file in families/ per model family fills the spec.
  *
- * A spec describes features, never families: decoder.c may ask "is there a norm after attention?", not "is
- * this Gemma?". */
+ * A spec describes features, never families: decoder.c may ask whether a norm follows attention, not which
+ * family the model is of. */
 #ifndef LN_SPEC_H
 #define LN_SPEC_H
 
@@ -77,11 +77,11 @@ typedef struct ln_moe_spec {
     ln_p_route route;
     bool router_bias;   /* of the router's product */
     bool choice_bias;   /* added to scores for the choice alone (e_score_correction_bias) */
-    bool router_norm;   /* its input is normed without a weight, times router.scale D^-1/2 (Gemma 4) */
+    bool router_norm;   /* its input is normed without a weight, times router.scale D^-1/2 */
     bool expert_scale;  /* a factor for each expert */
     bool bias;          /* of gate, up and down of experts */
-    bool beside;        /* next to an MLP of its own, each with norms of its own (Gemma 4) */
-    bool interleaved;   /* files hold the rows of gate and up in turn (gpt-oss) */
+    bool beside;        /* next to an MLP of its own, each with norms of its own */
+    bool interleaved;   /* files hold the rows of gate and up in turn */
     float limit, alpha; /* swiglu_limit: (up + 1) gate sigmoid(alpha gate), gate <= limit, |up| <= limit; 0:
                              act(gate) up */
 } ln_moe_spec;
@@ -96,7 +96,7 @@ typedef struct ln_ffn_spec {
     ln_moe_spec moe;
 } ln_ffn_spec;
 
-#define LN_MAX_LAYERS 4096 /* the largest known model has 126 (Llama 3.1 405B) */
+#define LN_MAX_LAYERS 4096 /* the largest known model has 126 */
 /* One decoder layer: a mixer of positions and a feed-forward layer, each a row of a table of the spec. */
 typedef struct ln_layer {
     int attn, ffn; /* rows of ln_spec.attn and ln_spec.ffn; attn -1: the layer is recurrent */

@@ -1,5 +1,5 @@
 /* Elementwise ops: add, mul, silu, gelu_tanh, relu2 (the square of the positive part; So et al. 2021),
- * xielu, sigmoid, softcap (c tanh(x / c), Gemma 2), and gated, the product of an activation and another
+ * xielu, sigmoid, softcap (c tanh(x / c)), and gated, the product of an activation and another
  * value.
  *
  * y[r][c] is a function of a[r][c] and b[r][c] alone, so the output may share the buffer of input 0. The

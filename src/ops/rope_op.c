@@ -1,7 +1,7 @@
 /* Rotary position embedding (Su et al. 2021) of the first d = 2n columns of each head, n being the number of
  * frequencies. y[i] = x[i] cos - x[i + n] sin, y[i + n] = x[i + n] cos + x[i] sin, angle = pos * freq[i], as
- * in Hugging Face's modeling_llama.py, rotate_half; interleaved: of the pairs x[2i], x[2i + 1], as in
- * modeling_cohere2.py. Columns from d on pass unchanged.
+ * in rotate_half of Hugging Face's modeling files; interleaved: of the pairs x[2i], x[2i + 1]. Columns from
+ * d on pass unchanged.
  *
  * rope_table computes cos and sin once per step for all layers that share the frequencies. As in the
  * reference implementation, the angle is the f32 product of the position and the f32 frequency (on the double

@@ -4,6 +4,7 @@
 /* run: slow asan */
 #include "../io/io_test.h"
 
+#include "model/families/key_sets.h"
 #include "model/family.h"
 #include <fcntl.h>
 #include "strips.h"

@@ -4,6 +4,7 @@
  * ln_spec_open calls this before it reads any field: a configuration that would load but compute a different
  * model is refused here, with the name of the key. */
 #include "../family.h"
+#include "key_sets.h"
 
 #include <string.h>
 

@@ -25,7 +25,7 @@ static ln_status read_with(ln_spec *s, const ln_config *c, const ln_sizes *sizes
                            int64_t first_window, ln_error *err) {
     LN_TRY(ln_read_base(s, c, sizes, err));
     s->attn[0].q_bias = s->attn[0].k_bias = s->attn[0].v_bias = true;
-    LN_TRY(ln_read_qwen_layers(s, c, first_window, err));
+    LN_TRY(ln_read_late_windows(s, c, first_window, err));
     return ln_read_rope(s, c, &(ln_rope_facts){.theta = theta}, err);
 }
 

@@ -38,7 +38,7 @@ static ln_status read_with(ln_spec *s, const ln_config *c, int64_t positions, do
     ln_attn_spec *a = &s->attn[0];
     a->q_bias = a->k_bias = a->v_bias = a->o_bias = bias;
     a->qk_norm = LN_QK_NORM_HEADS;
-    LN_TRY(ln_read_qwen_layers(s, c, 28, err));
+    LN_TRY(ln_read_late_windows(s, c, 28, err));
     return ln_read_rope(s, c, &(ln_rope_facts){.theta = theta}, err);
 }
 
