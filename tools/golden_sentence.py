@@ -2,9 +2,10 @@
 """Records the embeddings that sentence-transformers computes, for tests/engine/test_sentence.c.
 
 usage: python tools/golden_sentence.py > tests/engine/sentence_cases.jsonl
+       python tools/golden_sentence.py --model          tests/golden/gemma3-embedding-f32
        python tools/golden_sentence.py --random N [SEED] > /tmp/cases.jsonl && build/test_sentence /tmp/cases.jsonl
 
-A line is a case: the files that are added to a copy of tests/golden/llama-plain-f32 (a safetensors file as base64), texts, the
+A line is a case: the files that are added to a copy of the model `base` of tests/golden (a safetensors file as base64), texts, the
 name of a prompt, and the vectors of float64 arithmetic. `bound` is 3 times the largest error of float32 arithmetic in the same
 library. `normalize`: whether the test asks for length 1 as encode(normalize_embeddings=True) does; null: what the files say."""
 import base64
@@ -20,8 +21,9 @@ import torch
 from safetensors.torch import save
 from sentence_transformers import SentenceTransformer
 
-BASE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "golden", "llama-plain-f32")
-D = 32
+GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "golden")
+BASE, BOTH_WAYS = "llama-plain-f32", "gemma3-embedding-f32"
+D = 32      # of both
 TEXTS = ["Hello world", "a", "The quick brown fox jumps over the lazy dog, and the dog does not mind.", "Ünïcode ÄÖ <end>b"]
 ACTIVATIONS = {"Identity": "torch.nn.modules.linear.Identity", "Tanh": "torch.nn.modules.activation.Tanh",
                "ReLU": "torch.nn.modules.activation.ReLU", "GELU": "torch.nn.modules.activation.GELU",
@@ -36,7 +38,7 @@ class Case:
 
     def __init__(self, name, seed=1):
         self.name, self.files, self.modules = name, {}, []
-        self.prompt_name, self.normalize, self.texts, self.dimensions = None, None, TEXTS, 0
+        self.prompt_name, self.normalize, self.texts, self.dimensions, self.base = None, None, TEXTS, 0, BASE
         self.random = torch.Generator().manual_seed(seed)
         self.add("Transformer", "")
 
@@ -86,7 +88,7 @@ class Case:
 
     def specials(self, before=(256,), after=(257,)):
         """A post-processor that adds ids before and after each text."""
-        with open(os.path.join(BASE, "tokenizer.json"), encoding="utf-8") as f:
+        with open(os.path.join(GOLDEN, self.base, "tokenizer.json"), encoding="utf-8") as f:
             tok = json.load(f)
         named = {t["id"]: t["content"] for t in tok["added_tokens"]}
         token = lambda i: {"SpecialToken": {"id": named[i], "type_id": 0}}
@@ -110,7 +112,7 @@ class Case:
             self.tokenizer_config()
         with tempfile.TemporaryDirectory() as d:
             for name in ("config.json", "model.safetensors", "tokenizer.json"):
-                shutil.copy(os.path.join(BASE, name), d)
+                shutil.copy(os.path.join(GOLDEN, self.base, name), d)
             for name, text in self.files.items():
                 os.makedirs(os.path.dirname(os.path.join(d, name)), exist_ok=True)
                 with open(os.path.join(d, name), "wb") as f:
@@ -122,7 +124,7 @@ class Case:
                                      normalize_embeddings=self.normalizes(),
                                      **({"truncate_dim": self.dimensions} if self.dimensions else {})).double() for t in self.texts])
         bound = 3 * max((a - b).abs().max().item() for a, b in zip(*got))
-        line = {"name": self.name, "files": self.files, "texts": self.texts, "prompt_name": self.prompt_name,
+        line = {"name": self.name, "base": self.base, "files": self.files, "texts": self.texts, "prompt_name": self.prompt_name,
                 "normalize": self.normalize, "dimensions": self.dimensions, "bound": float(f"{bound:.4g}"),
                 "vectors": [[float(f"{x:.9g}") for x in v.tolist()] for v in got[0]]}
         print(json.dumps(line, ensure_ascii=False), file=out)
@@ -207,10 +209,72 @@ def fixed():
         modality_config={"text": {"method": "forward", "method_output_name": "last_hidden_state"}})
 
 
+    yield from both_ways()
+
+
+GEMMA_PROMPTS = {"query": "task: search result | query: ", "document": "title: none | text: ", "STS": "task: sentence similarity | query: "}
+GEMMA_TEXTS = TEXTS + ["x", "Mixed lengths: " + "a longer text, whose first tokens see its last ones; " * 3]
+
+
+def both_ways():
+    """Tokens attend to later ones: the modules of EmbeddingGemma, and other windows and layers."""
+    def case(name, seed, config=None):
+        c = Case(name, seed=seed)
+        c.base, c.texts = BOTH_WAYS, GEMMA_TEXTS
+        if config:
+            with open(os.path.join(GOLDEN, BOTH_WAYS, "config.json"), encoding="utf-8") as f:
+                c.files["config.json"] = json.dumps(json.load(f) | config)
+        return c
+
+    def modules(c, width=20):       # 3072 of 768 there
+        return (c.pool("mean", include_prompt=True).dense(D, width, "Identity", bias=False).dense(width, D, "Identity", bias=False).unit()
+                .specials().transformer(max_seq_length=128, do_lower_case=False)
+                .config(prompts=GEMMA_PROMPTS, default_prompt_name=None, similarity_fn_name="cosine"))
+
+    yield modules(case("both ways, modules of EmbeddingGemma", 31), 2 * D)
+    c = modules(case("both ways, a prompt", 32))
+    c.prompt_name = "query"
+    yield c
+    c = modules(case("both ways, fewer dimensions", 33))
+    c.dimensions = 8
+    yield c
+    for way in WAYS:
+        yield case(f"both ways, {way}", 34).pool(way).config(similarity_fn_name="dot")
+    full, sliding = "full_attention", "sliding_attention"
+    yield case("both ways, an odd window", 35, {"sliding_window": 7}).pool().unit()
+    yield case("both ways, a window of one token", 36, {"sliding_window": 1}).pool().unit()
+    yield case("both ways, no layer with a window", 37, {"layer_types": [full] * 4}).pool().unit()
+    yield case("both ways, windows alone", 38, {"layer_types": [sliding] * 4, "sliding_window": 4}).pool("cls").unit()
+    yield case("one way", 39, {"use_bidirectional_attention": False}).pool().unit()
+
+
+def write_model():
+    """A model like EmbeddingGemma: the class without a head, whose tensors have no prefix."""
+    import numpy as np
+    import transformers
+    path, rope = os.path.join(GOLDEN, BOTH_WAYS), lambda theta: {"rope_type": "default", "rope_theta": theta}
+    config = transformers.Gemma3TextConfig(
+        hidden_size=D, intermediate_size=48, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=12, vocab_size=269,
+        query_pre_attn_scalar=20, sliding_window=8, use_bidirectional_attention=True, max_position_embeddings=256, bos_token_id=256,
+        eos_token_id=257, pad_token_id=0, layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+        rope_parameters={"full_attention": rope(1e6), "sliding_attention": rope(1e4)})
+    model, rng = transformers.Gemma3TextModel(config), np.random.RandomState(7)
+    with torch.no_grad():
+        for name, p in sorted(model.named_parameters()):
+            deviation = 0.2 if p.dim() < 2 else 0.3 if "embed" in name else 1.5 / p.shape[-1] ** 0.5
+            p.copy_(torch.from_numpy(rng.standard_normal(tuple(p.shape)).astype(np.float32) * np.float32(deviation)))
+    shutil.rmtree(path, ignore_errors=True)
+    model.save_pretrained(path)
+    shutil.copy(os.path.join(GOLDEN, BASE, "tokenizer.json"), path)
+    for f in os.listdir(path):
+        os.chmod(os.path.join(path, f), 0o644)
+
+
 def randomly(n, seed):
     r = random.Random(seed)
     for i in range(n):
         c = Case(f"random {seed}.{i}", seed=seed * 1000003 + i)
+        c.base = r.choice([BASE, BOTH_WAYS])
         ways = r.choice([r.choice(WAYS), [r.choice(WAYS) for _ in range(r.randint(1, 4))]])
         if r.random() < 0.2:
             c.unit()
@@ -246,6 +310,9 @@ def randomly(n, seed):
 
 
 if __name__ == "__main__":
+    if "--model" in sys.argv:
+        write_model()
+        sys.exit()
     cases = randomly(int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 1) if "--random" in sys.argv else fixed()
     for case in cases:
         case.record(sys.stdout)

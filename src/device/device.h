@@ -34,8 +34,8 @@ typedef struct ln_dev_options {
 
 /* What a device has kernels for besides the forward pass of a model: the products of adapters (the op lora),
  * the ops of training and of derivatives, products with weights in coded rows (quant/coded.h), those of rows
- * in bf16 with weights in fp8, which fast programs have then (LN_POLICY_FAST_FP8), those of experts,
- * layers with recurrent state, and exchanges among ranks. */
+ * in bf16 with weights in fp8, which fast programs have then (LN_POLICY_FAST_FP8), those of experts, layers
+ * with recurrent state, exchanges among ranks, and attention to later rows (ln_p_attn.both_ways). */
 enum {
     LN_CAN_ADAPTERS = 1,
     LN_CAN_GRADIENTS = 2,
@@ -43,7 +43,8 @@ enum {
     LN_CAN_FP8 = 8,
     LN_CAN_EXPERTS = 16,
     LN_CAN_RECURRENT = 32,
-    LN_CAN_COLLECTIVES = 64
+    LN_CAN_COLLECTIVES = 64,
+    LN_CAN_BOTH_WAYS = 128
 };
 
 typedef struct ln_dev_info {

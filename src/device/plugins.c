@@ -259,9 +259,12 @@ static void choose(void) {
 }
 
 ln_device ln_device_auto(uint32_t needs) {
-    static const char *const kernels[] = {"adapters", "gradients", "experts",
+    static const char *const kernels[] = {"adapters",
+                                          "gradients",
+                                          "experts",
                                           "weights in fp8 or with zero points",
-                                          "layers with recurrent state"};
+                                          "layers with recurrent state",
+                                          "attention to later tokens"};
     if (told != LN_DEVICE_AUTO && told != LN_DEVICE_CUDA) return told;
     (void)pthread_once(&chosen_once, choose);
     const uint32_t lacks = needs & ~chosen_can;
@@ -271,7 +274,8 @@ ln_device ln_device_auto(uint32_t needs) {
                    : lacks & LN_CAN_GRADIENTS ? 1
                    : lacks & LN_CAN_EXPERTS   ? 2
                    : lacks & LN_CAN_CODED     ? 3
-                                              : 4]);
+                   : lacks & LN_CAN_RECURRENT ? 4
+                                              : 5]);
     return LN_DEVICE_CPU;
 }
 

@@ -15,6 +15,12 @@ static ln_status check_items(const ln_eng *e, const ln_batch_item *items, int n_
         if (!items[i].seq || items[i].n < 1)
             return ln_fail(err, LN_EINTERNAL, "step: item %d has %lld rows%s", i, (long long)items[i].n,
                            items[i].seq ? "" : " and no sequence");
+        if (items[i].seq->n > 0 && ln_spec_both_ways(e->run->spec))
+            return ln_fail(err, LN_EUNSUPPORTED,
+                           "%s: its tokens attend to later ones, so that a text is computed whole and no "
+                           "step "
+                           "goes on with it",
+                           e->run->spec->model_type);
         for (int k = 0; k < i; k++)
             if (items[k].seq == items[i].seq)
                 return ln_fail(err, LN_EINTERNAL, "step: items %d and %d have the same sequence", k, i);

@@ -61,10 +61,10 @@ ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_opti
                        opt->quantize_bits, m->opt.quantize_bits);
     out->numerics = ln_run_numerics(&m->spec, opt->numerics ? opt->numerics : m->opt.numerics);
     const bool adapters = opt->n_adapters > 0 || opt->n_adapter_parts > 0;
-    const uint32_t needs = (adapters ? LN_CAN_ADAPTERS : 0u) |
-                           (ln_weights_are_coded(&m->weights) ? LN_CAN_CODED : 0u) |
-                           (ln_weights_have_experts(&m->weights) ? LN_CAN_EXPERTS : 0u) |
-                           (m->spec.n_recur ? LN_CAN_RECURRENT : 0u);
+    const uint32_t needs =
+        (adapters ? LN_CAN_ADAPTERS : 0u) | (ln_weights_are_coded(&m->weights) ? LN_CAN_CODED : 0u) |
+        (ln_weights_have_experts(&m->weights) ? LN_CAN_EXPERTS : 0u) |
+        (m->spec.n_recur ? LN_CAN_RECURRENT : 0u) | (ln_spec_both_ways(&m->spec) ? LN_CAN_BOTH_WAYS : 0u);
     out->device = opt->device ? opt->device : ln_device_auto(needs);
     out->n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), LN_RUN_MAX_THREADS);
     out->n_seqs = opt->n_parallel > 0 ? opt->n_parallel : 1;
@@ -77,7 +77,8 @@ ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_opti
      * that the caller expects: faulting in memory may take longer than all else of opening an engine. */
     out->n_prefault =
         opt->n_ctx > 0 || opt->n_expected <= 0 ? out->n_ctx : LN_MIN(out->n_ctx, opt->n_expected);
-    out->n_chunk = (int)LN_MIN(opt->n_chunk > 0 ? opt->n_chunk : DEFAULT_CHUNK, out->n_ctx);
+    const int64_t rows = ln_spec_both_ways(&m->spec) ? out->n_ctx : DEFAULT_CHUNK; /* or whole texts */
+    out->n_chunk = (int)LN_MIN(opt->n_chunk > 0 ? opt->n_chunk : rows, out->n_ctx);
     out->n_chunk = LN_MAX(out->n_chunk, out->n_seqs);
     out->n_logits = opt->n_logits > 0 ? opt->n_logits : out->n_seqs;
     out->n_logits = LN_MIN(out->n_logits, out->n_chunk);

@@ -55,6 +55,28 @@ static ln_status check_room(ln_req *r, ln_error *err) {
                    (long long)r->n_most, (long long)most, (long long)(most - n + 1));
 }
 
+/* Tokens of some models attend to later ones (ln_spec_both_ways). Their texts are computed whole, in one
+ * step, and their hidden states are all that is defined. */
+static ln_status check_whole(ln_req *r, ln_error *err) {
+    const ln_run *run = r->e->run;
+    if (!ln_spec_both_ways(run->spec)) return LN_OK;
+    if (!r->opt.no_logits)
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "%s: its tokens attend to later ones, so that it predicts no next token; it embeds "
+                       "texts "
+                       "(ln_embed)",
+                       run->spec->model_type);
+    if (r->opt.n_ids > run->opt.n_chunk)
+        return ln_fail(err, LN_EUSAGE,
+                       "the text has %lld tokens, and this model computes texts whole, in a step of at most "
+                       "%d "
+                       "rows; give a shorter text or a larger ln_options.n_chunk",
+                       (long long)r->opt.n_ids, run->opt.n_chunk);
+    r->opt.first_row = 0;
+    r->opt.no_cache = true;
+    return LN_OK;
+}
+
 static ln_status copy_options(ln_req *r, const ln_req_options *opt, ln_error *err) {
     r->opt = *opt;
     r->opt.ids = NULL;
@@ -207,6 +229,7 @@ ln_status ln_req_new(ln_req **out, ln_eng *e, const ln_req_options *opt, ln_erro
     r->e = e;
     LN_GO(copy_options(r, opt, err));
     LN_GO(check_room(r, err));
+    LN_GO(check_whole(r, err));
     hold_adapter(r);
     LN_GO(count_memory(r, err));
     if (texts) ln_account_subtract(texts, texts->bytes - LN_MIN(before, texts->bytes));

@@ -222,6 +222,18 @@ static int64_t most_rows(const ln_req *r) {
     return r->opt.on_row && wants_rows(r) ? LN_MIN(left_of(r), atomic_load(&r->n_allowed)) : left_of(r);
 }
 
+/* Shares `rows`, and as many rows of output, among prompts that are computed whole (ln_spec_both_ways), the
+ * oldest first. Those that do not fit wait. */
+static void share_whole(ln_sched *s, int64_t rows) {
+    for (int i = 0; i < s->n_running; i++) {
+        ln_req *r = s->running[i];
+        r->share = r->state == LN_REQ_RUNNING && left_of(r) <= rows ? left_of(r) : 0;
+        r->grant = r->share;
+        r->turn = s->n_steps;
+        rows -= r->share;
+    }
+}
+
 /* Shares `rows` evenly among the prompts that are read; what does not divide goes to the oldest. Prompts that
  * can take fewer leave the rest to the others. Where many prompts are read, the oldest take a page of rows
  * each, or an eighth of the step: attention and the writing of pages cost something for each prompt of a
@@ -315,11 +327,13 @@ static int64_t build(ln_sched *s, int64_t *n_decode) {
         *n_decode += s->running[i]->state == LN_REQ_RUNNING && left_of(s->running[i]) <= 0;
     int64_t rows = o->n_chunk - *n_decode;
     if (*n_decode > 0) rows = LN_MIN(rows, ln_prefill_budget_rows(&s->prefill_budget));
-    share_rows(s, rows);
+    const bool whole = ln_spec_both_ways(s->e->run->spec);
+    if (whole) share_whole(s, rows);
+    else share_rows(s, rows);
     for (int i = 0; i < s->n_running; i++)
         if (s->running[i]->state == LN_REQ_RUNNING && left_of(s->running[i]) <= 0) s->running[i]->share = 1;
     s->headless = is_headless(s);
-    grant_logits(s);
+    if (!whole) grant_logits(s);
     s->n_items = 0;
     *n_decode = 0;
     for (int i = 0; i < s->n_running; i++) {

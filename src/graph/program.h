@@ -103,6 +103,8 @@ typedef struct ln_p_attn {
     float scale;
     int64_t window; /* 0: unlimited. A row at position p attends to keys j with p - window < j <= p */
     float softcap;  /* a scaled score s becomes softcap tanh(s / softcap); 0: it stays s */
+    /* also to keys p < j < p + window of its sequence, which has no rows but those of the step */
+    bool both_ways;
 } ln_p_attn;
 
 /* Place and sizes of a layer's recurrent state (state_pool.h, LN_STATE_CHUNKS), in the state of such pages.

@@ -137,6 +137,12 @@ ln_status ln_decoder_build_train(ln_graph *g, const ln_spec *s, const ln_weights
                        "and "
                        "the short convolution have no gradients",
                        s->model_type);
+    if (ln_spec_both_ways(s))
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "config.json: %s: tokens attend to later ones, so that the model predicts no next "
+                       "token "
+                       "and cannot be trained on texts; it embeds them (ln_embed)",
+                       s->model_type);
     if (!open_lists(&b)) return LN_OOM(err, "a graph");
     ln_g_layer(g, -1, "");
     out->targets = ln_g_input(g, "targets", LN_TRAIN_TARGETS, LN_I32, 2, row);

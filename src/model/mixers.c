@@ -43,8 +43,12 @@ static ln_v attend(ln_builder *b, ln_v q, ln_v k, ln_v v, int l) {
     }
     const ln_p_kv place = kv_place(b, l);
     if (k >= 0) b->state = ln_g_kv_write(b->g, "attn.kv", b->state, k, v, &place);
-    const ln_p_attn p = {
-        .kv = place, .n_heads = a->H, .scale = a->scale, .window = a->window, .softcap = a->softcap};
+    const ln_p_attn p = {.kv = place,
+                         .n_heads = a->H,
+                         .scale = a->scale,
+                         .window = a->window,
+                         .softcap = a->softcap,
+                         .both_ways = a->both_ways};
     return ln_g_attn_paged(b->g, "attn.y", q, b->state, sinks, &p);
 }
 

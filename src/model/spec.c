@@ -85,8 +85,7 @@ void ln_spec_close(ln_spec *s) {
 /* ---- sizes ---- */
 
 /* Limits; each comment gives the largest value among known models of these families. */
-#define MAX_WIDTH \
-    ((int64_t)1 << 20) /* 16,384; inside the MLP, where 4 times as much may be, 53,248 */
+#define MAX_WIDTH    ((int64_t)1 << 20) /* 16,384; inside the MLP, where 4 times as much may be, 53,248 */
 #define MAX_VOCAB    ((int64_t)1 << 22) /* 262,208 */
 #define MAX_HEADS    4096               /* 128 */
 #define MAX_HEAD_DIM 1024               /* kernels buffer one head (ops/attention_op.c); 512 */
@@ -206,15 +205,21 @@ int ln_first_attention(const ln_spec *s) {
     return -1;
 }
 
+bool ln_spec_both_ways(const ln_spec *s) {
+    for (int i = 0; i < s->n_attn; i++)
+        if (s->attn[i].both_ways) return true;
+    return false;
+}
+
 bool ln_attn_equal(const ln_attn_spec *a, const ln_attn_spec *b) {
     return a->H == b->H && a->K == b->K && a->E == b->E && a->Ev == b->Ev && a->rope == b->rope &&
            a->sliding == b->sliding && a->window == b->window && a->scale == b->scale &&
            a->qk_norm == b->qk_norm && a->qk_norm_last == b->qk_norm_last && a->clip == b->clip &&
-           a->softcap == b->softcap && a->sinks == b->sinks && a->k_is_v == b->k_is_v &&
-           a->v_norm == b->v_norm && a->out_gate == b->out_gate && a->gate_in_q == b->gate_in_q &&
-           a->q_scale.factor == b->q_scale.factor && a->q_scale.positions == b->q_scale.positions &&
-           a->q_bias == b->q_bias && a->k_bias == b->k_bias && a->v_bias == b->v_bias &&
-           a->o_bias == b->o_bias;
+           a->softcap == b->softcap && a->both_ways == b->both_ways && a->sinks == b->sinks &&
+           a->k_is_v == b->k_is_v && a->v_norm == b->v_norm && a->out_gate == b->out_gate &&
+           a->gate_in_q == b->gate_in_q && a->q_scale.factor == b->q_scale.factor &&
+           a->q_scale.positions == b->q_scale.positions && a->q_bias == b->q_bias && a->k_bias == b->k_bias &&
+           a->v_bias == b->v_bias && a->o_bias == b->o_bias;
 }
 
 int ln_attn_row(ln_spec *s, const ln_attn_spec *a) {

@@ -41,6 +41,7 @@ typedef struct ln_attn_spec {
     int rope;       /* index into ln_spec.ropes; -1: heads are not rotated (NoPE) */
     bool sliding;   /* its layers are called sliding_attention */
     int64_t window; /* positions that a query attends to; 0: all positions */
+    bool both_ways; /* also to later positions: to less than `window` of them, or to all */
     float scale;    /* factor of q k: E^-1/2 or query_pre_attn_scalar^-1/2 */
     ln_qk_norm qk_norm;
     bool qk_norm_last; /* the norm of q and k follows RoPE instead of preceding it */
@@ -186,6 +187,9 @@ int64_t ln_spec_rope_length(const ln_spec *s, int64_t n_prompt);
 /* The length beyond which a text has other frequencies in all of its rows (LongRoPE), so that a text that
  * grows beyond it is computed again; 0: there is none. */
 int64_t ln_spec_rope_switch(const ln_spec *s);
+/* Whether tokens attend to later ones (ln_attn_spec.both_ways): texts are computed whole, in one step, and
+ * have embeddings, but no next token. */
+bool ln_spec_both_ways(const ln_spec *s);
 
 /* One row of the family registry. */
 typedef struct ln_family {

@@ -3,9 +3,10 @@
  *
  * kv_write stores this step's keys and values into the pages (rounded to bf16 when the pages are bf16);
  * attn_paged then reads all keys and values from the pages, those of this step's rows too. Positions alone
- * decide which keys a row attends to: pos - window < j <= pos. The order of the arithmetic is defined at
- * LN_ATTN_SPLIT in ops.h: splits at absolute multiples of 256 positions, merged in ascending order, so that
- * neither chunking nor threads nor other sequences of the batch change a bit. */
+ * decide which keys a row attends to: pos - window < j <= pos, or both ways pos - window < j < pos + window.
+ * The order of the arithmetic is defined at LN_ATTN_SPLIT in ops.h: splits at absolute multiples of 256
+ * positions, merged in ascending order, so that neither chunking nor threads nor other sequences of the batch
+ * change a bit. */
 #include "scalar_type.h"
 
 static real kv_load(const void *layer, ln_dtype dtype, int64_t i) {
@@ -80,16 +81,18 @@ LN_KERNEL(ln_ref_attn_paged) {
     int64_t E = p->kv.head_dim, Ev = p->kv.v_dim, group = p->n_heads / p->kv.n_kv_heads;
     LN_MY_ROWS(c, c->out[0].rows, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
-        int64_t pos = c->step->pos[r], first = p->window > 0 && pos >= p->window ? pos - p->window + 1 : 0;
+        const int b = c->step->seq[r];
+        const int64_t pos = c->step->pos[r], first = ln_attn_first(p, pos),
+                      last = ln_attn_last(p, c->step, b, pos);
         for (int64_t h = 0; h < p->n_heads; h++) {
             const real *q = real_row(&c->in[0], r) + h * E;
             real *y = real_row(&c->out[0], r) + h * Ev;
             real M = -INFINITY, L = 0, O[ATTN_MAX_E] = {0}, o[ATTN_MAX_E];
             if (sinks) M = real_load(sinks->data, (ln_dtype)sinks->dtype, h), L = 1;
-            for (int64_t s0 = first / LN_ATTN_SPLIT * LN_ATTN_SPLIT; s0 <= pos; s0 += LN_ATTN_SPLIT) {
+            for (int64_t s0 = first / LN_ATTN_SPLIT * LN_ATTN_SPLIT; s0 <= last; s0 += LN_ATTN_SPLIT) {
                 real m, l;
-                attn_split(c, p, c->step->seq[r], (int)(h / group), q, LN_MAX(s0, first),
-                           LN_MIN(s0 + LN_ATTN_SPLIT, pos + 1), &m, &l, o);
+                attn_split(c, p, b, (int)(h / group), q, LN_MAX(s0, first),
+                           LN_MIN(s0 + LN_ATTN_SPLIT, last + 1), &m, &l, o);
                 if (s0 <= first && !sinks) {
                     M = m, L = l;
                     memcpy(O, o, (size_t)Ev * sizeof *O);
@@ -150,8 +153,10 @@ static void seen(int64_t window, int64_t depth, int64_t n, double *pairs, double
 ln_cost ln_cost_attn_paged(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int64_t depth) {
     const ln_p_attn *a = &n->p.attn;
     ln_cost c = ln_cost_of_operands(p, n, live);
+    const int64_t rows = live->T / LN_MAX(live->B, 1);
     double pairs, positions;
-    seen(a->window, depth, live->T / LN_MAX(live->B, 1), &pairs, &positions);
+    seen(a->window, depth, rows, &pairs, &positions);
+    if (a->both_ways) pairs = 2 * pairs - (double)rows; /* each row attends to itself once */
     c.flops = 2.0 * a->n_heads * (a->kv.head_dim + a->kv.v_dim) * pairs * (double)live->B;
     c.kv_bytes = kv_bytes(&a->kv, positions * (double)live->B);
     c.bytes += c.kv_bytes;

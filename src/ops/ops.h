@@ -225,6 +225,15 @@ void ln_calls_live(const ln_program *p, ln_call *calls, const ln_step *step);
  *
  * y = O / L. Splits without a visible position are never read, so their pages may have been freed. */
 #define LN_ATTN_SPLIT 256
+/* The first and the last position that a row at position pos of sequence b attends to. */
+static inline int64_t ln_attn_first(const ln_p_attn *p, int64_t pos) {
+    return p->window > 0 && pos >= p->window ? pos - p->window + 1 : 0;
+}
+static inline int64_t ln_attn_last(const ln_p_attn *p, const ln_step *s, int b, int64_t pos) {
+    if (!p->both_ways) return pos;
+    const int64_t end = s->pos[s->row0[b + 1] - 1];
+    return p->window > 0 ? LN_MIN(end, pos + p->window - 1) : end;
+}
 /* The delta rule: the order of its arithmetic in float, for row t of a chunk and one value head. The chunk
  * begins at an absolute multiple of the page length. S is the state before its first row, k_j and u_j are
  * what its row j has stored, g_t is the plain sum of the logarithms of the decays of rows 0 .. t.

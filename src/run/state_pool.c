@@ -159,6 +159,11 @@ static ln_status lay_out(ln_run *r, ln_error *err) {
                        "delta "
                        "rule), which this model has; use ln_options.device = LN_DEVICE_CPU",
                        r->info.name);
+    if (ln_spec_both_ways(s) && !(r->info.can & LN_CAN_BOTH_WAYS))
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "device %s has no kernels for attention to later tokens, which this model has; use "
+                       "ln_options.device = LN_DEVICE_CPU",
+                       r->info.name);
     for (int c = 0; c < pool->n_groups; c++) {
         const ln_page_job job = page_job(pool, c, LN_PAGE_UNPACK);
         const int64_t bytes = r->ops->kv_bytes(r->dev, &job);

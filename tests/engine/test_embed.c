@@ -197,6 +197,80 @@ static void bits_are_the_same_beside_an_answer(void **state) {
         }
 }
 
+/* Tokens of this model attend to later ones: a text is computed whole, in one step, and nothing of it is
+ * reused. Its bits are the same alone and in any company, in a step that has just its rows, and again. */
+static void texts_are_computed_whole(void **state) {
+    (void)state;
+    static const int lengths[] = {1, 40, 3, 7, 100, 8, 2, 15, 33, 64, 5, 16};
+    for (int way = LN_POOLING_LAST; way <= LN_POOLING_WEIGHTED_MEAN; way++) {
+        ln_options o = ln_options_default();
+        o.n_parallel = 4, o.n_chunk = 128;
+        fixture *f = open_golden("gemma3-embedding-f32", o);
+        for (size_t i = 0; i < 2 * LN_COUNT(lengths); i++)
+            add(f, lengths[i % LN_COUNT(lengths)], (uint32_t)(i % 9));
+        ln_metrics m = {0};
+        answers *all = embed(f, pooled((ln_pooling)way), NULL),
+                *again = embed(f, pooled((ln_pooling)way), &m);
+        assert_int_equal(m.cached_tokens, 0);
+        o.n_parallel = 1, o.n_threads = 1;
+        for (size_t i = 0; i < f->n; i++) {
+            o.n_chunk = (int)f->prompts[i].n_ids;
+            fixture *g = open_golden("gemma3-embedding-f32", o);
+            ln_engine_stats before = {.size = sizeof before}, after = {.size = sizeof after};
+            answers one = {0};
+            ln_embed_options e = pooled((ln_pooling)way);
+            OK(ln_engine_get_stats(g->engine, &before, err));
+            OK(ln_embed(g->engine, &f->prompts[i], 1, &e, keep, &one, NULL, err));
+            OK(ln_engine_get_stats(g->engine, &after, err));
+            assert_int_equal(after.n_steps - before.n_steps, 1);
+            assert_true(one.at[0].n_values > 0 && one.at[0].n_values == all->at[i].n_values);
+            assert_memory_equal(one.at[0].values, all->at[i].values, sizeof one.at[0].values);
+            assert_memory_equal(again->at[i].values, all->at[i].values, sizeof one.at[0].values);
+            close_all(g);
+        }
+        free(all);
+        free(again);
+        close_all(f);
+    }
+}
+
+static ln_status no_score(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top,
+                          const float *logits, int64_t n_vocab, ln_error *err) {
+    (void)user, (void)t, (void)logprob, (void)top, (void)n_top, (void)logits, (void)n_vocab, (void)err;
+    return LN_OK;
+}
+/* A text that is longer than a step has an error of its own; without ln_options.n_chunk a step has the rows
+ * of a whole context. What needs a next token is rejected. */
+static void texts_that_are_not_computed_whole_are_rejected(void **state) {
+    (void)state;
+    ln_options o = ln_options_default();
+    o.n_chunk = 32;
+    fixture *f = open_golden("gemma3-embedding-f32", o);
+    add(f, 20, 1), add(f, 33, 2), add(f, 32, 3);
+    answers *a = embed(f, pooled(LN_POOLING_MEAN), NULL);
+    assert_int_equal(a->at[0].status, LN_OK);
+    assert_int_equal(a->at[1].status, LN_EUSAGE);
+    assert_non_null(strstr(a->at[1].error, "33 tokens"));
+    assert_non_null(strstr(a->at[1].error, "n_chunk"));
+    assert_int_equal(a->at[2].status, LN_OK);
+    free(a);
+    ln_error e = {0};
+    ln_result r = {.size = sizeof r};
+    assert_int_equal(ln_generate(f->engine, &f->prompts[0], NULL, NULL, NULL, &r, &e), LN_EUNSUPPORTED);
+    assert_non_null(strstr(e.message, "gemma3_text"));
+    assert_non_null(strstr(e.message, "ln_embed"));
+    ln_result_free(&r);
+    assert_int_equal(ln_score(f->engine, f->ids[0], 20, 0, no_score, NULL, NULL, &e), LN_EUNSUPPORTED);
+    close_all(f);
+    o.n_chunk = 0;
+    f = open_golden("gemma3-embedding-f32", o);
+    for (int i = 0; i < 2; i++) add(f, 200, (uint32_t)i);
+    a = embed(f, pooled(LN_POOLING_MEAN), NULL);
+    assert_int_equal(a->at[1].status, LN_OK);
+    free(a);
+    close_all(f);
+}
+
 /* The second program is rejected if the limit leaves nothing for it. */
 static void the_limit_of_memory_holds(void **state) {
     (void)state;
@@ -317,6 +391,8 @@ static void a_text_that_fails_is_one_result(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_those_of_transformers),
                                        cmocka_unit_test(bits_are_the_same_in_any_company),
+                                       cmocka_unit_test(texts_are_computed_whole),
+                                       cmocka_unit_test(texts_that_are_not_computed_whole_are_rejected),
                                        cmocka_unit_test(rows_are_not_bounded_by_logits),
                                        cmocka_unit_test(bits_are_the_same_beside_an_answer),
                                        cmocka_unit_test(the_limit_of_memory_holds),

@@ -11,7 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MODEL LN_ROOT "/tests/golden/llama-plain-f32"
+#define GOLDEN LN_ROOT "/tests/golden/"
+#define MODEL  "llama-plain-f32"
 enum { MOST_VALUES = 512 };
 
 static const char *cases_path = LN_ROOT "/tests/engine/sentence_cases.jsonl";
@@ -59,18 +60,20 @@ static void write_base64(const char *name, const char *text) {
     free(out);
 }
 
-/* Links to a golden model without files of sentence-transformers. */
-static void make_dir(void) {
+/* Links to the golden model `base`, which has no files of sentence-transformers. */
+static void make_dir_of(const char *base) {
     static const char *const names[] = {"config.json", "model.safetensors", "tokenizer.json"};
     char to[128], from[400];
     (void)snprintf(dir, sizeof dir, "/tmp/linnet-sentence-XXXXXX");
     assert_non_null(mkdtemp(dir));
     for (size_t i = 0; i < LN_COUNT(names); i++) {
-        (void)snprintf(from, sizeof from, MODEL "/%s", names[i]);
+        (void)snprintf(from, sizeof from, GOLDEN "%s/%s", base, names[i]);
         (void)snprintf(to, sizeof to, "%s/%s", dir, names[i]);
         assert_int_equal(symlink(from, to), 0);
     }
 }
+
+static void make_dir(void) { make_dir_of(MODEL); }
 
 static void remove_dir(void) {
     char command[128];
@@ -148,7 +151,7 @@ static void check_case(const json_t *c) {
     ln_prompt prompts[16];
     answer answers[16] = {0};
     ln_embed_options o = ln_embed_options_default();
-    make_dir();
+    make_dir_of(json_string_value(json_object_get(c, "base")));
     json_object_foreach(json_object_get(c, "files"), file, content) {
         if (strstr(file, ".safetensors")) write_base64(file, json_string_value(content));
         else write_text(file, json_string_value(content));
@@ -373,7 +376,7 @@ static void a_directory_without_modules(void **state) {
         ln_embed_options o = ln_embed_options_default();
         answer a = {0}, want = {0};
         make_dir();
-        OK(ln_read_file(MODEL "/config.json", 1 << 20, &text, &bytes, err));
+        OK(ln_read_file(GOLDEN MODEL "/config.json", 1 << 20, &text, &bytes, err));
         char *name = strstr(text, "ForCausalLM");
         assert_non_null(name);
         if (!causal) {

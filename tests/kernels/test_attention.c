@@ -24,7 +24,7 @@ typedef struct attn_case {
     int n_seqs, first[MAX_SEQS], count[MAX_SEQS]; /* each sequence's rows: first position, number of rows */
     int v_dim;                                    /* width of a value; 0: head_dim */
     float softcap;
-    bool sinks;
+    bool sinks, both_ways;
     bool tiny; /* Adds denormals, which count as zero (thread_pool.h): among keys, with q so large that
                   they would show, and among values, of which a few would add up to a normal number. */
 } attn_case;
@@ -78,6 +78,7 @@ static void pool_make(attn_pool *a, const attn_case *t, bool tiles) {
     a->p.scale = 0.31f;
     a->p.window = t->window;
     a->p.softcap = t->softcap;
+    a->p.both_ways = t->both_ways;
     kv->layer_bytes =
         ln_kv_numbers(t->n_kv_heads, t->head_dim, v_dim_of(t), t->page_len) * ln_dtype_bytes(t->dtype);
     kv->page_bytes =
@@ -163,10 +164,13 @@ static void formula(const attn_pool *a, int row, int h, const float *q, float *y
     const int E = a->p.kv.head_dim, Ev = a->p.kv.v_dim, kv_head = h / (a->p.n_heads / a->p.kv.n_kv_heads),
               b = a->seq[row];
     const int64_t pos = a->pos[row], first = a->p.window > 0 ? LN_MAX((int64_t)0, pos - a->p.window + 1) : 0;
+    int64_t last = pos; /* of the keys: behind the row, those that are closer than a window */
+    for (int r = row + 1; a->p.both_ways && r < a->step.n_rows && a->seq[r] == b; r++)
+        if (a->p.window == 0 || a->pos[r] - pos < a->p.window) last = a->pos[r];
     float M = a->sinks ? ln_bf16_f32(a->sink[h]) : 0, L = a->sinks, x[32], k[32];
     for (int e = 0; e < Ev; e++) y[e] = 0;
-    for (int64_t s0 = first / SPLIT * SPLIT; s0 <= pos; s0 += SPLIT) {
-        const int64_t from = LN_MAX(first, s0), to = LN_MIN(pos + 1, s0 + SPLIT);
+    for (int64_t s0 = first / SPLIT * SPLIT; s0 <= last; s0 += SPLIT) {
+        const int64_t from = LN_MAX(first, s0), to = LN_MIN(last + 1, s0 + SPLIT);
         float w[SPLIT] = {0}, lane[16] = {0}, m = -INFINITY;
         for (int64_t j = from; j < to; j++) {
             float s = 0;
@@ -388,6 +392,27 @@ static void test_windows(void **state) {
             attn_check(&(attn_case){
                 4, 2, 20, pages[i % 4], windows[i], (ln_dtype)dtype, 4, {0, 90, 500, 240}, {33, 17, 40, 30}});
 }
+/* Whole sequences whose rows attend to later ones, too: alone and in company, over one split and several. */
+static void test_both_ways(void **state) {
+    (void)state;
+    static const int windows[] = {0, 1, 2, 15, 16, 17, 100, 255, 256, 257, 300, 5000};
+    for (size_t i = 0; i < LN_COUNT(windows); i += (size_t)fewer(1, 3))
+        for (int dtype = 0; dtype < 2; dtype++) {
+            const int *h = head_shapes[i % (LN_COUNT(head_shapes) - 1)];
+            attn_check(&(attn_case){h[0],
+                                    h[1],
+                                    i % 2 ? 40 : 64,
+                                    i % 3 ? 64 : 32,
+                                    windows[i],
+                                    (ln_dtype)dtype,
+                                    4,
+                                    {0, 0, 0, 0},
+                                    {33, 1, 270, 64},
+                                    .both_ways = true});
+            attn_check(&(attn_case){
+                4, 2, 20, 64, windows[i], (ln_dtype)dtype, 1, {0}, {510}, .both_ways = true, .sinks = i % 2});
+        }
+}
 /* Four splits and more, one row and many, several sequences of very different lengths in one batch. */
 static void test_long(void **state) {
     (void)state;
@@ -459,6 +484,7 @@ int main(void) {
                                        cmocka_unit_test(test_value_widths),
                                        cmocka_unit_test(test_softcaps_and_sinks),
                                        cmocka_unit_test(test_windows),
+                                       cmocka_unit_test(test_both_ways),
                                        cmocka_unit_test(test_long),
                                        cmocka_unit_test(test_many_heads),
                                        cmocka_unit_test(test_rows),

@@ -76,7 +76,7 @@ static void ref_describe(const ln_dev *d, ln_dev_info *out) {
     out->n_threads = 1;
     out->upload_rows = 1;
     out->can = LN_CAN_ADAPTERS | LN_CAN_GRADIENTS | LN_CAN_CODED | LN_CAN_EXPERTS | LN_CAN_RECURRENT |
-               LN_CAN_COLLECTIVES;
+               LN_CAN_COLLECTIVES | LN_CAN_BOTH_WAYS;
 }
 
 static void ref_queue_close(ln_queue **queue) {

@@ -21,13 +21,15 @@
  * rope of full layers       theta 1,000,000        rope_theta, scaled by the older rope_scaling
  * rope of sliding layers    theta 10,000           rope_local_base_freq, never scaled by rope_scaling;
  *                                                  in rope_parameters each layer kind has its own type
+ * use_bidirectional_attention false                tokens attend to later ones (EmbeddingGemma), and windows
+ *                                                  have sliding_window // 2 + 1 positions each way
  * tie_word_embeddings       true                   of the top-level object; the tensors decide
  *
  * Norms: stored as w - 1 (Gemma3RMSNorm.forward); four a layer, and one each for the heads of q and k.
  * Embeddings: scaled by sqrt(hidden_size), which weights.c rounds to the dtype of the table
  * (Gemma3TextScaledWordEmbedding.forward).
- * attn_logit_softcapping, final_logit_softcapping (null in every Gemma 3) and use_bidirectional_attention:
- * refused by config_keys.def when they are set. */
+ * attn_logit_softcapping, final_logit_softcapping (null in every Gemma 3): refused by config_keys.def when
+ * they are set. */
 #include "../family.h"
 
 #include <math.h>
@@ -65,7 +67,10 @@ ln_status ln_family_gemma3(ln_spec *s, const ln_config *c, ln_error *err) {
     if (json_is_null(json_object_get(c->root, "tie_word_embeddings")))
         s->tied = true; /* Gemma3Config allows null */
     else LN_TRY(ln_config_bool(&top, "tie_word_embeddings", true, &s->tied, err));
+    if (!json_is_null(json_object_get(c->text, "use_bidirectional_attention")))
+        LN_TRY(ln_config_bool(c, "use_bidirectional_attention", false, &a->both_ways, err));
     LN_TRY(ln_read_window(c, "sliding_window", 4096, &window, err));
+    if (a->both_ways && window > 0) window = window / 2 + 1;
     if (!ln_config_has(c, "layer_types"))
         LN_TRY(ln_config_int(c, "sliding_window_pattern", 6, 1, INT32_MAX, &pattern, err));
     LN_TRY(ln_read_pattern_layers(s, c, pattern, window, err));

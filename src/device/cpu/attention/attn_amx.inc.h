@@ -271,7 +271,7 @@ static vector_fn *const scores_vector_fns[SMALL_CONTEXT_PAIRS] = {scores_near_1,
 static vector_fn *const outputs_vector_fns[SMALL_CONTEXT_PAIRS] = {outputs_near_1, outputs_near_2,
                                                                    outputs_near_3, outputs_near_4};
 static bool is_small_context(const attn_unit *u, int64_t i0, int64_t m) {
-    return m <= SMALL_CONTEXT_PAIRS && (u->pos[i0 + m - 1] + 1 - u->first[i0]) * u->W <= SMALL_CONTEXT;
+    return m <= SMALL_CONTEXT_PAIRS && (u->last[i0 + m - 1] + 1 - u->first[i0]) * u->W <= SMALL_CONTEXT;
 }
 
 /* The pieces of positions [from, to) of the split at s0, whole ones. */
@@ -347,7 +347,7 @@ static void attn_tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
     if (jt[m - 1] <= jf[0]) return;
     const int64_t from = jf[0] / LN_KV_STEP * LN_KV_STEP,
                   to = (jt[m - 1] + LN_KV_STEP - 1) / LN_KV_STEP * LN_KV_STEP;
-    kv_pieces_of(u, s0, from, to, u->pos[i0 + m - 1], &p);
+    kv_pieces_of(u, s0, from, to, u->last[i0 + m - 1], &p);
     const bool small_context = is_small_context(u, i0, m);
     float *vector_q = u->o + TILE_ROWS * u->ldo,
           *vector_w = u->w + TILE_ROWS * W_PITCH; /* what few pairs leave free of scratch */
@@ -360,7 +360,7 @@ static void attn_tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
         if (m <= TILE_ROWS) scores_small_m(&p, i, q, pitch, n_k, s);
         else scores_large_m(p.at[i], q, pitch, n_k, s);
     }
-    const bool last = m > TILE_ROWS && u->pos[i0 + m - 1] < s0 + SPLIT;
+    const bool last = m > TILE_ROWS && u->last[i0 + m - 1] < s0 + SPLIT;
     for (int64_t i = 0; i < m; i++) { /* a loop of its own, so that no row waits for its largest score */
         const bool visible = jf[i] < jt[i];
         a[i] = visible ? jf[i] / LN_KV_STEP * LN_KV_STEP : to;

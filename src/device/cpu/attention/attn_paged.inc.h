@@ -52,7 +52,7 @@ typedef struct attn_unit {
                                pairs), [TILE_M] of W_PITCH */
     int64_t configured;     /* tiles: for how many pairs the registers are configured; 0: none */
     float M[PAIRS], L[PAIRS];
-    int64_t pos[PAIRS], first[PAIRS]; /* of each pair: its row's position, the first one that it sees */
+    int64_t first[PAIRS], last[PAIRS]; /* of each pair: the first and the last position that its row sees */
 } attn_unit;
 
 /* Loads the pair's query, E elements from element `at` of the value on, into scratch, as the products read
@@ -66,13 +66,10 @@ static void store_bf16(uint16_t *to, const float *O, float by, int64_t E);
 /* m pairs from pair i0 on the split at s0. */
 static void attn_tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0);
 
-static int64_t first_visible(const ln_p_attn *p, int64_t pos) {
-    return p->window > 0 && pos >= p->window ? pos - p->window + 1 : 0;
-}
 /* What pair i sees of the split at s0: positions s0 + *from .. s0 + *to - 1. Both ascend with the pair. */
 static inline void pair_visible(const attn_unit *u, int64_t i, int64_t s0, int64_t *from, int64_t *to) {
     *from = LN_MAX((int64_t)0, u->first[i] - s0);
-    *to = LN_MIN((int64_t)SPLIT, u->pos[i] + 1 - s0);
+    *to = LN_MIN((int64_t)SPLIT, u->last[i] + 1 - s0);
 }
 
 /* K or V of the unit's kv head from position `pos` on, which is a multiple of LN_KV_STEP: a piece of that
@@ -184,12 +181,12 @@ static void unit_run(attn_unit *u) {
     int64_t n = 0;
     for (int64_t r = u->row0; r < u->row0 + u->n_rows; r++)
         for (int64_t h = 0; h < u->n_heads; h++, n++) {
-            u->pos[n] = u->c->step->pos[r];
-            u->first[n] = first_visible(u->p, u->pos[n]);
+            u->first[n] = ln_attn_first(u->p, u->c->step->pos[r]);
+            u->last[n] = ln_attn_last(u->p, u->c->step, u->b, u->c->step->pos[r]);
             load_q(u->q + n * Q_PITCH(u->W), q, r * q->pitch + begin + h * E, E, u->W);
             if (u->sinks) begin_with_sink(u, n, u->head0 + h);
         }
-    for (int64_t s0 = u->first[0] / SPLIT * SPLIT; s0 <= u->pos[n - 1]; s0 += SPLIT)
+    for (int64_t s0 = u->first[0] / SPLIT * SPLIT; s0 <= u->last[n - 1]; s0 += SPLIT)
         for (int64_t i = 0; i < n; i += TILE_M) attn_tile(u, i, LN_MIN((int64_t)TILE_M, n - i), s0);
     n = 0;
     for (int64_t r = u->row0; r < u->row0 + u->n_rows; r++)
@@ -200,9 +197,9 @@ static void unit_run(attn_unit *u) {
 /* Rows of a unit when a row brings n heads. */
 static int64_t unit_rows(int64_t n_heads) { return LN_MAX((int64_t)1, (int64_t)PAIRS / n_heads); }
 /* The work of rows row0 .. row0 + n - 1, roughly: positions seen, and what each row costs besides. */
-static int64_t rows_cost(const ln_p_attn *p, const ln_step *s, int64_t row0, int64_t n) {
-    int64_t last = s->pos[row0 + n - 1];
-    return n * (last - first_visible(p, s->pos[row0]) + 1 + 64);
+static int64_t rows_cost(const ln_p_attn *p, const ln_step *s, int b, int64_t row0, int64_t n) {
+    const int64_t last = ln_attn_last(p, s, b, s->pos[row0 + n - 1]);
+    return n * (last - ln_attn_first(p, s->pos[row0]) + 1 + 64);
 }
 
 static size_t attn_scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
@@ -239,7 +236,7 @@ static void attn_run(const ln_call *c) {
                     u.head0 = u.kv_head * group + group * part / parts;
                     for (u.row0 = s->row0[u.b]; u.row0 < s->row0[u.b + 1]; u.row0 += u.n_rows) {
                         u.n_rows = LN_MIN(unit_rows(u.n_heads), s->row0[u.b + 1] - u.row0);
-                        int64_t cost = rows_cost(p, s, u.row0, u.n_rows) * u.n_heads;
+                        int64_t cost = rows_cost(p, s, u.b, u.row0, u.n_rows) * u.n_heads;
                         if (pass == 0) {
                             total += cost;
                             continue;

@@ -107,7 +107,7 @@ static void outputs(const attn_unit *u, int64_t i, int64_t n, int64_t s0, int64_
     for (int64_t piece = from - from % LN_KV_STEP; piece < to; piece += LN_KV_STEP) {
         const uint8_t *v = kv_piece(u, s0 + piece, true), *next = v;
         if (n <= PREFETCH_M && piece + LN_KV_STEP < to) next = kv_piece(u, s0 + piece + LN_KV_STEP, true);
-        else if (n <= PREFETCH_M && s0 + SPLIT <= u->pos[last]) next = kv_keys(u, s0 + SPLIT);
+        else if (n <= PREFETCH_M && s0 + SPLIT <= u->last[last]) next = kv_keys(u, s0 + SPLIT);
         o.x = u->w + i * W_PITCH + piece / X_PAIR;
         o.from = LN_MAX(from, piece) - piece;
         o.to = LN_MIN(to - piece, LN_KV_STEP);
