@@ -20,7 +20,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from golden_families import EAGER, load  # noqa: E402
+from golden_families import EAGER, RECURRENT, load  # noqa: E402
 
 RANK, ALPHA, ROWS, LENGTHS = 2, 4, 4, [40, 17, 3]
 
@@ -68,7 +68,7 @@ def record(path, family, dtype):
         out["mean"] = mean_hidden(path, family, dtype, ids).contiguous()
         out["logits"] = model(input_ids=torch.tensor([ids])).logits[0, -ROWS:].contiguous()
         change = (out["logits"][-1] - golden["logits"][-1]).abs().max().item()      # the last recorded row is the last of the text
-    assert change > 0.01 and np.isfinite(change), (path, change)                # fifty times what test_golden allows
+    assert change > 0.005 and np.isfinite(change), (path, change)               # 25 times what test_golden allows
     for n in LENGTHS:
         row = torch.tensor(ids[at:at + n])
         target = torch.cat([row[1:], torch.tensor([-1])])
@@ -100,6 +100,9 @@ def main():
         index = json.load(f)
     for row in index:
         if args.only and row["dir"] not in args.only and row["family"] not in args.only:
+            continue
+        if row["family"] in RECURRENT:
+            print(f"{row['dir']}: skipped, models with recurrent layers are not trained")
             continue
         path = os.path.join(args.dir, row["dir"])
         change, loss, n = record(path, row["family"], row["dtype"])
