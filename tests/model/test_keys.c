@@ -69,7 +69,9 @@ static const struct {
     unsigned families;
 } keys[] = {
     {"is_causal", "false 0 \"false\" null", "true", 15},
-    {"use_bidirectional_attention", "true \"all\"", "false null", 15},
+    {"use_bidirectional_attention", "true \"all\"", "false null",
+     LN_FAMILY_LLAMA | LN_FAMILY_QWEN2 | LN_FAMILY_QWEN3},
+    {"use_bidirectional_attention", "", "true false null", LN_FAMILY_GEMMA3},
     {"attention_chunk_size", "8192", "null", 15},
     {"attn_logit_softcapping", "50.0", "null", 15},
     {"final_logit_softcapping", "30.0", "null", 15},
