@@ -14,6 +14,7 @@ import os
 import shutil
 
 import golden
+import golden_forms
 import numpy as np
 import torch
 import transformers
@@ -168,7 +169,7 @@ FAMILIES = {
         "as-they-are": dict(norm_topk_prob=False), "dense": dict(mlp_only_layers=[1], decoder_sparse_step=1), "step": dict(decoder_sparse_step=2),
         "tied": dict(tie_word_embeddings=True), "bias": dict(attention_bias=True), "window": dict(use_sliding_window=True, sliding_window=16),
         "one": dict(num_experts_per_tok=1), "all": dict(num_experts_per_tok=8), "wide": dict(moe_intermediate_size=64, num_experts=5),
-        "no-experts": dict(mlp_only_layers=[0, 1, 2, 3])}),
+        "no-experts": dict(mlp_only_layers=[0, 1, 2, 3]), "as-fp8": dict(num_hidden_layers=2, head_dim=16, moe_intermediate_size=32), "as-mlx": dict(num_hidden_layers=2, moe_intermediate_size=32)}),
     "mixtral": (base(sliding_window=None, num_local_experts=4, num_experts_per_tok=2, intermediate_size=40, rope_parameters=rope(1e6)), {
         "window": dict(sliding_window=16), "tied": dict(tie_word_embeddings=True), "three": dict(num_experts_per_tok=3),
         "head-dim": dict(head_dim=12), "sixteen": dict(num_local_experts=16, num_experts_per_tok=4)}),
@@ -180,7 +181,8 @@ FAMILIES = {
                                           original_max_position_embeddings=16)), {
         "types": dict(layer_types=["full_attention", "sliding_attention"] * 2), "limit": dict(swiglu_limit=0.5),
         "plain-rope": dict(rope_parameters=rope()), "no-bias": dict(attention_bias=False), "tied": dict(tie_word_embeddings=True),
-        "one": dict(num_experts_per_tok=1), "square": dict(intermediate_size=32), "mxfp4": dict(intermediate_size=64)}),
+        "one": dict(num_experts_per_tok=1), "square": dict(intermediate_size=32), "mxfp4": dict(intermediate_size=64),
+        "as-mlx": dict(intermediate_size=64, num_hidden_layers=2)}),
     "granitemoe": (base(num_local_experts=6, num_experts_per_tok=2, intermediate_size=24, rope_parameters=rope(), embedding_multiplier=12.0,
                         attention_multiplier=0.3, residual_multiplier=0.22, logits_scaling=8.0), {
         "ones": dict(embedding_multiplier=1.0, residual_multiplier=1.0, logits_scaling=1.0), "bias": dict(attention_bias=True),
@@ -197,9 +199,11 @@ FAMILIES = {
         "taps-2": dict(linear_conv_kernel_dim=2), "taps-7": dict(linear_conv_kernel_dim=7), "bias": dict(attention_bias=True),
         "tied": dict(tie_word_embeddings=True), "half-rotary": dict(rope_parameters=rope(1e4, partial_rotary_factor=0.5)),
         "mrope": dict(rope_parameters=rope(1e4, partial_rotary_factor=0.25, rope_type="default", mrope_section=[1, 1, 0], mrope_interleaved=True)),
+        "as-fp8": dict(num_hidden_layers=2, intermediate_size=64, layer_types=["linear_attention", "full_attention"]),
+        "as-gptq": dict(num_hidden_layers=2, intermediate_size=64, layer_types=["linear_attention", "full_attention"]),
         "last-linear": dict(num_hidden_layers=3, layer_types=["linear_attention", "full_attention", "linear_attention"])}),
     "qwen3_5": (base(num_hidden_layers=2, layer_types=["linear_attention", "full_attention"], head_dim=16, rope_parameters=rope(1e4, partial_rotary_factor=0.25), **DELTA), {
-        "tied": dict(tie_word_embeddings=True)}),
+        "tied": dict(tie_word_embeddings=True), "as-mlx": dict(intermediate_size=64)}),
     "qwen3_5_moe_text": (base(num_hidden_layers=3, layer_types=["linear_attention", "full_attention", "linear_attention"], head_dim=16,
                               rope_parameters=rope(1e4, partial_rotary_factor=0.25), **DELTA, **SHARED), {
         "interval": dict(full_attention_interval=2, layer_types=None), "one": dict(num_experts_per_tok=1), "all": dict(num_experts_per_tok=8),
@@ -207,7 +211,8 @@ FAMILIES = {
         "one-key-head": dict(linear_num_key_heads=1), "equal-heads": dict(linear_num_key_heads=4), "taps-7": dict(linear_conv_kernel_dim=7),
         "bias": dict(attention_bias=True), "tied": dict(tie_word_embeddings=True)}),
     "qwen3_5_moe": (base(num_hidden_layers=2, layer_types=["linear_attention", "full_attention"], head_dim=16,
-                         rope_parameters=rope(1e4, partial_rotary_factor=0.25), **DELTA, **SHARED), {"tied": dict(tie_word_embeddings=True)}),
+                         rope_parameters=rope(1e4, partial_rotary_factor=0.25), **DELTA, **SHARED), {
+        "tied": dict(tie_word_embeddings=True), "as-fp8": {}, "as-mlx": dict(moe_intermediate_size=32, shared_expert_intermediate_size=64)}),
     "mistral3": (base(sliding_window=None, head_dim=12, rope_parameters=rope(1e6)), {"tied": dict(tie_word_embeddings=True)}),
     "qwen3_vl": (base(head_dim=12, rope_parameters=rope(5e6, mrope_section=[2, 2, 2], mrope_interleaved=True)), {"tied": dict(tie_word_embeddings=True)}),
     "qwen2_5_vl": (base(rope_parameters=rope(1e6, mrope_section=[2, 1, 1])), {"tied": dict(tie_word_embeddings=True)}),
@@ -229,10 +234,10 @@ SAMPLE = {
     "mistral": ("window-yarn", "bf16"), "granite": (None, "bf16"), "smollm3": ("window", "bf16"), "olmo2": (None, "bf16"), "olmo3": (None, "bf16"),
     "seed_oss": (None, "f16"), "exaone4": (None, "bf16"), "hunyuan_v1_dense": (None, "bf16"), "ernie4_5": (None, "bf16"), "glm4": (None, "f32"), "internlm3": ("biases-wide", "bf16"),
     "gemma": (None, "bf16"), "ministral": ("types", "bf16"), "apertus": ("bias", "bf16"), "arcee": ("biases-yarn", "bf16"), "glm": (None, "bf16"), "helium": ("biases", "bf16"),
-    "qwen3_moe": ("step", "bf16"), "mixtral": (None, "bf16"), "olmoe": ("clip", "f16"), "gpt_oss": [("limit", "bf16"), ("mxfp4", "bf16")], "granitemoe": (None, "f16"),
+    "qwen3_moe": [("step", "bf16"), ("as-fp8", "bf16")], "mixtral": (None, "bf16"), "olmoe": ("clip", "f16"), "gpt_oss": [("limit", "bf16"), ("mxfp4", "bf16"), ("as-mlx", "bf16")], "granitemoe": (None, "f16"),
     "glm4_moe": (None, "bf16"),
     "phi3": ("long-partial", "bf16"), "mistral3": (None, "bf16"), "qwen3_vl": (None, "bf16"), "qwen2_5_vl": (None, "bf16"),
-    "qwen3_5_text": [("last-linear", "bf16"), ("interval", "f16")], "qwen3_5": ("tied", "bf16"), "qwen3_5_moe_text": ("bias", "bf16"), "qwen3_5_moe": ("tied", "f16"),
+    "qwen3_5_text": [("last-linear", "bf16"), ("interval", "f16"), ("as-fp8", "bf16"), ("as-gptq", "f16")], "qwen3_5": [("tied", "bf16"), ("as-mlx", "bf16")], "qwen3_5_moe_text": ("bias", "bf16"), "qwen3_5_moe": [("tied", "f16"), ("as-mlx", "bf16")],
 }
 
 
@@ -388,20 +393,21 @@ def bf16_error(path, family, ids, logits):
     return float(off.pow(2).mean().sqrt() / logits.std()), float(off.abs().max() / logits.std())
 
 
-def record(path, name, family, dtype, config, seed, n_greedy):
+def record(path, name, family, dtype, config, seed, n_greedy, plain):
+    """plain: the directory that transformers reads."""
     forward = forward_of(family)
     text, T = text_of(config), 200 if family in RECURRENT else 60
     V = text.vocab_size
     rng = np.random.RandomState(seed + 7)
     ids = [256] + [int(x) for x in rng.randint(0, 250, T - 1)]
     with torch.no_grad():
-        model = load(path, family, "eager", dtype)
+        model = load(plain, family, "eager", dtype)
         logits, cache = forward(model, ids)
         keys = [k.clone() for k in keys_of(cache, text) if k is not None]
         layers = [i for i, k in enumerate(keys_of(cache, text)) if k is not None]
         greedy, margins = decode(model, logits, cache, n_greedy, [257], T)
-        l2, c2 = forward(load(path, family, "eager" if family in EAGER else "sdpa", dtype), ids)
-        l3, c3 = forward(load(path, family, "eager", dtype).double(), ids)
+        l2, c2 = forward(load(plain, family, "eager" if family in EAGER else "sdpa", dtype), ids)
+        l3, c3 = forward(load(plain, family, "eager", dtype).double(), ids)
         k2, k3 = ([k for k in keys_of(c, text) if k is not None] for c in (c2, c3))
         sdpa, f64 = max(worst([logits], [l2]), worst(keys, k2)), max(worst([logits], [l3]), worst(keys, k3))
         assert sdpa < 1e-4 and f64 < 1e-4, (name, sdpa, f64)
@@ -413,7 +419,7 @@ def record(path, name, family, dtype, config, seed, n_greedy):
               {f"keys.{i}": k.float().contiguous() for i, k in zip(layers, keys)}, os.path.join(path, "golden.safetensors"))
     for f in os.listdir(path):
         os.chmod(os.path.join(path, f), 0o644)
-    bf16_rms, bf16_max = bf16_error(path, family, ids, logits)
+    bf16_rms, bf16_max = bf16_error(plain, family, ids, logits)
     return {"bf16_rms": round(bf16_rms, 5), "bf16_max": round(bf16_max, 5), "dir": name, "family": family, "dtype": dtype, "T": T, "rows": len(rows), "stop_ids": [257], "n_greedy": n_greedy, "layers": text.num_hidden_layers,
             "min_margin": round(min(margins), 6), "kinds": len(set(greedy)), "vocab": V, "std": float(logits.std()), "sdpa": sdpa, "f64": f64}
 
@@ -445,9 +451,11 @@ def main():
                 write_model(path, family, dtype, make_config(family, text), seed)
                 if "mxfp4" in name:
                     to_mxfp4(path)
-                row = record(path, name, family, dtype, make_config(family, text), seed, 16 if args.sweep else 40)
-                if "mxfp4" in name:
-                    row |= dict(bits=4, group=32)
+                form = next((f for f in golden_forms.FORMS if f in name), None)
+                plain, code = golden_forms.convert(path, form) if form else (path, dict(bits=4, group=32) if "mxfp4" in name else {})
+                row = record(path, name, family, dtype, make_config(family, text), seed, 16 if args.sweep else 40, plain) | code
+                if plain != path:
+                    shutil.rmtree(plain)
             except Exception as why:        # options that exclude each other
                 if args.sweep != "pairs":
                     raise

@@ -5,6 +5,8 @@
  *
  *     w = s f
  *
+ * Matrices of experts are stacked: [experts, out, ...].
+ *
  * An nvfp4 matrix with a scale for the whole tensor (X.global_scale) is not read. */
 #include "../quant/coded.h"
 #include "mlx_float.h"
@@ -20,14 +22,16 @@ static float scale_of(ln_mlx_mode mode, uint8_t byte) {
 ln_status ln_mlx_float_find(const ln_source *s, const ln_source_ask *ask, ln_mlx_mode mode, ln_weight *w,
                             bool *fits, ln_error *err) {
     const ln_groups code = ln_mlx_mode_groups[mode];
-    const int64_t codes[2] = {ln_source_stored_rows(w), w->d1 * code.bits / 32},
-                  scales[2] = {ln_source_stored_rows(w), w->d1 / code.group};
+    const bool stacked = w->n_experts > 0;
+    const int64_t rows = ln_source_stored_rows(w) / LN_MAX(1, w->n_experts),
+                  codes[3] = {w->n_experts, rows, w->d1 * code.bits / 32},
+                  scales[3] = {w->n_experts, rows, w->d1 / code.group};
     const ln_tensor *global = ln_source_sibling(s->tensors, w->tensor->name, ".global_scale");
     char why[64], text[96];
     *fits = false;
     ln_scheme_part(s, ask, w->tensor->name, ".scales", &w->scales);
     if (!w->scales) return LN_OK;
-    if (w->tensor->dtype != LN_ST_U32 || w->n_experts)
+    if (w->tensor->dtype != LN_ST_U32)
         return ln_tensor_unsupported(s->tensors, w->tensor, "a matrix of codes packed in U32", err);
     if (w->scales->dtype != LN_ST_U8)
         return ln_tensor_unsupported(s->tensors, w->scales, "scales in U8 for this mode", err);
@@ -39,8 +43,8 @@ ln_status ln_mlx_float_find(const ln_source *s, const ln_source_ask *ask, ln_mlx
         return LN_OK;
     }
     (void)snprintf(why, sizeof why, " for %s", ln_mlx_mode_names[mode]);
-    *fits = ln_report_shape(ask->report, w->tensor, 2, codes, why);
-    *fits &= ln_report_shape(ask->report, w->scales, 2, scales, why);
+    *fits = ln_report_shape(ask->report, w->tensor, 2 + stacked, codes + !stacked, why);
+    *fits &= ln_report_shape(ask->report, w->scales, 2 + stacked, scales + !stacked, why);
     w->dtype = LN_BF16;
     w->code = code;
     w->enc = ln_encoding_floats(code.bits == 8 ? LN_STORED_E4M3 : LN_STORED_E2M1, LN_F32, code.group);

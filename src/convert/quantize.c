@@ -132,9 +132,10 @@ const ln_weight *ln_convert_stored(ln_convert *c, size_t i) {
     return all;
 }
 
-/* Whether experts are dense matrices in tensors of their own. */
-static bool are_apart(const ln_weight *w) {
-    return w->parts && w->n_parts == w->n_experts && !w->how && !w->parts[0].made;
+/* Whether experts are matrices in tensors of their own: dense, or in fp8 if that is read. */
+static bool are_apart(const ln_weight *w, bool takes_fp8) {
+    return w->parts && w->n_parts == w->n_experts && !w->how &&
+           (!w->parts[0].made || (takes_fp8 && ln_source_is_fp8(&w->parts[0])));
 }
 
 ln_status ln_convert_check_stored(const ln_convert *c, bool takes_fp8, ln_error *err) {
@@ -146,7 +147,7 @@ ln_status ln_convert_check_stored(const ln_convert *c, bool takes_fp8, ln_error 
                            "%s: a GGUF file, to which no adapter is added; ln_convert_model makes a "
                            "directory of it",
                            ln_path_text(shown, c->from));
-        if (w->n_experts && (c->keeps_experts ? !c->spec.quant.scheme : are_apart(w))) continue;
+        if (w->n_experts && (c->keeps_experts ? !c->spec.quant.scheme : are_apart(w, takes_fp8))) continue;
         if (w->n_experts)
             return ln_fail(err, LN_EUNSUPPORTED,
                            "%s: tensor %s holds several experts, which linnet does not write in another "

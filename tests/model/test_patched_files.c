@@ -12,7 +12,7 @@
 #define DENSE  "qwen3_5_text-last-linear-bf16"
 #define SHARED "qwen3_5_moe_text-bias-bf16"
 
-/* A text of the header and what takes its place, as long; to NULL: the last byte of the tensor becomes 255. */
+/* A text of the header, and what takes its place, as long; NULL: the last byte of the tensor becomes 255. */
 typedef struct patch {
     const char *model, *from, *to, *says;
     ln_status status;
