@@ -103,6 +103,12 @@ if(NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND NOT LN_STATIC)
   set_tests_properties(test_clients PROPERTIES LABELS slow SKIP_RETURN_CODE 77 COST 1000) # first: it waits for downloads
 endif()
 
+# The Python module, against the shared library. No sanitizer: Python would have to be linked with it.
+if(NOT LN_SANITIZE AND NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND LN_SHARED)
+  add_test(NAME test_python COMMAND ${CMAKE_SOURCE_DIR}/tests/python/module.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+  set_tests_properties(test_python PROPERTIES LABELS slow SKIP_RETURN_CODE 77)
+endif()
+
 # The memory limit for texts, and fairness between clients that send them. `tests/server/text_limits.py BUILD/linnet tiny --whole`: all of it.
 if(NOT LN_SANITIZE AND NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND NOT LN_STATIC)
   add_test(NAME test_text_limits COMMAND ${CMAKE_SOURCE_DIR}/tests/server/text_limits.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
