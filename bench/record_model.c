@@ -218,7 +218,7 @@ static void train(const ln_package *m, ln_device device, ln_numerics numerics, i
     size_t n;
     fill_ids(ids, m->spec.V);
     for (int i = 0; i < ROWS; i++) targets[i] = i % 5 ? ids[(i + 1) % ROWS] : -1;
-    ln_train_program_init(p, 11);
+    OK(ln_train_program_init(p, 11, err));
     ln_train_param *params = ln_train_program_params(p, &n);
     for (size_t i = 0; i < n; i++)
         for (int64_t k = 0; k < params[i].rows * params[i].cols; k++)

@@ -2,7 +2,7 @@
 """Compares the memory that `linnet plan --for train` predicts with the peak resident size (VmHWM) of `linnet train`: measured / planned must be at
 most 1.10.
 
-Each model is trained for one step of --batch samples of --length random tokens, rank 8 on q_proj and v_proj, first with all the memory of the
+Each model is trained for one step of --batch samples of --length random tokens, rank 8 on q_proj and v_proj or by --method full, first with all the memory of the
 machine, then with ever smaller limits (--memory), so that every policy of the planner has its turn: nothing recomputed, some layers, all of them,
 smaller micro-batches. --policies takes some of these rows alone: the numbers of the policies, from 0. The environment variable LINNET is the path of
 the command."""
@@ -60,7 +60,7 @@ def measure(model, a, tmp):
     """Prints the rows of a model. Returns how many are beyond the bound."""
     rows, bad = os.path.join(tmp, "rows.jsonl"), 0
     write_rows(rows, model, a.batch, a.length, a.counted or a.length)
-    flags = ["--data", rows, "--batch", str(a.batch), "--steps", "1", "--threads", str(a.threads), "--numerics", a.numerics]
+    flags = ["--data", rows, "--batch", str(a.batch), "--steps", "1", "--threads", str(a.threads), "--numerics", a.numerics, "--method", a.method]
     for i, (plan, limit) in enumerate(policies(model, flags)):
         if a.policies and i not in a.policies:
             continue
@@ -86,6 +86,7 @@ def main():
     p.add_argument("--counted", type=int, help="the loss counts this many tokens of a sample, and the rows after them are not computed: a shorter step with the same plan (all)")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--numerics", choices=("exact", "fast"), default="fast")
+    p.add_argument("--method", choices=("lora", "full"), default="lora")
     p.add_argument("--policies", type=int, nargs="*", help="the rows to measure, from 0 (all)")
     a = p.parse_args()
     for model in a.models:

@@ -35,9 +35,11 @@ LN_API void ln_token_mask_free(ln_token_mask *mask);
 
 /* ---- fine-tuning ---- */
 
-/* A run that trains a LoRA adapter; the model itself stays as it is. A handle, as an engine is; one thread at
- * a time uses it. */
+/* A run that trains a LoRA adapter, or all weights of a model; the model's files stay as they are. A handle,
+ * as an engine is; one thread at a time uses it. */
 typedef struct ln_trainer ln_trainer;
+/* What is trained. FULL: all tensors of the text model, of which the result is a model directory. */
+typedef enum ln_method { LN_METHOD_LORA = 0, LN_METHOD_FULL } ln_method;
 typedef enum ln_schedule { LN_SCHEDULE_CONSTANT = 0, LN_SCHEDULE_LINEAR, LN_SCHEDULE_COSINE } ln_schedule;
 
 /* A run before its first step: its memory, its data and its steps. */
@@ -50,9 +52,9 @@ typedef struct ln_trainer_info {
     uint64_t available_bytes;   /* what the machine or the caller allows the process */
     const char *limit;          /* which limit decides available_bytes, as in ln_plan; static */
     bool fits;                  /* peak_bytes <= available_bytes */
-    uint64_t n_trainable;       /* values of the adapter's matrices, which training changes */
-    uint64_t n_parameters;      /* values of the model, which stay */
-    int64_t n_matrices;         /* matrices of the model that the adapter changes: A and B for each */
+    uint64_t n_trainable; /* values that training changes: those of the adapter's matrices, or of the model */
+    uint64_t n_parameters;      /* values of the model */
+    int64_t n_matrices; /* matrices of the model that the adapter changes: A and B for each; or tensors */
     int64_t n_rows;             /* tokens of a micro-batch, into which samples are packed */
     int64_t n_samples, n_valid; /* samples that train; samples that validate */
     int64_t n_truncated;        /* samples that were longer than max_length, and were cut to it */
@@ -63,6 +65,7 @@ typedef struct ln_trainer_info {
     int samples_per_step;       /* batch * accum */
     int n_recompute; /* layers whose activations are computed again for the gradients, to save memory */
     ln_numerics numerics;
+    ln_method method;
 } ln_trainer_info;
 
 /* What is trained, on what, and how. Start from ln_trainer_options_default. The struct and its texts are
@@ -106,6 +109,10 @@ typedef struct ln_trainer_options {
      * NULL: not called. */
     ln_status (*on_ready)(void *user, const ln_trainer_info *plan, ln_error *err);
     void *user;
+    /* LN_METHOD_FULL is for dense models without experts. Of the options of adapters rank, alpha, rslora and
+     * targets have no effect, and bf16, dropout and init_adapter are not set. Tensors keep their dtype, and
+     * the optimiser has f32 values. weight_decay applies to matrices, not to norms and biases. */
+    ln_method method;
 } ln_trainer_options;
 LN_DEFAULT(ln_trainer_options)
 
@@ -162,10 +169,12 @@ LN_API LN_MUST_CHECK ln_status ln_trainer_eval(ln_trainer *trainer, ln_valid_rep
 LN_API LN_MUST_CHECK ln_status ln_trainer_save(ln_trainer *trainer, ln_error *err);
 /* Goes back, or on, to the last valid checkpoint in `out`; *step: its number, 0 if there is none. */
 LN_API LN_MUST_CHECK ln_status ln_trainer_resume(ln_trainer *trainer, int64_t *step, ln_error *err);
-/* Writes the adapter as it is now to `dir` in PEFT's layout, with the chat template. LN_EIO. */
+/* Writes the result as it is now to `dir`, with the chat template: the adapter in PEFT's layout, or the
+ * model. LN_EIO. */
 LN_API LN_MUST_CHECK ln_status ln_trainer_export(ln_trainer *trainer, const char *dir, ln_error *err);
-/* A or B of matrix i / 2, i < 2 n_matrices: its name in PEFT's layout and its values, f32 [rows, cols],
- * borrowed until the trainer is freed; they change with each step. */
+/* A or B of matrix i / 2, i < 2 n_matrices, or tensor i < n_matrices: its name in the files of the result and
+ * its values, f32 [rows, cols], borrowed until the trainer is freed; they change with each step. A vector has
+ * one column. */
 typedef struct ln_trained {
     const char *name;
     int64_t rows, cols;
@@ -189,7 +198,7 @@ typedef struct ln_trainer_result {
     bool stopped_early; /* by ln_trainer_options.early_stop */
     bool cancelled;     /* by a callback */
 } ln_trainer_result;
-/* Runs the steps that are left, with validations and checkpoints in between. Writes below `out` the adapter
+/* Runs the steps that are left, with validations and checkpoints in between. Writes below `out` the result
  * of the last step, that of the lowest validation loss (best/), checkpoints/, metrics.jsonl and loss.svg.
  * `events` NULL: none. Errors: those of ln_trainer_step, _eval and _save; the last checkpoint is intact. */
 LN_API LN_MUST_CHECK ln_status ln_trainer_run(ln_trainer *trainer, const ln_trainer_events *events,

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Makes tests/golden/trainer: for small models an initial adapter, rows of training data, and what peft and torch make of them in 12 steps of
-AdamW: losses, and the final adapter. test_trainer compares `ln_trainer_*` with it.
+AdamW: losses, and the final adapter; and of all weights (full.*): losses, and every SPARSE-th number of each tensor. test_trainer and
+test_full_training compare `ln_trainer_*` with it.
 
 usage: python tools/golden_trainer.py [OUT]           in an environment that has torch, transformers and peft
+       python tools/golden_trainer.py --full [OUT]     full.* alone
        python tools/golden_trainer.py --check MODEL   trains MODEL with peft and with build/linnet, and prints the differences
 """
 import json
@@ -15,10 +17,13 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
+from transformers.trainer_pt_utils import get_parameter_names
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 MODELS = ["llama-plain-f32", "qwen2-f32", "qwen3-bias-f32", "gemma3-text-f32"]
+FULL_MODELS = MODELS + ["families/glm4-base-f32"]
 STEPS, BATCH, LR, DECAY = 12, 3, 1e-3, 0.01
+SPARSE = 16
 
 
 def make_rows(vocab, n=7, seed=0):
@@ -55,9 +60,26 @@ def train(model_dir, adapter, rows):
     """The losses of the steps, and the final adapter by name."""
     model = AutoModelForCausalLM.from_pretrained(model_dir, dtype="auto", attn_implementation="eager").float()
     m = PeftModel.from_pretrained(model, adapter, is_trainable=True)
-    m.train()
     params = [p for p in m.parameters() if p.requires_grad]
-    opt = torch.optim.AdamW(params, lr=LR, betas=(0.9, 0.999), eps=1e-8, weight_decay=DECAY)
+    losses = steps(m, [{"params": params, "weight_decay": DECAY}], rows)
+    state = {n.replace(".default", ""): p.detach().clone() for n, p in m.named_parameters() if p.requires_grad}
+    return losses, state
+
+
+def train_all(model_dir, rows):
+    """The same of all weights; those that decay are what transformers' Trainer takes."""
+    m = AutoModelForCausalLM.from_pretrained(model_dir, dtype="auto", attn_implementation="eager").float()
+    norms = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm(?:$|\.)"]
+    decays = set(get_parameter_names(m, [torch.nn.LayerNorm], norms))
+    named = dict(m.named_parameters())
+    groups = [{"params": [p for n, p in named.items() if (n in decays) == wanted], "weight_decay": DECAY if wanted else 0.0} for wanted in (True, False)]
+    losses = steps(m, groups, rows)
+    return losses, {n: p.detach() for n, p in named.items()}
+
+
+def steps(m, groups, rows):
+    m.train()
+    opt = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.999), eps=1e-8)
     losses, at = [], 0
     for _ in range(STEPS):
         total, count = 0.0, 0
@@ -73,9 +95,8 @@ def train(model_dir, adapter, rows):
         loss = total / count
         loss.backward()
         opt.step()
-        losses.append(float(loss))
-    state = {n.replace(".default", ""): p.detach().clone() for n, p in m.named_parameters() if p.requires_grad}
-    return losses, state
+        losses.append(float(loss.detach()))
+    return losses
 
 
 def compare(losses, state, lines, out):
@@ -107,6 +128,22 @@ def check(model_dir):
               "(allowed 0.999)")
 
 
+def make_full(out):
+    for i, name in enumerate(FULL_MODELS):
+        model_dir = os.path.join(ROOT, "tests/golden", name)
+        path = os.path.join(out, os.path.basename(name))
+        os.makedirs(path, exist_ok=True)
+        data = os.path.join(path, "rows.jsonl")
+        if not os.path.exists(data):
+            vocab = json.load(open(os.path.join(model_dir, "config.json")))["vocab_size"]
+            with open(data, "w") as f:
+                f.writelines(json.dumps(r) + "\n" for r in make_rows(vocab, seed=i))
+        losses, state = train_all(model_dir, [json.loads(x) for x in open(data)])
+        save_file({n: p.flatten()[::SPARSE].clone() for n, p in state.items()}, os.path.join(path, "full.safetensors"))
+        json.dump(losses, open(os.path.join(path, "full.json"), "w"))
+        print(name, "full", losses[0], losses[-1])
+
+
 def make(out):
     for i, name in enumerate(MODELS):
         model_dir = os.path.join(ROOT, "tests/golden", name)
@@ -127,4 +164,8 @@ if __name__ == "__main__":
     if len(sys.argv) > 2 and sys.argv[1] == "--check":
         check(sys.argv[2])
     else:
-        make(sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "tests/golden/trainer"))
+        full, rest = "--full" in sys.argv, [x for x in sys.argv[1:] if x != "--full"]
+        to = rest[0] if rest else os.path.join(ROOT, "tests/golden/trainer")
+        if not full:
+            make(to)
+        make_full(to)

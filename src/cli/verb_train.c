@@ -1,6 +1,7 @@
-/* linnet train: trains a LoRA adapter and prints how it goes: the plan, then a line a report, or with --json
- * a line a step. */
+/* linnet train: trains a LoRA adapter, or all weights, and prints how it goes: the plan, then a line a
+ * report, or with --json a line a step. */
 #include "cli.h"
+#include "flags.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -28,6 +29,19 @@ static ln_status seed_of(const args *a, uint64_t *seed, ln_error *err) {
     if (getentropy(seed, sizeof *seed) != 0)
         return ln_fail(err, LN_EIO, "--seed random: the system gives no random number");
     note("--seed %llu", (unsigned long long)*seed);
+    return LN_OK;
+}
+
+/* Flags of adapters, if all weights are trained. */
+static ln_status check_method(const args *a, ln_error *err) {
+    static const flag of_adapters[] = {F_RANK,   F_ALPHA,       F_DROPOUT,     F_TARGETS,
+                                       F_RSLORA, F_PARAM_DTYPE, F_INIT_ADAPTER};
+    for (size_t i = 0; has(a, F_METHOD) && a->flag[F_METHOD].i == LN_METHOD_FULL && i < LN_COUNT(of_adapters);
+         i++)
+        if (has(a, of_adapters[i]))
+            return ln_fail(err, LN_EUSAGE,
+                           "%s is of adapters, and --method full trains all weights; leave it out",
+                           flag_rows[of_adapters[i]].name);
     return LN_OK;
 }
 
@@ -76,6 +90,7 @@ ln_status train_options(const args *a, ln_trainer_options *o, ln_error *err) {
         if (numbers[k].x) *numbers[k].x = v->f;
     }
     LN_TRY(check_init(a, err));
+    LN_TRY(check_method(a, err));
     o->data = text_of(a, F_DATA);
     o->valid = text_of(a, F_VALID);
     o->fields = a->fields[0] ? a->fields : NULL;
@@ -83,6 +98,7 @@ ln_status train_options(const args *a, ln_trainer_options *o, ln_error *err) {
     o->init_adapter = text_of(a, F_INIT_ADAPTER);
     o->rslora = has(a, F_RSLORA);
     o->bf16 = has(a, F_PARAM_DTYPE) && a->flag[F_PARAM_DTYPE].i == 1;
+    o->method = (ln_method)a->flag[F_METHOD].i;
     o->schedule = (ln_schedule)a->flag[F_SCHEDULE].i;
     o->no_shuffle = has(a, F_NO_SHUFFLE);
     o->resume = has(a, F_RESUME);
@@ -154,10 +170,12 @@ static void add_bytes(ln_str *s, const char *what, uint64_t bytes) {
 
 void train_plan_text(ln_str *s, const ln_trainer_info *f) {
     char have[32];
-    ln_str_addf(s, "trains %llu of %llu parameters (%.3f %%) in %lld matrices\n",
-                (unsigned long long)f->n_trainable, (unsigned long long)(f->n_parameters + f->n_trainable),
-                100 * (double)f->n_trainable / (double)(f->n_parameters + f->n_trainable),
-                (long long)f->n_matrices);
+    const bool full = f->method == LN_METHOD_FULL;
+    const uint64_t all = f->n_parameters + (full ? 0 : f->n_trainable);
+    ln_str_addf(s, "trains %llu of %llu parameters (%.3f %%) in %lld %s\n",
+                (unsigned long long)f->n_trainable, (unsigned long long)all,
+                100 * (double)f->n_trainable / (double)all, (long long)f->n_matrices,
+                full ? "tensors" : "matrices");
     ln_str_addf(s, "%lld samples, %llu targets, the longest of %lld tokens; %lld for validation\n",
                 (long long)f->n_samples, (unsigned long long)f->n_targets, (long long)f->longest,
                 (long long)f->n_valid);
@@ -166,7 +184,7 @@ void train_plan_text(ln_str *s, const ln_trainer_info *f) {
     if (f->n_recompute)
         ln_str_addf(s, "activations of %d layers are computed again for the gradients\n", f->n_recompute);
     add_bytes(s, "weights", f->weights_bytes);
-    add_bytes(s, "adapter", f->adapter_bytes);
+    add_bytes(s, full ? "trained" : "adapter", f->adapter_bytes);
     add_bytes(s, "optimiser", f->optimizer_bytes);
     add_bytes(s, "activations", f->activation_bytes);
     add_bytes(s, "data", f->data_bytes);

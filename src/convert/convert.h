@@ -32,6 +32,7 @@ typedef struct ln_convert_item {
     const ln_adapter_module *modules[LN_FUSED_PARTS];
     int64_t first_rows[LN_FUSED_PARTS];
     int n_modules;
+    const float *values; /* of all rows of the tensor, instead of the source's; NULL: the source's */
     bool computed;    /* its rows are computed in f32 first, whatever the source's dtype */
     float norm_shift; /* of a norm: subtracted from its weight */
     /* a tensor that linnet does not use, copied as it is: w then has d0 bytes and no columns; else NULL */
@@ -52,6 +53,7 @@ typedef struct ln_convert {
     ln_adapter_file *adapter; /* that is added to the weights, or NULL; and a factor on its scales */
     double scale;
     ln_weight *shared;  /* [n_shared] weights of tensors that hold several */
+    bool drops_head;    /* a head that is a copy of the embedding is not written */
     bool keeps_experts; /* they are copied as they are: fuse, unless it quantises */
     size_t n_shared;
     ln_weight *others; /* [n_others] weights of the items that are copied */
@@ -126,6 +128,20 @@ ln_status ln_convert_save(const ln_convert *c, const char *out, bool force, int 
 #define LN_CONVERT_SHARD_BYTES ((uint64_t)5 << 30)
 ln_status ln_convert_quantize(const char *model, const char *out, const ln_quantize_options *opt,
                               uint64_t shard_bytes, ln_quantized_fn *fn, void *user, ln_error *err);
+
+/* fuse.c: lists and lays out the items of a dense result, which has the names and dtypes of the source. The
+ * weights come first, then the other tensors. LN_EMEMORY. */
+ln_status ln_convert_decide_dense(ln_convert *c, uint64_t shard_bytes, ln_error *err);
+
+/* trained.c: writes the model with other values of some tensors, f32 and of the same shapes, into `dir`,
+ * which exists. Files of another writing are replaced. LN_EINVALID: the model has no such tensor.
+ * LN_ENUMERIC: a value is not finite in the tensor's dtype. */
+typedef struct ln_convert_values {
+    const char *name; /* of the tensor in the model's files */
+    const float *values;
+} ln_convert_values;
+ln_status ln_convert_trained(const char *model, const char *dir, const ln_convert_values *values, size_t n,
+                             int n_threads, ln_error *err);
 
 /* fuse.c: implements ln_fuse except the comparison of logits, which `check` makes. `check` is called with
  * the temporary directory before that becomes `out`. *n_modules: of the adapter. check may be NULL. */

@@ -66,13 +66,20 @@ static void mark_used(const ln_convert *c, bool *used) {
         }
 }
 
+/* Whether a tensor that is not used is a head that the file has although it is the embedding. */
+static bool is_head_copy(const ln_convert *c, const ln_tensor *t) {
+    static const char name[] = "lm_head.weight";
+    const size_t n = sizeof name - 1;
+    return c->spec.tied && t->name_bytes >= n && memcmp(t->name + t->name_bytes - n, name, n) == 0;
+}
+
 /* Adds an item for each tensor that linnet does not use. */
 static void add_others(ln_convert *c, const bool *used) {
     char shown[80];
     const ln_tensor *first = NULL;
     for (size_t i = 0; i < c->tensors.n; i++) {
         const ln_tensor *t = &c->tensors.items[i];
-        if (used[i]) continue;
+        if (used[i] || (c->drops_head && is_head_copy(c, t))) continue;
         if (!first && !strstr(t->name, "experts.")) first = t;
         ln_weight *w = &c->others[c->n_others++];
         *w = (ln_weight){.slot = LN_W_COUNT, .layer = INT32_MAX / 128, .tensor = t, .d0 = (int64_t)t->bytes};
@@ -84,8 +91,7 @@ static void add_others(ln_convert *c, const bool *used) {
                c->n_others > 1 ? ", ..." : "");
 }
 
-/* The items of a dense result: the weights under their names and in their dtypes, then the others. */
-static ln_status decide_dense(ln_convert *c, ln_error *err) {
+ln_status ln_convert_decide_dense(ln_convert *c, uint64_t shard_bytes, ln_error *err) {
     bool *used = ln_zalloc(c->tensors.n + 1, sizeof *used);
     c->items = ln_zalloc(c->weights.n + c->tensors.n + 1, sizeof *c->items);
     c->others = ln_zalloc(c->tensors.n + 1, sizeof *c->others);
@@ -101,6 +107,7 @@ static ln_status decide_dense(ln_convert *c, ln_error *err) {
     mark_used(c, used);
     add_others(c, used);
     ln_free(used);
+    ln_convert_lay_out(c, shard_bytes);
     return LN_OK;
 }
 
@@ -111,8 +118,7 @@ static ln_status decide_all(ln_convert *c, const ln_fuse_options *opt, uint64_t 
         LN_TRY(ln_convert_decide(c, &q, shard_bytes, err));
         return assign(c, err);
     }
-    LN_TRY(decide_dense(c, err));
-    ln_convert_lay_out(c, shard_bytes);
+    LN_TRY(ln_convert_decide_dense(c, shard_bytes, err));
     return assign(c, err);
 }
 

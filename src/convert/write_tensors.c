@@ -45,7 +45,7 @@ static int64_t row_bytes(const ln_convert_item *x, int k) {
 static bool quantised_source(const ln_convert_item *x) { return !x->raw && !ln_encoding_is_dense(x->w->enc); }
 /* Whether the rows are computed in f32 before they are stored. */
 static bool is_computed(const ln_convert_item *x) {
-    return x->computed || x->n_modules > 0 || quantised_source(x);
+    return x->computed || x->values || x->n_modules > 0 || quantised_source(x);
 }
 
 /* Bytes of a row of the source's first tensor. */
@@ -58,7 +58,7 @@ static int64_t stored_bytes(const ln_convert_item *x) {
 static ln_status find_rows(const writing *w, worker *me, int64_t lo, int64_t hi) {
     const ln_source *s = w->c->weights.source;
     me->rows = (ln_encoded_rows){.data = w->x->raw ? w->x->raw->data + lo : NULL};
-    if (w->x->raw) return LN_OK;
+    if (w->x->raw || w->x->values) return LN_OK;
     const ln_source_work alone = {ln_pool_default(), 1};
     return s->ops->rows(s, w->x->w, lo, hi - lo, &alone, me->computed, &me->rows, &me->error);
 }
@@ -97,7 +97,8 @@ static ln_status compute_rows(const writing *w, worker *me, int64_t lo, int64_t 
     const int64_t cols = LN_MAX(x->w->d1, 1);
     for (int64_t r = lo; r < hi; r++) {
         float *row = me->block + (r - lo) * cols;
-        ln_encoding_decode(x->w->enc, &me->rows, r - lo, cols, row);
+        if (x->values) memcpy(row, x->values + r * cols, (size_t)cols * sizeof *row);
+        else ln_encoding_decode(x->w->enc, &me->rows, r - lo, cols, row);
         if (x->n_modules > 0 && x->w->d1) add_delta(w, me, r, row);
         else if (x->n_modules > 0) add_bias(w, r, row);
         for (int64_t k = 0; k < cols; k++) {
@@ -169,9 +170,10 @@ static void write_blocks(void *user, int thread, int64_t lo, int64_t hi) {
         const int64_t from = b * n, to = LN_MIN(from + n, x->d0);
         const size_t bytes = (size_t)((to - from) * stored);
         if (find_rows(w, me, from, to) != LN_OK) return;
-        if (!x->made) ln_guard_fetch(me->rows.data, bytes);
+        const bool mapped = !x->made && !w->x->values;
+        if (mapped) ln_guard_fetch(me->rows.data, bytes);
         if (write_rows(w, me, from, to) != LN_OK) return;
-        if (!x->made) ln_guard_release(me->rows.data, bytes);
+        if (mapped) ln_guard_release(me->rows.data, bytes);
     }
 }
 

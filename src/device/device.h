@@ -92,8 +92,17 @@ typedef struct ln_dev_limits {
 
 /* How programs use a weight: formats of the activations that it is multiplied with (f32, bf16, block floating
  * point), and lookups of its rows. A device chooses a layout by them and knows no numerics mode. LN_USE_FP8:
- * of a weight in fp8, bf16 instead of f32 on a device with LN_CAN_FP8. */
-enum { LN_USE_F32 = 1, LN_USE_BF16 = 2, LN_USE_BFP = 4, LN_USE_GATHER = 8, LN_USE_FP8 = 16 };
+ * of a weight in fp8, bf16 instead of f32 on a device with LN_CAN_FP8. LN_USE_CHANGES: other values are
+ * uploaded later, for programs that are prepared. Neither bytes nor layout_id depend on the values of such a
+ * weight. */
+enum {
+    LN_USE_F32 = 1,
+    LN_USE_BF16 = 2,
+    LN_USE_BFP = 4,
+    LN_USE_GATHER = 8,
+    LN_USE_FP8 = 16,
+    LN_USE_CHANGES = 32
+};
 
 /* A weight: a vector [C], a matrix [D, C], or the matrices of X experts one after another, [X, D, C]. */
 typedef struct ln_weight_desc {

@@ -117,6 +117,10 @@ void ln_g_output(ln_graph *g, ln_v v) {
     g->outputs = p;
     g->outputs[g->n_outputs++] = v;
 }
+void ln_g_taken_output(ln_graph *g, ln_v v) {
+    ln_g_output(g, v);
+    if (g->error.code == LN_OK) g->values[v].taken = true;
+}
 
 void ln_g_append(ln_graph *g, const ln_node *n) {
     if (failed(g)) return;

@@ -32,6 +32,7 @@ typedef struct ln_value {
     int layer;        /* layer that it belongs to; -1: none */
     int def;          /* node that produces it; -1: a weight, an input, or the first version of a state */
     int slot;         /* weights: index in the model's weight list; states: index of the state; else -1 */
+    bool taken;       /* an output that is read from a trace, as soon as its node has run */
 } ln_value;
 typedef struct ln_node {
     ln_op op;
@@ -91,7 +92,7 @@ typedef struct ln_graph {
     size_t n_values, cap_values;
     ln_node *nodes;
     size_t n_nodes, cap_nodes;
-    ln_v *outputs; /* values that the caller reads after a run: live to the last stage */
+    ln_v *outputs; /* values that the caller reads after a run: live to the last stage, unless taken */
     size_t n_outputs, cap_outputs;
     int layer;       /* layer of the nodes being built */
     char prefix[32]; /* prefix of the names being built, e.g. `layers.7.` */
@@ -118,6 +119,9 @@ ln_v ln_g_trainable(ln_graph *g, const char *name, int slot, ln_dtype dtype, int
 /* A value in memory that the caller fills before a run, of 1 to 4 dimensions; the first may be symbolic. */
 ln_v ln_g_input(ln_graph *g, const char *name, int slot, ln_dtype dtype, int n_dims, const int64_t *dims);
 void ln_g_output(ln_graph *g, ln_v v);
+/* Marks v as an output that the caller reads from a trace (ln_trace), right after its node has run. Its
+ * buffer is reused in the next stage. */
+void ln_g_taken_output(ln_graph *g, ln_v v);
 /* Adds a node of any op and returns its first output; -1 after a failure. *n holds op, inputs and parameters,
  * and in n_out the number of outputs (0: that of the op's row). out, unless NULL, receives all outputs, then
  * -1. A single output is named `name`, several are `name.0`, `name.1`, ... */

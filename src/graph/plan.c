@@ -98,7 +98,8 @@ static void lifetimes(planning *p, int n_stages) {
         for (int k = 0; k < n->n_out; k++) p->at[n->out[k]].first = p->at[n->out[k]].last = p->stage[i];
         for (int k = 0; k < n->n_in; k++) p->at[n->in[k]].last = LN_MAX(p->at[n->in[k]].last, p->stage[i]);
     }
-    for (size_t i = 0; i < g->n_outputs; i++) p->at[g->outputs[i]].last = n_stages;
+    for (size_t i = 0; i < g->n_outputs; i++)
+        if (!g->values[g->outputs[i]].taken) p->at[g->outputs[i]].last = n_stages;
 }
 
 /* Counts, for each value, the nodes of its last stage that read it. Lifetimes must be those of lifetimes().

@@ -121,13 +121,14 @@ ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, c
     return ln_graph_check(g, "build", err);
 }
 
-/* The cross-entropy of capped logits, which takes memory for all of them. */
-static ln_v capped_loss(ln_graph *g, ln_v x, ln_v head, float cap, ln_v targets) {
+/* The cross-entropy of logits that are capped (cap above 0) or whose head is trained, which takes memory for
+ * all of them. */
+static ln_v loss_of_logits(ln_graph *g, ln_v x, ln_v head, float cap, ln_v targets) {
     const ln_v logits = ln_g_linear(g, "logits", x, head, -1);
-    return ln_g_nll(g, "loss", ln_g_softcap(g, "logits.capped", logits, cap), targets);
+    return ln_g_nll(g, "loss", cap > 0 ? ln_g_softcap(g, "logits.capped", logits, cap) : logits, targets);
 }
-ln_status ln_decoder_build_train(ln_graph *g, const ln_spec *s, const ln_weights *w, ln_train_graph *out,
-                                 ln_error *err) {
+ln_status ln_decoder_build_train(ln_graph *g, const ln_spec *s, const ln_weights *w, bool trains_head,
+                                 ln_train_graph *out, ln_error *err) {
     static const int64_t row[2] = {LN_DIM_N, 1};
     ln_builder b = {.g = g, .s = s, .w = w};
     ln_v head;
@@ -148,7 +149,8 @@ ln_status ln_decoder_build_train(ln_graph *g, const ln_spec *s, const ln_weights
     out->targets = ln_g_input(g, "targets", LN_TRAIN_TARGETS, LN_I32, 2, row);
     out->weights = ln_g_input(g, "weights", LN_TRAIN_WEIGHTS, LN_F32, 2, row);
     const ln_v x = scaled(&b, "head.scaled", hidden(&b, &head), s->logit_scale);
-    out->loss = s->logit_softcap > 0 ? capped_loss(g, x, head, s->logit_softcap, out->targets)
-                                     : ln_g_linear_cross_entropy(g, "loss", x, head, out->targets);
+    out->loss = trains_head || s->logit_softcap > 0
+                    ? loss_of_logits(g, x, head, s->logit_softcap, out->targets)
+                    : ln_g_linear_cross_entropy(g, "loss", x, head, out->targets);
     return ln_graph_check(g, "build", err);
 }

@@ -30,9 +30,10 @@ typedef struct ln_train_graph {
     ln_v loss;             /* [N,1]: the negative log-likelihood of each target, without its weight */
 } ln_train_graph;
 
-/* Builds the graph of the model with its loss in *g, which must be open. Errors as ln_decoder_build's. */
-ln_status ln_decoder_build_train(ln_graph *g, const ln_spec *s, const ln_weights *w, ln_train_graph *out,
-                                 ln_error *err);
+/* Builds the graph of the model with its loss in *g, which must be open. trains_head: the loss has a gradient
+ * with respect to the head, too. Errors as ln_decoder_build's. */
+ln_status ln_decoder_build_train(ln_graph *g, const ln_spec *s, const ln_weights *w, bool trains_head,
+                                 ln_train_graph *out, ln_error *err);
 
 /* ---- lora_targets.c ---- */
 

@@ -3,9 +3,10 @@
  *
  * A device says for each weight how many bytes its layout takes, or that its kernels read the weight in
  * place, from the mapped file (ln_weight_size). One block holds all weights of the first kind. Pages of the
- * file are released as they are read, so that a model is never in memory twice. Weights that are read from
- * the file are faulted in by all threads in parallel before the first step: 0.1 s per GB from a warm page
- * cache, instead of a page fault every few pages in the first prefill. */
+ * file are released as they are read, so that a model is never in memory twice. Weights that training changes
+ * (`changes`) belong to one user, are all in the block, and have a layout that does not depend on their
+ * values. Weights that are read from the file are faulted in by all threads in parallel before the first
+ * step: 0.1 s per GB from a warm page cache, instead of a page fault every few pages in the first prefill. */
 #include "../base/file.h"
 #include "../base/memory_use.h"
 #include "run.h"
@@ -56,9 +57,16 @@ static ln_host_weight host_of(const ln_weight *w, const ln_encoded_rows *rows, i
                             .n_cols = w->d1 ? w->d1 : 1};
 }
 
+static ln_weight_desc desc_of(const ln_weight *w, ln_numerics numerics, bool changes) {
+    ln_weight_desc d = ln_weight_describe(w, numerics);
+    if (changes) d.uses |= LN_USE_CHANGES;
+    return d;
+}
+
 static ln_status size_of(const ln_device_ops *ops, const ln_dev *dev, const ln_source *source,
-                         const ln_weight *w, ln_numerics numerics, ln_weight_size *out, ln_error *err) {
-    const ln_weight_desc d = ln_weight_describe(w, numerics);
+                         const ln_weight *w, ln_numerics numerics, bool changes, ln_weight_size *out,
+                         ln_error *err) {
+    const ln_weight_desc d = desc_of(w, numerics, changes);
     ln_encoded_rows rows = {0};
     if (w->made) return ops->weight_size(dev, &d, NULL, out, err);
     LN_TRY(source->ops->rows(source, w, 0, w->d0, NULL, NULL, &rows, err));
@@ -66,31 +74,37 @@ static ln_status size_of(const ln_device_ops *ops, const ln_dev *dev, const ln_s
     return ops->weight_size(dev, &d, &host, out, err);
 }
 
-/* Bytes of a weight in the block: in the device's layout, or quantised at load; 0: kernels read the file.
- * `expected`: the estimate that a plan counts, else the upper bound. */
-static size_t own_bytes(const ln_weight *w, const ln_weight_size *z, bool expected) {
+/* Bytes of a dense weight as the file stores it. */
+static size_t dense_bytes(const ln_weight *w) {
+    return (size_t)(w->d0 * LN_MAX(w->d1, 1) * ln_dtype_bytes(w->dtype));
+}
+
+/* Bytes of a weight in the block: in the device's layout, quantised at load, or a copy that changes; 0:
+ * kernels read the file. `expected`: the estimate that a plan counts, else the upper bound. */
+static size_t own_bytes(const ln_weight *w, const ln_weight_size *z, bool changes, bool expected) {
     if (!z->in_place) return expected ? z->expected : z->bound;
-    return ln_source_bytes(w, w->d0);
+    return changes ? dense_bytes(w) : ln_source_bytes(w, w->d0);
 }
 
 /* Assigns a weight its offset in the block, at *at or the next multiple of ALIGN, and advances *at beyond it;
  * SIZE_MAX: kernels read the file. */
-static size_t place(const ln_weight *w, const ln_weight_size *z, bool expected, size_t *at) {
-    size_t bytes = own_bytes(w, z, expected), here = (*at + ALIGN - 1) / ALIGN * ALIGN;
+static size_t place(const ln_weight *w, const ln_weight_size *z, bool changes, bool expected, size_t *at) {
+    size_t bytes = own_bytes(w, z, changes, expected), here = (*at + ALIGN - 1) / ALIGN * ALIGN;
     if (!bytes) return SIZE_MAX;
     *at = here + bytes;
     return here;
 }
 
 ln_status ln_device_weights_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w,
-                                  ln_numerics numerics, uint64_t *bytes, uint64_t *in_copies, ln_error *err) {
+                                  ln_numerics numerics, bool changes, uint64_t *bytes, uint64_t *in_copies,
+                                  ln_error *err) {
     size_t at = 0;
     uint64_t in_place = 0;
     *in_copies = 0;
     for (size_t i = 0; i < w->n; i++) {
         ln_weight_size z;
-        LN_TRY(size_of(ops, dev, w->source, &w->items[i], numerics, &z, err));
-        if (place(&w->items[i], &z, true, &at) == SIZE_MAX)
+        LN_TRY(size_of(ops, dev, w->source, &w->items[i], numerics, changes, &z, err));
+        if (place(&w->items[i], &z, changes, true, &at) == SIZE_MAX)
             for (int64_t k = 0; k < ln_weight_tensors(&w->items[i]); k++) {
                 const ln_tensor *t = ln_weight_tensor(&w->items[i], k);
                 if (!t) continue;
@@ -104,7 +118,7 @@ ln_status ln_device_weights_bytes(const ln_device_ops *ops, const ln_dev *dev, c
 
 /* Whether weight i is stored in the block, not read from the file. */
 static bool own(const ln_device_weights *r, size_t i) {
-    return own_bytes(&r->weights->items[i], &r->sizes[i], false) > 0;
+    return own_bytes(&r->weights->items[i], &r->sizes[i], r->changes, false) > 0;
 }
 
 enum { PAGE_BYTES = 4096 };
@@ -169,22 +183,26 @@ out:
     return st;
 }
 
-/* Loads weight i into `room`, its part of the block; NULL: in place, from the file. */
-static ln_status make_one(ln_device_weights *r, size_t i, void *room, const ln_run_options *opt,
+/* Loads weight i into `to`, its part of the block; NULL: in place, from the file. */
+static ln_status make_one(ln_device_weights *r, size_t i, void *to, const ln_run_options *opt,
                           ln_error *err) {
     const ln_weight *w = &r->weights->items[i];
     const ln_weight_size *z = &r->sizes[i];
-    const ln_weight_desc d = ln_weight_describe(w, opt->numerics);
+    const ln_weight_desc d = desc_of(w, opt->numerics, r->changes);
     const ln_source_work work = work_of(opt);
     ln_encoded_rows rows;
-    if (!z->in_place && w->made) return upload_slices(r, w, &d, opt, room, &r->placed[i], err);
-    LN_TRY(r->weights->source->ops->rows(r->weights->source, w, 0, w->d0, &work, room, &rows, err));
-    if (z->in_place) {
-        room = z->bound ? ln_arena_alloc(&r->arena, z->bound) : NULL;
-        if (z->bound && !room) return LN_OOM(err, "the table of weights");
+    if (!z->in_place && w->made) return upload_slices(r, w, &d, opt, to, &r->placed[i], err);
+    LN_TRY(r->weights->source->ops->rows(r->weights->source, w, 0, w->d0, &work, to, &rows, err));
+    if (z->in_place && r->changes) {
+        memcpy(to, rows.data, dense_bytes(w));
+        ln_guard_release(rows.data, dense_bytes(w));
+        rows.data = to;
+    } else if (z->in_place) {
+        to = z->bound ? ln_arena_alloc(&r->arena, z->bound) : NULL;
+        if (z->bound && !to) return LN_OOM(err, "the table of weights");
     }
     const ln_host_weight host = host_of(w, &rows, 0, w->d0);
-    return r->ops->upload(r->dev, &d, &host, room, &r->placed[i], err);
+    return r->ops->upload(r->dev, &d, &host, to, &r->placed[i], err);
 }
 
 /* Called when weights take more than the estimate from some rows of each: a warning, or LN_EMEMORY when the
@@ -214,9 +232,9 @@ static ln_status take_block(ln_device_weights *r, const ln_run_options *opt, int
     if (!r->placed || !r->sizes) return LN_OOM(err, "the table of weights");
     for (size_t i = 0; i < r->weights->n; i++) {
         const ln_weight *w = &r->weights->items[i];
-        LN_TRY(size_of(r->ops, r->dev, r->weights->source, w, opt->numerics, &r->sizes[i], err));
-        (void)place(w, &r->sizes[i], false, &at);
-        (void)place(w, &r->sizes[i], true, &r->expected);
+        LN_TRY(size_of(r->ops, r->dev, r->weights->source, w, opt->numerics, r->changes, &r->sizes[i], err));
+        (void)place(w, &r->sizes[i], r->changes, false, &at);
+        (void)place(w, &r->sizes[i], r->changes, true, &r->expected);
         *total += file_bytes(w);
     }
     r->room_bytes = at;
@@ -233,7 +251,7 @@ static ln_status fill(ln_device_weights *r, const ln_run_options *opt, ln_error 
     for (size_t i = 0; i < r->weights->n; i++) {
         const ln_weight *w = &r->weights->items[i];
         size_t at = r->bytes;
-        const size_t here = place(w, &r->sizes[i], false, &at);
+        const size_t here = place(w, &r->sizes[i], r->changes, false, &at);
         LN_TRY(make_one(r, i, here == SIZE_MAX ? NULL : (char *)r->room + here, opt, err));
         r->bytes = r->sizes[i].in_place ? at : here + r->placed[i].bytes;
         if (r->bytes > r->expected) LN_TRY(beyond_plan(r, w, err));
@@ -272,7 +290,7 @@ static uint32_t uses_of(const ln_weights *w, ln_numerics numerics) {
 }
 
 static ln_status make(ln_device_weights **out, const ln_weights *w, const ln_device_ops *ops,
-                      const ln_run_options *opt, ln_error *err) {
+                      const ln_run_options *opt, bool changes, ln_error *err) {
     const ln_dev_options o = {
         .size = sizeof o, .n_threads = opt->n_threads, .pool = opt->pool}; /* lock_all locks what is in use */
     ln_dev_info info = {.size = sizeof info};
@@ -281,6 +299,7 @@ static ln_status make(ln_device_weights **out, const ln_weights *w, const ln_dev
     r->weights = &r->mine;
     r->n_ranks = opt->n_ranks;
     r->ops = ops;
+    r->changes = changes;
     ln_status st = ln_rank_weights(&r->arena, w, opt->n_ranks, opt->rank, &r->mine, err);
     if (st == LN_OK) st = ln_device_acquire(ops, &o, &r->dev, err);
     if (st == LN_OK) {
@@ -394,7 +413,7 @@ ln_status ln_weight_cache_acquire(ln_weight_cache *s, const ln_weights *w, const
     LN_TRY(ln_run_device(opt, &ops, err));
     hold(s);
     ln_device_weights *r = find_loaded(s, ops, w, opt);
-    ln_status st = r ? LN_OK : make(&r, w, ops, opt, err);
+    ln_status st = r ? LN_OK : make(&r, w, ops, opt, false, err);
     if (st == LN_OK && r->n_users == 0) r->next = s->items, s->items = r;
     if (st == LN_OK && opt->mlock) st = lock_all(r, err);
     if (st == LN_OK) r->n_users++, *out = r;
@@ -427,4 +446,30 @@ void ln_device_weights_bind(const ln_device_weights *r, ln_program *p) {
         v->layout_id = w->layout_id;
         v->read_bytes = w->read_bytes;
     }
+}
+
+ln_status ln_device_weights_open(ln_device_weights **out, const ln_weights *w, const ln_run_options *opt,
+                                 ln_error *err) {
+    const ln_device_ops *ops;
+    *out = NULL;
+    LN_TRY(ln_run_device(opt, &ops, err));
+    return make(out, w, ops, opt, true, err);
+}
+
+void ln_device_weights_close(ln_device_weights **r) {
+    drop(*r);
+    *r = NULL;
+}
+
+ln_status ln_device_weights_store(ln_device_weights *r, size_t i, int64_t row0, int64_t n, const void *rows,
+                                  ln_error *err) {
+    const ln_weight *w = &r->weights->items[i];
+    const ln_weight_desc d = desc_of(w, LN_EXACT, true);
+    const ln_encoded_rows encoded = {.data = rows};
+    const ln_host_weight host = host_of(w, &encoded, row0, n);
+    const size_t row = (size_t)(LN_MAX(w->d1, 1) * ln_dtype_bytes(w->dtype));
+    if (!r->sizes[i].in_place)
+        return r->ops->upload(r->dev, &d, &host, r->placed[i].data, &r->placed[i], err);
+    memcpy((char *)r->placed[i].data + (size_t)row0 * row, rows, (size_t)n * row);
+    return LN_OK;
 }

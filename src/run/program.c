@@ -174,7 +174,7 @@ static ln_status describe(ln_run *r, ln_error *err) {
     r->sizes.device_free = r->info.memory_free;
     LN_TRY(ln_run_make_program(r, err));
     LN_TRY(ln_rank_weights(&r->arena, r->weights, r->opt.n_ranks, r->opt.rank, &mine, err));
-    LN_TRY(ln_device_weights_bytes(r->ops, r->dev, &mine, r->opt.numerics, &r->sizes.weights_bytes,
+    LN_TRY(ln_device_weights_bytes(r->ops, r->dev, &mine, r->opt.numerics, false, &r->sizes.weights_bytes,
                                    &r->sizes.copied_bytes, err));
     LN_TRY(measure_program(r, LN_RUN_LOGITS, err));
     return r->opt.embeds ? measure_program(r, LN_RUN_HIDDEN, err) : LN_OK;

@@ -34,6 +34,7 @@ typedef struct ln_device_weights {
     int n_users;    /* runs that hold these weights */
     bool warned;    /* it was logged that bytes > expected */
     bool locked;    /* by mlock */
+    bool changes;   /* of one user, who changes them; not in a cache */
     uint32_t uses;  /* of those on which the device's layouts depend (ln_dev_info.layout_uses), which the
                        weights have */
     uint32_t layout_uses;
@@ -59,14 +60,26 @@ ln_status ln_weight_cache_acquire(ln_weight_cache *s, const ln_weights *w, const
 void ln_weight_cache_release(ln_weight_cache *s, const ln_device_weights *r);
 /* Gives a program the addresses and forms of its weights. */
 void ln_device_weights_bind(const ln_device_weights *r, ln_program *p);
-/* Sets *bytes to what acquired weights will take, estimated from some rows of each weight. *in_copies: the
- * part of them that kernels read from files which could not be mapped and were copied into memory. */
+/* Sets *bytes to what acquired weights will take or, if `changes`, opened ones, estimated from some rows of
+ * each weight. *in_copies: the part of them that kernels read from files which could not be mapped and were
+ * copied into memory. */
 ln_status ln_device_weights_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w,
-                                  ln_numerics numerics, uint64_t *bytes, uint64_t *in_copies, ln_error *err);
+                                  ln_numerics numerics, bool changes, uint64_t *bytes, uint64_t *in_copies,
+                                  ln_error *err);
 /* Sets *out to the weights of a rank: its share of each (checkpoint/source.h), in the arena, or all, if
  * n_ranks is 0 or 1. `w` must outlive *out, which is not closed. LN_EMEMORY. */
 ln_status ln_rank_weights(ln_arena *arena, const ln_weights *w, int n_ranks, int rank, ln_weights *out,
                           ln_error *err);
+/* Loads weights, all of them dense, that the caller changes and shares with no run. opt->numerics is
+ * LN_EXACT. The caller owns *out. LN_EMEMORY, LN_EDEVICE. */
+ln_status ln_device_weights_open(ln_device_weights **out, const ln_weights *w,
+                                 const struct ln_run_options *opt, ln_error *err);
+void ln_device_weights_close(ln_device_weights **r);
+/* Replaces n rows of weight i of opened weights, from row0 on, by `rows` in the dtype of the file; row0 is a
+ * multiple of 16, n one too unless they are the last. Programs that are bound to the weights stay so.
+ * LN_EMEMORY, LN_EDEVICE. */
+ln_status ln_device_weights_store(ln_device_weights *r, size_t i, int64_t row0, int64_t n, const void *rows,
+                                  ln_error *err);
 /* The description of a weight that a device gets, for programs of these numerics; its name is borrowed. */
 ln_weight_desc ln_weight_describe(const ln_weight *w, ln_numerics numerics);
 

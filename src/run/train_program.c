@@ -5,24 +5,26 @@
  * the device's layout, parameters, and the inputs of a micro-batch. */
 #include "train_program.h"
 #include "compile.h"
+#include "trained_weights.h"
 
 #include <stdio.h>
 
-enum { ALIGN = 64, MODES = 2, EVALUATE = 0, TRAIN = 1 };
+enum { ALIGN = 64, MODES = 2, EVALUATE = 0, TRAIN = 1, MOST_READ = 1 << 20 };
 
-/* A trainable of the graphs: rows of a parameter. */
+/* A trainable of the graphs, or a weight that is trained: rows of a parameter. */
 typedef struct piece {
     size_t param;
-    int slot;           /* of the trainable */
+    int slot;           /* of the trainable; of the weight */
     int64_t row0, rows; /* of the parameter */
-    size_t at;          /* in `bound` */
+    bool is_vector;     /* its gradient is a row */
+    size_t at;          /* of a trainable: in `bound` */
 } piece;
 
 typedef struct mode {
     ln_graph graph;
     ln_train_graph built;
     ln_lora_graph lora;
-    ln_v *grads; /* [n_pieces] in the graph's arena */
+    ln_v *wrt, *grads; /* [n_pieces] trainables or weights, and their gradients; in the graph's arena */
     size_t n_pieces;
     ln_program program;
     ln_exec *exec;
@@ -39,7 +41,8 @@ struct ln_train_program {
     ln_queue *queue;
     mode modes[MODES];
     ln_weight_cache *cache;
-    const ln_device_weights *resident;
+    const ln_device_weights *resident; /* of the cache; full: NULL */
+    ln_device_weights *changing;       /* full: the weights that programs compute with; else NULL */
     ln_train_sizes sizes;
     ln_train_param *params;
     size_t n_params;
@@ -49,40 +52,64 @@ struct ln_train_program {
     float *values; /* [2][n_numbers] values and gradients of all parameters */
     uint8_t *host; /* what is copied to `bound` before a step */
     void *bound, *temp;
-    size_t bound_bytes, temp_bytes, n_numbers, largest;
-    float *read; /* [largest parameter, or N] read from the device */
+    size_t bound_bytes, temp_bytes, n_numbers;
+    size_t read_numbers, rounded_bytes;
+    float *read;   /* [read_numbers] some rows, or the losses, read from the device */
+    void *rounded; /* [rounded_bytes] some rows of a weight, as they are stored */
+    bool changed;  /* the device has other values than the parameters */
     ln_step_block *step;
 };
 
 /* ---- the graphs ---- */
 
-static ln_status build_mode(ln_train_program *p, int which, int n_recompute, ln_error *err) {
+static ln_status build_adapters(ln_train_program *p, int which, ln_error *err) {
     mode *m = &p->modes[which];
     ln_lora lora = p->opt.lora;
-    if (which == EVALUATE) lora.dropout = 0;
-    ln_graph_open(&m->graph);
     ln_lora_training adapters;
+    if (which == EVALUATE) lora.dropout = 0;
     LN_TRY(ln_lora_targets(&lora, p->weights, p->spec, &m->graph.arena, &adapters, err));
-    LN_TRY(ln_decoder_build_train(&m->graph, p->spec, p->weights, &m->built, err));
     LN_TRY(ln_graph_adapt_training(&m->graph, &adapters, LN_TRAIN_SAMPLES, &m->lora, err));
-    LN_TRY(ln_graph_check(&m->graph, "adapt", err));
+    return ln_graph_check(&m->graph, "adapt", err);
+}
+
+/* Lists what is trained. */
+static ln_status list_trained(ln_train_program *p, mode *m, ln_error *err) {
+    const size_t most = LN_MAX(2 * (size_t)m->lora.n_modules, p->weights->n) + 1;
+    m->wrt = ln_arena_alloc(&m->graph.arena, most * sizeof *m->wrt);
+    m->grads = ln_arena_alloc(&m->graph.arena, most * sizeof *m->grads);
+    if (!m->wrt || !m->grads) return LN_OOM(err, "gradients");
+    if (p->opt.full) return ln_trained_weights_values(&m->graph, p->weights, m->wrt, &m->n_pieces, err);
+    for (int i = 0; i < m->lora.n_modules; i++) {
+        if (m->lora.modules[i].first == i) m->wrt[m->n_pieces++] = m->lora.modules[i].a;
+        m->wrt[m->n_pieces++] = m->lora.modules[i].b;
+    }
+    return LN_OK;
+}
+
+/* Adapters are small: their gradients are read after the run. Those of weights are read one by one. */
+static ln_status add_gradient_nodes(ln_train_program *p, mode *m, ln_error *err) {
+    const ln_v weights = ln_g_load(&m->graph, "loss.weights", m->built.weights);
+    LN_TRY(ln_graph_grad(&m->graph, m->built.loss, weights, m->wrt, m->n_pieces, m->grads, err));
+    for (size_t i = 0; i < m->n_pieces; i++) {
+        if (m->grads[i] < 0)
+            return ln_fail(err, LN_EUNSUPPORTED, "%s: the loss does not depend on it",
+                           m->graph.values[m->wrt[i]].name);
+        if (p->opt.full) ln_g_taken_output(&m->graph, m->grads[i]);
+        else ln_g_output(&m->graph, m->grads[i]);
+    }
+    return ln_graph_check(&m->graph, "grad", err);
+}
+
+static ln_status build_mode(ln_train_program *p, int which, int n_recompute, ln_error *err) {
+    mode *m = &p->modes[which];
+    ln_graph_open(&m->graph);
+    LN_TRY(ln_decoder_build_train(&m->graph, p->spec, p->weights, p->opt.full, &m->built, err));
+    if (!p->opt.full) LN_TRY(build_adapters(p, which, err));
     ln_g_output(&m->graph, m->built.loss);
     if (which == EVALUATE) return LN_OK;
-    const size_t most = 2 * (size_t)m->lora.n_modules;
-    size_t n = 0;
-    ln_v *wrt = ln_arena_alloc(&m->graph.arena, (most + 1) * sizeof *wrt);
-    m->grads = ln_arena_alloc(&m->graph.arena, (most + 1) * sizeof *m->grads);
-    if (!wrt || !m->grads) return LN_OOM(err, "gradients");
-    for (int i = 0; i < m->lora.n_modules; i++) {
-        if (m->lora.modules[i].first == i) wrt[n++] = m->lora.modules[i].a;
-        wrt[n++] = m->lora.modules[i].b;
-    }
-    m->n_pieces = n;
     const size_t n_forward = m->graph.n_nodes;
-    const ln_v weights = ln_g_load(&m->graph, "loss.weights", m->built.weights);
-    LN_TRY(ln_graph_grad(&m->graph, m->built.loss, weights, wrt, n, m->grads, err));
-    for (size_t i = 0; i < n; i++) ln_g_output(&m->graph, m->grads[i]);
-    LN_TRY(ln_graph_check(&m->graph, "grad", err));
+    LN_TRY(list_trained(p, m, err));
+    LN_TRY(add_gradient_nodes(p, m, err));
     LN_TRY(ln_graph_recompute(&m->graph, n_forward, n_recompute, err));
     return ln_graph_check(&m->graph, "recompute", err);
 }
@@ -105,53 +132,81 @@ static ln_status make_mode(ln_train_program *p, int which, int n_recompute, ln_e
 
 static size_t aligned(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
-/* Adds a parameter for the tensor that holds the weight of a module. */
-static void add_param(ln_train_program *p, const ln_weight *w, bool is_b) {
-    const ln_lora *lora = &p->opt.lora;
+/* Adds a parameter of so many rows and columns for the tensor that holds a weight. */
+static ln_train_param *add_param(ln_train_program *p, const ln_weight *w, int64_t rows, int64_t cols) {
     ln_train_param *x = &p->params[p->n_params++];
-    char name[160];
-    ln_weight_name(name, p->spec, (ln_slot)w->slot, w->layer);
-    *x = (ln_train_param){.slot = (ln_slot)w->slot,
-                          .layer = w->layer,
-                          .is_b = is_b,
-                          .rows = is_b ? ln_source_stored_rows(w) : lora->rank,
-                          .cols = is_b ? lora->rank : w->d1};
-    (void)snprintf(x->path, sizeof x->path, "%.*s", (int)(strlen(name) - strlen(".weight")), name);
-    const size_t n = (size_t)(x->rows * x->cols);
-    p->n_numbers += n;
-    p->largest = LN_MAX(p->largest, n);
+    *x = (ln_train_param){
+        .slot = (ln_slot)w->slot, .layer = w->layer, .decays = true, .rows = rows, .cols = cols};
+    ln_weight_name(x->path, p->spec, (ln_slot)w->slot, w->layer);
+    p->n_numbers += (size_t)(rows * cols);
+    p->read_numbers = LN_MAX(p->read_numbers, (size_t)LN_MIN(rows * cols, LN_MAX(cols, MOST_READ)));
+    return x;
+}
+
+/* Adds A or B of the adapter of that tensor. */
+static void add_adapter_param(ln_train_program *p, const ln_weight *w, bool is_b) {
+    const int64_t rank = p->opt.lora.rank;
+    ln_train_param *x = add_param(p, w, is_b ? ln_source_stored_rows(w) : rank, is_b ? rank : w->d1);
+    x->is_b = is_b;
+    x->path[strlen(x->path) - strlen(".weight")] = '\0';
 }
 
 /* Adds rows of the parameter as a piece at *at in `bound`, and moves that. */
 static void add_piece(ln_train_program *p, size_t param, int slot, int64_t row0, int64_t rows, size_t *at) {
-    p->pieces[p->n_pieces++] = (piece){param, slot, row0, rows, *at};
+    p->pieces[p->n_pieces++] = (piece){.param = param, .slot = slot, .row0 = row0, .rows = rows, .at = *at};
     *at += aligned((size_t)(rows * p->params[param].cols) * (size_t)ln_dtype_bytes(p->opt.lora.dtype));
 }
 
-/* Describes the parameters of all modules, and their pieces; *at as add_piece. */
-static ln_status describe_params(ln_train_program *p, size_t *at, ln_error *err) {
+/* Describes the parameters of all modules, and their pieces; *at as add_piece. of: by module, the parameter
+ * that A is. */
+static void describe_adapters(ln_train_program *p, size_t *of, size_t *at) {
     const ln_lora_graph *all = &p->modes[TRAIN].lora;
-    const size_t most = 2 * (size_t)all->n_modules + 1;
-    p->params = ln_zalloc(most, sizeof *p->params);
-    p->pieces = ln_zalloc(most, sizeof *p->pieces);
-    size_t *of = ln_zalloc(most, sizeof *of); /* by module: the parameter that A is */
-    if (!p->params || !p->pieces || !of) {
-        ln_free(of);
-        return LN_OOM(err, "the list of parameters");
-    }
     for (int i = 0; i < all->n_modules; i++) {
         const ln_lora_module *m = &all->modules[i];
         const ln_weight *w = &p->weights->items[m->weight];
         if (m->first == i) {
             of[i] = p->n_params;
-            add_param(p, w, false);
-            add_param(p, w, true);
+            add_adapter_param(p, w, false);
+            add_adapter_param(p, w, true);
             add_piece(p, of[i], 2 * i, 0, p->opt.lora.rank, at);
         }
         add_piece(p, of[m->first] + 1, 2 * i + 1, w->row0, w->d0, at);
     }
+}
+
+/* Describes a parameter for each tensor of the weights that are trained, in the order of the weights, and the
+ * pieces in that of their gradients. of: by weight, its parameter. */
+static void describe_weights(ln_train_program *p, size_t *of) {
+    const mode *m = &p->modes[TRAIN];
+    for (size_t i = 0; i < p->weights->n; i++) {
+        const ln_weight *w = &p->weights->items[i];
+        size_t k = 0;
+        while (k < p->n_params && p->params[k].tensor != w->tensor) k++;
+        of[i] = k;
+        if (k < p->n_params) continue;
+        ln_train_param *x = add_param(p, w, ln_source_stored_rows(w), LN_MAX(w->d1, 1));
+        x->tensor = w->tensor;
+        x->decays = w->d1 > 0;
+    }
+    for (size_t i = 0; i < m->n_pieces; i++) {
+        const int slot = m->graph.values[m->wrt[i]].slot;
+        const ln_weight *w = &p->weights->items[slot];
+        p->rounded_bytes = LN_MAX(p->rounded_bytes, ln_trained_weights_buffer(w));
+        p->pieces[p->n_pieces++] =
+            (piece){.param = of[slot], .slot = slot, .row0 = w->row0, .rows = w->d0, .is_vector = w->d1 == 0};
+    }
+}
+
+static ln_status describe_params(ln_train_program *p, size_t *at, ln_error *err) {
+    const size_t most = LN_MAX(2 * (size_t)p->modes[TRAIN].lora.n_modules, p->weights->n) + 1;
+    p->params = ln_zalloc(most, sizeof *p->params);
+    p->pieces = ln_zalloc(most, sizeof *p->pieces);
+    size_t *of = ln_zalloc(most, sizeof *of);
+    const bool failed = !p->params || !p->pieces || !of;
+    if (!failed && p->opt.full) describe_weights(p, of);
+    else if (!failed) describe_adapters(p, of, at);
     ln_free(of);
-    return LN_OK;
+    return failed ? LN_OOM(err, "the list of parameters") : LN_OK;
 }
 
 static ln_status take_sizes(ln_train_program *p, ln_error *err) {
@@ -170,13 +225,15 @@ static ln_status take_sizes(ln_train_program *p, ln_error *err) {
         p->temp_bytes = LN_MAX(p->temp_bytes, (size_t)p->modes[i].program.temp_bytes);
         p->sizes.scratch_bytes += p->ops->scratch_bytes(p->dev, &p->modes[i].program);
     }
-    p->largest = LN_MAX(p->largest, (size_t)b->N);
+    p->read_numbers = LN_MAX(p->read_numbers, (size_t)b->N);
     p->sizes.n_params = p->n_numbers;
+    p->sizes.n_matrices = p->n_params;
     p->sizes.activation_bytes = p->temp_bytes;
-    p->sizes.param_bytes = 2 * p->n_numbers * sizeof(float) + 2 * p->bound_bytes + p->largest * sizeof(float);
+    p->sizes.param_bytes = 2 * p->n_numbers * sizeof(float) + 2 * p->bound_bytes +
+                           p->read_numbers * sizeof(float) + p->rounded_bytes;
     p->sizes.step_bytes = (uint64_t)step;
-    return ln_device_weights_bytes(p->ops, p->dev, p->weights, LN_EXACT, &p->sizes.weights_bytes, &copies,
-                                   err);
+    return ln_device_weights_bytes(p->ops, p->dev, p->weights, LN_EXACT, p->opt.full, &p->sizes.weights_bytes,
+                                   &copies, err);
 }
 
 /* Builds and measures everything; allocates no large block. */
@@ -186,6 +243,7 @@ static ln_status describe(ln_train_program *p, ln_error *err) {
         return ln_fail(err, LN_EUSAGE, "a micro-batch has at least one row, found %d rows and %d sequences",
                        o->n_chunk, o->n_seqs);
     p->bounds = (ln_bounds){.T = o->n_chunk, .N = o->n_chunk, .B = o->n_seqs};
+    if (p->opt.full) LN_TRY(ln_trained_weights_check(p->weights, err));
     LN_TRY(ln_run_open_device(o, &p->ops, &p->dev, &p->info, err));
     LN_TRY(make_mode(p, EVALUATE, 0, err));
     p->sizes.n_recompute = LN_MIN(p->opt.n_recompute, p->spec->L);
@@ -226,7 +284,7 @@ static const piece *piece_of(const ln_train_program *p, int slot) {
 }
 
 static ln_status bind(ln_train_program *p, mode *m, ln_error *err) {
-    ln_device_weights_bind(p->resident, &m->program);
+    ln_device_weights_bind(p->changing ? p->changing : p->resident, &m->program);
     for (int v = 0; v < m->program.n_values; v++) {
         ln_pvalue *x = &m->program.values[v];
         if (x->kind == LN_KIND_TRAINABLE) x->data = (char *)p->bound + piece_of(p, x->slot)->at;
@@ -238,9 +296,11 @@ static ln_status bind(ln_train_program *p, mode *m, ln_error *err) {
 static ln_status take_memory(ln_train_program *p, ln_error *err) {
     float *at = p->values = ln_zalloc(2 * p->n_numbers, sizeof *p->values);
     p->host = ln_zalloc(1, p->bound_bytes);
-    p->read = ln_zalloc(p->largest, sizeof *p->read);
+    p->read = ln_zalloc(p->read_numbers, sizeof *p->read);
+    p->rounded = ln_zalloc(1, p->rounded_bytes + 1);
     p->step = ln_alloc((size_t)p->sizes.step_bytes);
-    if (!p->values || !p->host || !p->read || !p->step) return LN_OOM(err, "trained parameters");
+    if (!p->values || !p->host || !p->read || !p->rounded || !p->step)
+        return LN_OOM(err, "trained parameters");
     memset(p->step, 0, (size_t)p->sizes.step_bytes);
     ln_step_init(p->step, &p->bounds, 0);
     for (size_t i = 0; i < p->n_params; i++) {
@@ -263,8 +323,12 @@ ln_status ln_train_program_open(ln_train_program **out, const ln_spec *s, const 
     LN_GO(ln_pool_reserve(ln_run_pool(&opt->run), opt->run.n_threads, err));
     LN_GO(new_program(&p, s, w, opt, err));
     LN_GO(take_memory(p, err));
-    p->cache = cache;
-    LN_GO(ln_weight_cache_acquire(cache, w, &weights, &p->resident, err));
+    p->changed = true;
+    if (opt->full) LN_GO(ln_device_weights_open(&p->changing, w, &weights, err));
+    else {
+        p->cache = cache;
+        LN_GO(ln_weight_cache_acquire(cache, w, &weights, &p->resident, err));
+    }
     const ln_queue_options queue = {.size = sizeof queue, .n_slots = 1, .n_blocks = 1};
     LN_GO(p->ops->queue_open(p->dev, &queue, &p->queue, err));
     for (int i = 0; i < MODES; i++) LN_GO(bind(p, &p->modes[i], err));
@@ -287,11 +351,13 @@ void ln_train_program_close(ln_train_program **program) {
     if (p->queue) p->ops->queue_close(&p->queue);
     ln_device_release(&p->dev);
     if (p->cache) ln_weight_cache_release(p->cache, p->resident);
+    ln_device_weights_close(&p->changing);
     ln_free(p->params);
     ln_free(p->pieces);
     ln_free(p->values);
     ln_free(p->host);
     ln_free(p->read);
+    ln_free(p->rounded);
     ln_free(p->step);
     ln_free(p);
     *program = NULL;
@@ -321,7 +387,7 @@ static void normal_pair(uint64_t seed, uint32_t param, uint64_t i, double out[2]
     out[0] = r * c;
     out[1] = r * s;
 }
-void ln_train_program_init(ln_train_program *p, uint64_t seed) {
+static void init_adapters(ln_train_program *p, uint64_t seed) {
     for (size_t k = 0; k < p->n_params; k++) {
         ln_train_param *x = &p->params[k];
         const uint64_t n = (uint64_t)(x->rows * x->cols);
@@ -334,6 +400,17 @@ void ln_train_program_init(ln_train_program *p, uint64_t seed) {
         }
     }
 }
+ln_status ln_train_program_init(ln_train_program *p, uint64_t seed, ln_error *err) {
+    if (!p->opt.full) init_adapters(p, seed);
+    for (size_t i = 0; p->opt.full && i < p->n_pieces; i++) {
+        const piece *y = &p->pieces[i];
+        const ln_train_param *x = &p->params[y->param];
+        LN_TRY(ln_trained_weights_read(p->weights, (size_t)y->slot, x->value + y->row0 * x->cols, err));
+    }
+    ln_train_values_changed(p);
+    return LN_OK;
+}
+void ln_train_values_changed(ln_train_program *p) { p->changed = true; }
 
 /* ---- a micro-batch ---- */
 
@@ -385,36 +462,67 @@ static void write_step(ln_train_program *p, const ln_train_batch *b, ln_train_re
     out->n_counted = s->n_out;
 }
 
-/* The parameters as the program reads them. */
-static void write_params(ln_train_program *p) {
-    for (size_t i = 0; i < p->n_pieces; i++) {
+/* Writes the parameters as the programs read them. */
+static ln_status write_params(ln_train_program *p, ln_error *err) {
+    for (size_t i = 0; p->changed && i < p->n_pieces; i++) {
         const piece *y = &p->pieces[i];
         const ln_train_param *x = &p->params[y->param];
-        for (int64_t k = 0; k < y->rows * x->cols; k++)
-            ln_num_store(p->host + y->at, p->opt.lora.dtype, k, x->value[y->row0 * x->cols + k]);
+        const float *from = x->value + y->row0 * x->cols;
+        if (p->changing)
+            LN_TRY(ln_trained_weights_store(p->changing, (size_t)y->slot, from, p->rounded, err));
+        for (int64_t k = 0; !p->changing && k < y->rows * x->cols; k++)
+            ln_num_store(p->host + y->at, p->opt.lora.dtype, k, from[k]);
     }
+    p->changed = false;
+    return LN_OK;
 }
 
 static ln_status add_losses(ln_train_program *p, const mode *m, ln_train_result *out, ln_error *err) {
     const float *weights = (const float *)(const void *)(p->host + p->input_at[LN_TRAIN_WEIGHTS]);
     LN_TRY(p->ops->value(m->exec, m->built.loss, 0, out->n_counted, p->read, false, err));
     for (int64_t n = 0; n < out->n_counted; n++) out->loss += (double)weights[n] * (double)p->read[n];
-    out->finite = isfinite(out->loss);
+    out->finite = out->finite && isfinite(out->loss);
     return LN_OK;
 }
-static ln_status add_gradients(ln_train_program *p, const mode *m, ln_train_result *out, ln_error *err) {
-    for (size_t i = 0; i < p->n_pieces; i++) {
-        const piece *y = &p->pieces[i];
-        ln_train_param *x = &p->params[y->param];
-        float most = 0, *grad = x->grad + y->row0 * x->cols;
-        LN_TRY(p->ops->value(m->exec, m->grads[i], 0, y->rows, p->read, false, err));
-        for (int64_t k = 0; k < y->rows * x->cols; k++) {
+/* Adds the gradient of a piece to that of its parameter, some rows at a time. */
+static ln_status add_gradient(ln_train_program *p, const mode *m, size_t i, ln_train_result *out,
+                              ln_error *err) {
+    const piece *y = &p->pieces[i];
+    const ln_train_param *x = &p->params[y->param];
+    const int64_t rows = y->is_vector ? 1 : y->rows, cols = y->is_vector ? y->rows : x->cols,
+                  some = LN_MAX(1, (int64_t)p->read_numbers / cols);
+    for (int64_t r = 0; r < rows; r += some) {
+        const int64_t n = LN_MIN(some, rows - r);
+        float most = 0, *grad = x->grad + y->row0 * x->cols + r * cols;
+        LN_TRY(p->ops->value(m->exec, m->grads[i], r, n, p->read, false, err));
+        for (int64_t k = 0; k < n * cols; k++) {
             grad[k] += p->read[k];
             most = fabsf(grad[k]) <= most ? most : fabsf(grad[k]); /* a NaN stays */
         }
         out->finite = out->finite && isfinite(most);
     }
     return LN_OK;
+}
+static ln_status add_gradients(ln_train_program *p, const mode *m, ln_train_result *out, ln_error *err) {
+    for (size_t i = 0; i < p->n_pieces; i++) LN_TRY(add_gradient(p, m, i, out, err));
+    return LN_OK;
+}
+
+/* A run whose gradients are added as soon as each is computed. */
+typedef struct taking {
+    ln_train_program *p;
+    const mode *m;
+    ln_train_result *out;
+    ln_status st;
+    ln_error *err;
+} taking;
+static void take_gradients(void *user, int node, double seconds) {
+    taking *t = user;
+    const ln_pnode *n = &t->m->program.nodes[node];
+    (void)seconds;
+    for (int k = 0; k < n->n_out; k++)
+        for (size_t i = 0; i < t->p->n_pieces && t->st == LN_OK; i++)
+            if (t->m->grads[i] == n->out[k]) t->st = add_gradient(t->p, t->m, i, t->out, t->err);
 }
 
 static ln_status run_batch(ln_train_program *p, int which, const ln_train_batch *b, ln_train_result *out,
@@ -425,12 +533,16 @@ static ln_status run_batch(ln_train_program *p, int which, const ln_train_batch 
     LN_TRY(check_batch(p, b, err));
     write_step(p, b, out);
     if (out->n_counted == 0) return LN_OK;
-    write_params(p);
+    LN_TRY(write_params(p, err));
+    taking t = {.p = p, .m = m, .out = out, .err = err};
+    const ln_trace trace = {take_gradients, &t};
+    const bool takes = which == TRAIN && p->opt.full;
     LN_TRY(p->ops->copy(p->queue, p->bound, p->host, p->bound_bytes, LN_COPY_IN, err));
-    LN_TRY(p->ops->submit(m->exec, p->step, NULL, &fence, err));
+    LN_TRY(p->ops->submit(m->exec, p->step, takes ? &trace : NULL, &fence, err));
     LN_TRY(p->ops->wait(p->queue, fence, err));
+    LN_TRY(t.st);
     LN_TRY(add_losses(p, m, out, err));
-    return which == TRAIN ? add_gradients(p, m, out, err) : LN_OK;
+    return which == TRAIN && !takes ? add_gradients(p, m, out, err) : LN_OK;
 }
 ln_status ln_train_step(ln_train_program *p, const ln_train_batch *batch, ln_train_result *out,
                         ln_error *err) {

@@ -1,10 +1,10 @@
-/* The programs of LoRA training: forward pass, loss and gradients of a packed micro-batch, and the forward
- * pass alone for validation.
+/* The programs of training, of adapters or of all weights: forward pass, loss and gradients of a packed
+ * micro-batch, and the forward pass alone for validation.
  *
  * The trainer (train/) opens one, writes initial values to the parameters, and for each step of the optimiser
- * clears the gradients, runs its micro-batches, each of which adds its gradients to those before, and updates
- * the parameters (adamw.h). Losses and gradients are sums over targets, not means: the trainer divides by the
- * number of counted targets of the whole step.
+ * clears the gradients, runs its micro-batches, each of which adds its gradients to those before, updates the
+ * parameters (adamw.h) and says so (ln_train_values_changed). Losses and gradients are sums over targets, not
+ * means: the trainer divides by the number of counted targets of the whole step.
  *
  * All memory is taken when the program is opened, and known before (ln_train_program_measure). The same batch
  * gives the same bits on any number of threads. One thread at a time uses a program. */
@@ -22,32 +22,36 @@ typedef struct ln_train_options {
      * progress; n_chunk, n_seqs: the most rows and sequences of a micro-batch. All of them are set
      * (ln_run_options); other fields are not read. */
     ln_run_options run;
-    ln_lora lora;
+    bool full;    /* the parameters are the weights of the model, and `lora` is not read */
+    ln_lora lora; /* else those of these adapters */
     int n_recompute; /* layers whose activations are computed again for the gradients, from the first on */
 } ln_train_options;
 
-/* A matrix that is trained, f32 in host memory. Weights that are the parts of one tensor have one A and one
- * B, whose rows are in the order of that tensor. `value` is the caller's to read and write between steps;
- * `grad` is the sum of the gradients since ln_train_clear. Both have [rows, cols] elements and live as long
- * as the program. */
+/* A matrix that is trained, f32 in host memory: A or B of an adapter, or with `full` a tensor of the files, a
+ * vector having one column. Weights that are the parts of one tensor have one A and one B, whose rows are in
+ * the order of that tensor. `value` is the caller's to read and write between steps; `grad` is the sum of the
+ * gradients since ln_train_clear. Both have [rows, cols] elements and live as long as the program. */
 typedef struct ln_train_param {
-    char path[120]; /* of the module, e.g. layers.3.self_attn.q_proj */
-    ln_slot slot;   /* of the adapted weight; of several the first */
-    int layer;      /* its layer */
-    bool is_b;      /* A: [rank, n_in]; B: [n_out, rank] */
+    char path[160];          /* of the module, e.g. layers.3.self_attn.q_proj; full: of the tensor */
+    ln_slot slot;            /* of the adapted weight; of several the first */
+    int layer;               /* its layer */
+    bool is_b;               /* A: [rank, n_in]; B: [n_out, rank] */
+    bool decays;             /* weight decay applies: to matrices, not to norms and biases */
+    const ln_tensor *tensor; /* full: the tensor of the files */
     int64_t rows, cols;
     float *value, *grad;
 } ln_train_param;
 
 /* Bytes, known before a program is opened. */
 typedef struct ln_train_sizes {
-    uint64_t weights_bytes;    /* of the frozen model */
+    uint64_t weights_bytes;    /* of the model that programs compute with */
     uint64_t activation_bytes; /* temps of the larger of the two programs */
     uint64_t scratch_bytes;    /* of the device, for both programs */
     uint64_t param_bytes;      /* parameters and gradients, in host memory and on the device */
     uint64_t step_bytes;       /* step block and inputs */
     uint64_t graph_bytes;      /* graphs and programs, in host memory, to about a tenth */
     uint64_t n_params;         /* trained numbers */
+    uint64_t n_matrices;       /* parameters that they are in */
     int n_recompute;           /* layers that are recomputed */
 } ln_train_sizes;
 
@@ -86,11 +90,14 @@ const ln_train_sizes *ln_train_program_sizes(const ln_train_program *p);
 /* The prepared program of training or, without `gradients`, of validation; for tools that print or compare
  * programs. */
 const ln_program *ln_train_program_get(const ln_train_program *p, bool gradients);
-/* The parameters, *n of them: for each matrix of the files, in the order of products, first A, then B. */
+/* Returns the parameters and stores their number. Adapters: for each matrix of the files, in the order of
+ * products, first A, then B. All weights: the tensors, those outside the layers first. */
 ln_train_param *ln_train_program_params(ln_train_program *p, size_t *n);
 /* Sets A to normal numbers of standard deviation 1 / sqrt(n_in), a function of seed and parameter alone, and
- * B to 0. */
-void ln_train_program_init(ln_train_program *p, uint64_t seed);
+ * B to 0; full: the values to those of the model. */
+ln_status ln_train_program_init(ln_train_program *p, uint64_t seed, ln_error *err);
+/* Reports that values were written: the next micro-batch computes with the new ones. */
+void ln_train_values_changed(ln_train_program *p);
 /* Sets all gradients to 0. */
 void ln_train_clear(ln_train_program *p);
 /* Runs a micro-batch and adds its gradients to those of the parameters. A batch without a counted target adds

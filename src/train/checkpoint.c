@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FORMAT = 1, MANIFEST_LIMIT = 1 << 20 };
+enum { FORMAT = 1, MANIFEST_LIMIT = 1 << 20, SLICE_BYTES = 4 << 20 };
 #define ADAPTER_FILE "adapter_model.safetensors"
 #define STATE_FILE   "train_state.safetensors"
 
@@ -123,7 +123,11 @@ static ln_status verify_file(const char *dir, const char *name, const json_t *en
     LN_TRY(ln_path_join(path, dir, name, err));
     LN_TRY(ln_map_open(&m, path, err));
     ln_sha256_open(&h);
-    ln_sha256_add(&h, m.data, m.bytes);
+    for (size_t at = 0, n; at < m.bytes; at += n) { /* its pages are given back as they are read */
+        n = LN_MIN(m.bytes - at, (size_t)SLICE_BYTES);
+        ln_sha256_add(&h, (const char *)m.data + at, n);
+        ln_guard_release((const char *)m.data + at, n);
+    }
     ln_sha256_hex(&h, hex);
     const bool same = want && (uint64_t)m.bytes == (uint64_t)bytes && strcmp(hex, want) == 0;
     ln_map_close(&m);
@@ -131,7 +135,8 @@ static ln_status verify_file(const char *dir, const char *name, const json_t *en
 }
 
 static ln_status verify_manifest(const char *path, const json_t *m, ln_error *err) {
-    static const char *const files[] = {ADAPTER_FILE, "adapter_config.json", STATE_FILE};
+    static const char *const files[] = {STATE_FILE, ADAPTER_FILE, "adapter_config.json"};
+    const bool full = json_object_get(json_object_get(m, "settings"), "method") != NULL;
     char hex[LN_SHA256_HEX], why[80];
     const json_int_t format = json_integer_value(json_object_get(m, "format"));
     const char *said = json_string_value(json_object_get(m, "sha256"));
@@ -143,7 +148,7 @@ static ln_status verify_manifest(const char *path, const json_t *m, ln_error *er
     LN_TRY(manifest_hash(m, hex, err));
     if (format != FORMAT || !said || strcmp(said, hex) != 0)
         return damaged(path, "manifest.json is not what was written", err);
-    for (size_t i = 0; i < LN_COUNT(files); i++) {
+    for (size_t i = 0; i < (full ? 1 : LN_COUNT(files)); i++) {
         const json_t *entry = json_object_get(json_object_get(m, "files"), files[i]);
         (void)snprintf(why, sizeof why, "manifest.json does not name %s", files[i]);
         if (!entry) return damaged(path, why, err);
@@ -255,7 +260,7 @@ static ln_status write_files(const char *tmp, const train_state *s, const train_
     char hex[LN_SHA256_HEX];
     json_t *files = json_object(), *manifest = NULL;
     ln_status st = files ? LN_OK : LN_OOM(err, "a manifest");
-    if (st == LN_OK)
+    if (st == LN_OK && how->adapter_config)
         st = train_adapter_write(tmp, s->params, s->n_params, how->bf16, how->adapter_config, files, err);
     if (st == LN_OK) st = write_state(tmp, s, files, err);
     if (st == LN_OK && !(manifest = make_manifest(s, how, files))) st = LN_OOM(err, "a manifest");
@@ -347,7 +352,11 @@ static ln_status read_tensor(const train_found *f, const ln_tensors *t, const ch
                    (long long)p->rows, (long long)p->cols);
     if (!x || x->dtype != LN_ST_F32 || x->n_dims != 2 || x->dims[0] != p->rows || x->dims[1] != p->cols)
         return damaged(f->path, why, err);
-    memcpy(out, x->data, x->bytes);
+    for (size_t at = 0, n; at < x->bytes; at += n) {
+        n = LN_MIN((size_t)x->bytes - at, (size_t)SLICE_BYTES);
+        memcpy((char *)out + at, x->data + at, n);
+        ln_guard_release(x->data + at, n);
+    }
     return LN_OK;
 }
 

@@ -1,11 +1,11 @@
 /* Checkpoints: everything that a run needs to continue to the same bits, written whole or not at all.
  *
- * A checkpoint is a directory step-N below `dir`: an adapter in PEFT's layout (adapter_model.safetensors,
- * adapter_config.json), train_state.safetensors with parameters and moments in f32, and manifest.json,
- * written last, with step, position in the data, settings, and the size and SHA-256 of every file and of
- * itself. It is written under a temporary name in the same directory; every file is synced, then the
- * directory is renamed and its parent synced. A kill at any moment leaves the checkpoints before it as they
- * were.
+ * A checkpoint is a directory step-N below `dir`: if an adapter is trained, that in PEFT's layout
+ * (adapter_model.safetensors, adapter_config.json), train_state.safetensors with parameters and moments in
+ * f32, and manifest.json, written last, with step, position in the data, settings, and the size and SHA-256
+ * of every file and of itself. It is written under a temporary name in the same directory; every file is
+ * synced, then the directory is renamed and its parent synced. A kill at any moment leaves the checkpoints
+ * before it as they were.
  *
  * Readers trust no name: they scan the directory, take the highest step whose manifest and hashes verify, and
  * name each damaged checkpoint that they pass over. */
@@ -41,7 +41,7 @@ typedef struct train_state {
 typedef struct train_save {
     const json_t *settings;       /* an object: all that decides the bits of the run */
     const char *time;             /* that the templates of the samples have written */
-    const json_t *adapter_config; /* adapter_config.json */
+    const json_t *adapter_config; /* adapter_config.json; NULL: the state alone is written */
     bool bf16;                    /* dtype of the adapter's file; the state is f32 */
     int keep;                     /* checkpoints that are kept, at least 2 */
 } train_save;

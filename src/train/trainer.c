@@ -1,5 +1,5 @@
 /* Steps, validations, checkpoints, and the loop over them. */
-#include "trainer.h"
+#include "methods.h"
 
 #include "../base/file.h"
 
@@ -89,16 +89,19 @@ static double gradient_factor(const train_trainer *t, int64_t n_counted, double 
 static bool update(train_trainer *t, double lr, double by) {
     size_t n;
     const ln_train_param *x = ln_train_program_params(t->program, &n);
-    const ln_adamw_rates rates = {
-        .lr = lr, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = t->how.weight_decay};
+    const ln_adamw_rates plain = {.lr = lr, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+    ln_adamw_rates decaying = plain;
+    decaying.weight_decay = t->how.weight_decay;
     for (size_t i = 0; i < n; i++)
-        if (!ln_adamw_is_finite(&rates, t->state.n_updates + 1, x[i].rows * x[i].cols, x[i].value, x[i].grad,
-                                by, t->state.params[i].m, t->state.params[i].v))
+        if (!ln_adamw_is_finite(x[i].decays ? &decaying : &plain, t->state.n_updates + 1,
+                                x[i].rows * x[i].cols, x[i].value, x[i].grad, by, t->state.params[i].m,
+                                t->state.params[i].v))
             return false;
     t->state.n_updates++;
     for (size_t i = 0; i < n; i++)
-        ln_adamw_update(&rates, t->state.n_updates, x[i].rows * x[i].cols, x[i].value, x[i].grad, by,
-                        t->state.params[i].m, t->state.params[i].v);
+        ln_adamw_update(x[i].decays ? &decaying : &plain, t->state.n_updates, x[i].rows * x[i].cols,
+                        x[i].value, x[i].grad, by, t->state.params[i].m, t->state.params[i].v);
+    ln_train_values_changed(t->program);
     return true;
 }
 
@@ -207,6 +210,7 @@ ln_status train_resume_from(train_trainer *t, const train_found *f, int64_t *ste
                        "%s: all checkpoints are damaged; move the directory away to start again", t->how.out);
     if (!f->manifest) return LN_OK;
     LN_TRY(train_settings_check(f, t->settings, err));
+    ln_train_values_changed(t->program);
     return train_checkpoint_read(f, &t->state, err);
 }
 
@@ -235,9 +239,8 @@ static ln_status write_template(const train_trainer *t, const char *dir, ln_erro
 
 ln_status train_export(train_trainer *t, const char *dir, ln_error *err) {
     LN_TRY(ln_make_dirs(dir, err));
-    LN_TRY(write_template(t, dir, err));
-    return train_adapter_write(dir, t->state.params, t->state.n_params, t->how.bf16, t->adapter_config, NULL,
-                               err);
+    LN_TRY(t->method->write(t, dir, err));
+    return write_template(t, dir, err);
 }
 
 /* ---- the loop ---- */

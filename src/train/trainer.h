@@ -17,6 +17,7 @@
 
 struct train_trainer {
     const ln_package *m;
+    const struct train_method *method;
     ln_trainer_options how; /* with defaults; its texts are copies in the arena */
     ln_arena arena;
     uint64_t memory_bytes;

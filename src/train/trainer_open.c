@@ -3,7 +3,7 @@
 #include "../base/memory_use.h"
 #include "../base/text_memory.h"
 #include "foreign_lines.h"
-#include "trainer.h"
+#include "methods.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -52,6 +52,7 @@ static ln_status check_options(const ln_trainer_options *o, ln_error *err) {
     if (o->save_every < 0) return bad_option("save_every", "at least 0", err);
     if (o->keep < 2) return bad_option("keep", "at least 2", err);
     if (o->early_stop < 0) return bad_option("early_stop", "at least 0", err);
+    if ((unsigned)o->method > LN_METHOD_FULL) return bad_option("method", "LN_METHOD_LORA or _FULL", err);
     if (o->resume && !o->out) return bad_option("resume", "ln_trainer_options.out as well", err);
     return train_names_check(o->fields, err);
 }
@@ -78,7 +79,9 @@ static ln_status take_options(train_trainer *t, const ln_options *opt, const ln_
         .n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), LN_RUN_MAX_THREADS),
         .progress = opt->progress};
     t->info.numerics = t->program_options.run.numerics;
-    return train_targets(t->m, &t->how, &t->program_options.lora, err);
+    t->info.method = how->method;
+    t->method = &train_methods[how->method];
+    return t->method->choose(t, err);
 }
 
 /* ---- data ---- */
@@ -188,6 +191,7 @@ static void sum_plan(train_trainer *t, const ln_train_sizes *z, uint64_t here) {
     f->peak_bytes = f->weights_bytes + f->adapter_bytes + f->optimizer_bytes + f->activation_bytes +
                     f->data_bytes + f->other_bytes;
     f->n_trainable = z->n_params;
+    if (t->method->full) f->n_matrices = (int64_t)z->n_matrices;
     f->n_recompute = z->n_recompute;
     f->fits = f->peak_bytes <= f->available_bytes;
 }
@@ -250,7 +254,7 @@ static void fill_info(train_trainer *t) {
     for (size_t i = 0; i < t->n_train; i++) f->n_targets += t->data.samples[t->train_rows[i]].n_counted;
     f->samples_per_step = (int)t->per_step;
     f->n_steps = t->how.steps ? t->how.steps : (t->how.epochs * n + per_step - 1) / per_step;
-    f->n_matrices = (int)ln_lora_count(&t->program_options.lora, &t->m->weights);
+    if (!t->method->full) f->n_matrices = (int)ln_lora_count(&t->program_options.lora, &t->m->weights);
 }
 
 /* Finds the checkpoint of a run that is to be resumed. */
@@ -270,7 +274,8 @@ static ln_status check_out(const train_trainer *t, ln_error *err) {
                                        "adapter_config.json", "config.json"};
     char path[4096 + 32], shown[LN_PATH_TEXT];
     bool exists;
-    for (size_t i = t->how.resume ? 4 : 0; i < LN_COUNT(ours); i++) {
+    const size_t n = t->method->full && t->found.manifest ? 0 : LN_COUNT(ours); /* its model is replaced */
+    for (size_t i = t->how.resume ? 4 : 0; i < n; i++) {
         (void)snprintf(path, sizeof path, "%s/%s", t->how.out, ours[i]);
         LN_TRY(ln_look(path, &exists, err));
         if (exists)
@@ -364,13 +369,6 @@ static ln_status open_out(train_trainer *t, ln_error *err) {
 
 /* ---- the state ---- */
 
-/* The name of a parameter in PEFT's layout; a text model inside a larger one is a module of it. */
-static void name_param(const train_trainer *t, const ln_train_param *x, train_param *p) {
-    const char *outer = t->m->config.text != t->m->config.root ? "language_model." : "";
-    (void)snprintf(p->name, sizeof p->name, "base_model.model.model.%s%s.lora_%c.weight", outer, x->path,
-                   x->is_b ? 'B' : 'A');
-}
-
 static ln_status make_state(train_trainer *t, ln_error *err) {
     size_t n;
     ln_train_param *x = ln_train_program_params(t->program, &n);
@@ -380,15 +378,14 @@ static ln_status make_state(train_trainer *t, ln_error *err) {
     for (size_t i = 0; i < n; i++) {
         train_param *p = &t->state.params[i];
         const size_t size = (size_t)(x[i].rows * x[i].cols) * sizeof(float);
-        name_param(t, &x[i], p);
+        t->method->name_param(t, &x[i], p->name);
         p->rows = x[i].rows, p->cols = x[i].cols, p->value = x[i].value;
         p->m = ln_arena_alloc(&t->arena, size);
         p->v = ln_arena_alloc(&t->arena, size);
         if (!p->m || !p->v) return LN_OOM(err, "the state of the optimiser");
     }
-    if (t->how.init_adapter) return train_init_values(t->m, t->how.init_adapter, t->state.params, n, err);
-    ln_train_program_init(t->program, t->how.seed);
-    return LN_OK;
+    ln_train_values_changed(t->program);
+    return t->method->begin(t, err);
 }
 
 static ln_status make_scratch(train_trainer *t, ln_error *err) {

@@ -3,7 +3,7 @@
 #include "../io/adapter.h"
 #include "../model/adapter_match.h"
 #include "../model/weight_slots.h"
-#include "trainer.h"
+#include "methods.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -315,10 +315,15 @@ static json_t *settings(const train_trainer *t, const ln_digests *of) {
 
 ln_status train_configs(train_trainer *t, ln_error *err) {
     const ln_digests *of;
-    t->adapter_config = adapter_config(t);
-    if (!t->adapter_config) return LN_OOM(err, "the adapter's configuration");
+    if (!t->method->full) {
+        t->adapter_config = adapter_config(t);
+        if (!t->adapter_config) return LN_OOM(err, "the adapter's configuration");
+    }
     if (!t->how.out) return LN_OK;
     LN_TRY(ln_package_digests(t->m, &of, err));
     t->settings = settings(t, of);
+    if (t->settings && t->method->full &&
+        json_object_set_new(t->settings, "method", json_string(t->method->name)) != 0)
+        json_decref(t->settings), t->settings = NULL;
     return t->settings ? LN_OK : LN_OOM(err, "the settings of a run");
 }

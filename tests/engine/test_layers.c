@@ -390,7 +390,7 @@ static void training_has_the_loss_of_plain_loops(void **state) {
     ln_train_param *params = ln_train_program_params(p, &n);
     assert_int_equal(n, 2 * (6 + 4 + 2 + 6 + 6)); /* two layers have no keys and values of their own,
                                                         two more none for values */
-    ln_train_program_init(p, 3);
+    OK(ln_train_program_init(p, 3, err));
     for (int i = 0; i < MIXED_ROWS; i++) targets[i] = i + 1 < MIXED_ROWS ? ids[i + 1] : -1;
     for (int i = 0; i + 1 < MIXED_ROWS; i++) nll -= naive_logprob(i, ids[i + 1]);
     const ln_train_batch b = {
@@ -405,6 +405,7 @@ static void training_has_the_loss_of_plain_loops(void **state) {
     for (size_t i = 0; i < n; i++)
         for (int64_t k = 0; k < params[i].rows * params[i].cols; k++)
             params[i].value[k] -= (float)by * params[i].grad[k];
+    ln_train_values_changed(p);
     OK(ln_train_evaluate(p, &b, &after, err));
     const double expected = by * norm2, found = before.loss - after.loss;
     print_message("  loss %g; a step was to lower it by %g and did by %g\n", before.loss, expected, found);

@@ -257,7 +257,7 @@ static void steps_lower_the_loss(void **state) {
     size_t n, bytes;
     float *moments;
     ln_train_param *x = ln_train_program_params(p, &n);
-    ln_train_program_init(p, 1);
+    OK(ln_train_program_init(p, 1, err));
     copy_gradients(p, &moments, &bytes);
     float *second = calloc(1, bytes);
     memset(moments, 0, bytes);
@@ -273,6 +273,7 @@ static void steps_lower_the_loss(void **state) {
             ln_adamw_update(&rates, step, k, x[i].value, x[i].grad, 1 / r.weight, moments + at, second + at);
             at += (size_t)k;
         }
+        ln_train_values_changed(p);
     }
     OK(ln_train_evaluate(p, &g.batch, &r, err));
     assert_true(r.loss < 0.9 * first.loss);
@@ -305,7 +306,7 @@ static void quantised_bases_and_bf16_parameters(void **state) {
         o.run.numerics = form == 2 ? LN_FAST : LN_EXACT;
         o.lora.targets[LN_W_Q] = o.lora.targets[LN_W_DOWN] = true;
         OK(ln_train_program_open(&p, &m->spec, &m->weights, m->weight_cache, &o, err));
-        ln_train_program_init(p, 3);
+        OK(ln_train_program_init(p, 3, err));
         ln_train_param *x = ln_train_program_params(p, &n);
         for (size_t i = 0; i < n; i++)
             for (int64_t k = 0; k < x[i].rows * x[i].cols; k++)

@@ -46,11 +46,11 @@ static affine_layout affine_layout_of(const ln_dev *d, const ln_weight_desc *w) 
                 : 0,
         .dequant_constants = dequant_constants};
 }
-/* Whether a matrix may be stored as bf12: it is bf16, and its rows are too long for the caches; shorter rows
- * are read faster uncompressed. */
+/* Whether a matrix may be stored as bf12: it is bf16, its values stay, and its rows are too long for the
+ * caches; shorter rows are read faster uncompressed. */
 static bool may_compress(const ln_dev *d, const ln_weight_desc *w) {
     return w->enc.kind == LN_STORED_BF16 && cols_of(w) > LN_BF12_MIN_COLS && cols_of(w) <= LN_BF12_MAX_COLS &&
-           d->isa > LN_ISA_PLAIN && w->n_dims == 2;
+           d->isa > LN_ISA_PLAIN && w->n_dims == 2 && !(w->uses & LN_USE_CHANGES);
 }
 /* Whether kernels read the host's bytes: the plain level reads matrices so. */
 static bool is_in_place(const ln_dev *d, const ln_weight_desc *w) {
