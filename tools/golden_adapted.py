@@ -38,7 +38,7 @@ def values(name, shape):
 
 def linears(model):
     """The linear layers of the text model but the head, which PEFT's all-linear leaves out, too."""
-    skip = ("vis", "projector", "lm_head", "audio")
+    skip = ("vis", "projector", "lm_head", "audio", "router")      # linnet adapts neither experts nor routers
     return [n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and not any(s in n for s in skip)]
 
 
