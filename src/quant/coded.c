@@ -1,6 +1,8 @@
 /* Elements of coded rows (coded.h). */
 #include "coded.h"
 
+#include <string.h>
+
 void ln_coded_load(const ln_coded *w, int64_t d, int64_t from, int64_t n, float *out) {
     const ln_row_bytes row = ln_encoding_row(w->enc, w->cols);
     const uint8_t *codes = (const uint8_t *)w->rows.data + d * row.data;
@@ -23,12 +25,24 @@ void ln_coded_load(const ln_coded *w, int64_t d, int64_t from, int64_t n, float 
     }
 }
 
+/* Codes of n bytes, of each the lower 4 bits first. A loop that compilers make of vectors (CMakeLists.txt).
+ */
+static void unpack_halves(const uint8_t *restrict from, int64_t n, uint8_t *restrict to) {
+    for (int64_t i = 0; i < n; i++) to[2 * i] = from[i] & 15, to[2 * i + 1] = from[i] >> 4;
+}
+
 void ln_coded_codes(const ln_coded *w, int64_t d, uint8_t *out) {
     const uint8_t *codes = (const uint8_t *)w->rows.data + d * ln_encoding_row(w->enc, w->cols).data;
     const int64_t n = w->cols;
     const int bits = w->enc.kind == LN_STORED_E2M1 ? 4 : w->enc.bits;
     int64_t i = 0;
-    for (; bits == 4 && i + 2 <= n; i += 2) out[i] = codes[i / 2] & 15, out[i + 1] = codes[i / 2] >> 4;
+    if (bits == 4) {
+        unpack_halves(codes, n / 2, out);
+        i = n / 2 * 2;
+    } else if (bits == 8) {
+        memcpy(out, codes, (size_t)n);
+        i = n;
+    }
     for (; i < n; i++) out[i] = (uint8_t)ln_affine_code(codes, bits, i);
 }
 
