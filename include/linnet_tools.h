@@ -1,9 +1,9 @@
 /* linnet_tools - scores, classifies and embeds texts, and inspects and converts models.
  *
  * In this order: scoring and keys, classifying and embedding, perplexity, files of requests, keys and values
- * as files, memory of the process, chat templates, models on this machine and the machine itself, programs
- * node by node and their speed, quantised weights and fused adapters. What linnet.h says about errors,
- * callbacks, ownership and threads holds here too. */
+ * as files, memory of the process, several processes, chat templates, models on this machine and the machine
+ * itself, programs node by node and their speed, quantised weights and fused adapters. What linnet.h says
+ * about errors, callbacks, ownership and threads holds here too. */
 #ifndef LINNET_TOOLS_H
 #define LINNET_TOOLS_H
 
@@ -256,6 +256,30 @@ typedef struct ln_memory {
 /* Writes the figures to *out, whose `size` the caller has set. NULL and a size of 0, or of no struct, are
  * ignored. */
 LN_API void ln_memory_stats(ln_memory *out);
+
+/* ---- several processes ---- */
+
+/* What ranks share. MODEL: rank 0 opens models, and each rank has a share of their weights and KV pages and
+ * computes a share of every step; the other ranks call ln_ranks_follow. DATA: all ranks make the same calls,
+ * each with whole models, and trainers divide the micro-batches of a step; rank 0 alone writes files. */
+typedef enum ln_ranks_use { LN_RANKS_MODEL = 0, LN_RANKS_DATA } ln_ranks_use;
+/* Joins the processes that mpirun (Open MPI) or srun has started together with this one: ranks 0 to size - 1,
+ * on one host or several. Results have the bits of one process (docs/ranks.md). To be called once, before any
+ * model is opened. A process that was started alone becomes rank 0 of 1, and nothing else
+ * happens.
+ *
+ * LN_EDEVICE: libmpi.so.40 is missing, or a rank has failed, which the message names. LN_EUSAGE: another rank
+ * has another version. */
+LN_API LN_MUST_CHECK ln_status ln_ranks_join(ln_ranks_use use, int *rank, int *size, ln_error *err);
+/* In every rank but 0: does what rank 0 orders, until rank 0 calls ln_ranks_leave. LN_EDEVICE: a rank has
+ * failed. LN_EUSAGE: this process is rank 0. */
+LN_API LN_MUST_CHECK ln_status ln_ranks_follow(ln_error *err);
+/* Plans of ln_plan_memory from now on count the memory of one of n ranks (1: of a process
+ * that is alone), and engines are not opened. Returns the previous number. */
+LN_API int ln_ranks_plan(int n);
+/* Ends the group: rank 0, after it has closed its models, ends the others, which leave after ln_ranks_follow.
+ * Does nothing in a process that is alone. */
+LN_API void ln_ranks_leave(void);
 
 /* ---- chat templates ---- */
 

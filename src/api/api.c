@@ -35,7 +35,7 @@ ln_status ln_model_open(ln_model **out, const char *model, const ln_options *opt
     LN_TRY(ln_api_options(opt, &o, err));
     ln_package *m;
     void *handle = NULL;
-    LN_TRY(ln_package_open(&m, model, &o, err));
+    LN_TRY(ln_package_open_led(&m, model, &o, err));
     ln_status st = ln_handle_new(LN_HANDLE_MODEL,
                                  &(ln_handle_object){.object = m, .free = free_model, .tokenizer = m->tok},
                                  &handle, err);

@@ -163,6 +163,10 @@ static int first_sibling(int cpu) {
     return number_at(&p, &first) && first < MAX_CPU ? (int)first : cpu;
 }
 
+/* By how many processes the cores are shared (ln_cores_divide). */
+static atomic_int sharing = 1;
+void ln_cores_divide(int n) { atomic_store(&sharing, LN_MAX(n, 1)); }
+
 int ln_cores(void) {
     int n = 0;
     cpu_set_t *set = CPU_ALLOC(MAX_CPU);
@@ -182,7 +186,7 @@ int ln_cores(void) {
         int whole = (int)l.cpus;
         n = whole + (l.cpus > whole);
     }
-    return LN_MAX(n, 1);
+    return LN_MAX(n / atomic_load(&sharing), 1);
 }
 
 int ln_logical_cores(void) {

@@ -33,4 +33,7 @@ void ln_peak_reset(void);
 /* Whether ln_memory_peak is the kernel's record. */
 bool ln_peak_is_kernels(void);
 
+/* Divides the cores of ln_cores among n processes that work together on this machine. */
+void ln_cores_divide(int n);
+
 #endif

@@ -352,6 +352,9 @@ ln_status tensors_begin(ln_out *o, const tensor_head *t, size_t n, ln_error *err
 /* SIGINT (Ctrl-C), SIGTERM and SIGHUP: while an engine works they ask it to stop; otherwise they end the
  * process with 128 + the signal's number (130, 143), after removing the file of signals_file. */
 void signals_install(void);
+/* cli_ranks.c: joins the other processes of mpirun, if there are some. *follows: this one has done its part,
+ * and does not run the verb. */
+ln_status ranks_begin(const args *a, bool *follows, ln_error *err);
 void signals_working(ln_engine *engine);          /* the engine to stop; NULL: none */
 void signals_working_on(ln_backend_model *model); /* the same for the model of a backend */
 int signals_seen(void);                           /* the signal that requested a stop, or 0 */

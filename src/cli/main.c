@@ -183,9 +183,11 @@ static ln_status dispatch(int argc, char **argv, const char **page, ln_error *er
     } else if (st == LN_OK) {
         if (has(&a, F_VERBOSE)) log_more();
         if (has(&a, F_MEMORY)) (void)ln_memory_set_limit((uint64_t)a.flag[F_MEMORY].i); /* of texts too */
-        st = outputs_try(&a, err);
-        if (st == LN_OK) st = commands[v](&a, err);
-        st = explain_model(&a, st, err);
+        bool follows;
+        st = ranks_begin(&a, &follows, err);
+        if (st == LN_OK && !follows) st = outputs_try(&a, err);
+        if (st == LN_OK && !follows) st = commands[v](&a, err);
+        if (!follows) st = explain_model(&a, st, err);
     }
     args_free(&a);
     return st;
@@ -203,6 +205,7 @@ int main(int argc, char **argv) {
     if (st == LN_OK) st = check_environment(&err);
     if (st == LN_OK) st = dispatch(argc, argv, &page, &err);
     progress_wipe();
+    ln_ranks_leave();
     if (signals_seen() && (st == LN_OK || st == LN_ECANCELLED)) return 128 + signals_seen();
     if (out_closed() && (st == LN_OK || st == LN_ECANCELLED)) return 0; /* the reader closed the pipe */
     if (st == LN_OK) return 0;

@@ -28,7 +28,20 @@ out:
     return st;
 }
 
-static ln_status print_json(const ln_plan *p, const ln_info *m, ln_error *err) {
+static int n_ranks(const args *a) { return (int)a->flag[F_RANKS].i; }
+/* Bytes of a rank: the first has the texts. All have equal shares of the model. */
+static uint64_t rank_bytes(const ln_plan *p, int rank) { return p->peak_bytes - (rank ? p->text_bytes : 0); }
+
+static void put_ranks(ln_str *s, const ln_plan *p, int n) {
+    ln_str_adds(s, ",\"ranks\":[");
+    for (int i = 0; i < n; i++)
+        ln_str_addf(s, "%s{\"rank\":%d,\"peak_bytes\":%llu,\"weights_bytes\":%llu,\"kv_bytes\":%llu}",
+                    i ? "," : "", i, (unsigned long long)rank_bytes(p, i),
+                    (unsigned long long)p->weights_bytes, (unsigned long long)p->kv_bytes);
+    ln_str_adds(s, "]");
+}
+
+static ln_status print_json(const ln_plan *p, const ln_info *m, int ranks, ln_error *err) {
     ln_str s = {0};
     ln_str_add(&s, "{", 1);
     put_uint(&s, "peak_bytes", p->peak_bytes);
@@ -59,6 +72,7 @@ static ln_status print_json(const ln_plan *p, const ln_info *m, ln_error *err) {
     ln_str_free(&limit);
     put_bool(&s, "fits", p->fits);
     put_int(&s, "largest_ctx", p->largest_ctx);
+    if (ranks) put_ranks(&s, p, ranks);
     ln_str_adds(&s, "}\n");
     return out_str(&s, err);
 }
@@ -149,6 +163,11 @@ static ln_status print_text(const args *a, const ln_options *opt, const ln_plan 
     const bool gpu_memory = p->device_available_bytes > 0;
     if (p->adapter_bytes > 0 && !gpu_memory) line(&s, " adapters", p->adapter_bytes);
     line(&s, "peak", p->peak_bytes);
+    for (int i = 0; i < n_ranks(a); i++) {
+        char name[24];
+        (void)snprintf(name, sizeof name, " rank %d", i);
+        line(&s, name, rank_bytes(p, i));
+    }
     line(&s, "available", p->available_bytes);
     if (gpu_memory) {
         line(&s, "GPU peak", p->device_bytes);
@@ -275,6 +294,7 @@ ln_status cmd_plan(const args *a, ln_error *err) {
     ln_plan plan = {.size = sizeof plan};
     int64_t n_prompt;
     LN_TRY(options_of(a, &opt, err));
+    if (has(a, F_RANKS)) (void)ln_ranks_plan(n_ranks(a));
     if (planned_verb(a) == VERB_TRAIN) return plan_train(a, &opt, err);
     LN_TRY(size_options(a, &opt, &n_prompt, err));
     ln_os_heap_trim();        /* memory of the tokenizer must not be counted below */
@@ -285,7 +305,7 @@ ln_status cmd_plan(const args *a, ln_error *err) {
     info->size = sizeof *info;
     ln_status st = ln_show(a->model, &opt, info, err);
     if (st == LN_OK)
-        st = has(a, F_JSON) ? print_json(&plan, info, err)
+        st = has(a, F_JSON) ? print_json(&plan, info, n_ranks(a), err)
                             : print_text(a, &opt, &plan, need_of(a, n_prompt), info, err);
     ln_free(info);
     return st;

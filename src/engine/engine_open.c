@@ -36,6 +36,10 @@ ln_status ln_eng_open(ln_eng **out, const ln_package *m, const ln_options *opt, 
     ln_run_options o;
     uint64_t seen, bytes, text_bytes;
     *out = NULL;
+    if (ln_ranks_planned() > 1 && !m->led)
+        return ln_fail(err, LN_EUSAGE,
+                       "ln_ranks_plan(%d) is for plans; start so many processes and call ln_ranks_join",
+                       ln_ranks_planned());
     do { /* again where another thread has begun to open an engine after this one was planned */
         seen = ln_memory_reserved();
         LN_TRY(ln_eng_fit(m, opt, &o, &bytes, &text_bytes, err));

@@ -87,6 +87,12 @@ ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_opti
     out->mlock = opt->mlock;
     out->embeds = opt->embeddings;
     out->progress = opt->progress;
+    out->n_ranks = ln_ranks_planned();
+    if (m->led) {
+        out->n_ranks = m->led->transport->size;
+        out->transport = m->led->transport;
+        out->led = m->led, out->led_model = m->led_id;
+    }
     return set_adapters(opt, out, err);
 }
 

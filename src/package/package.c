@@ -165,6 +165,7 @@ ln_status ln_package_open(ln_package **out, const char *model, const ln_options 
 
 void ln_package_close(ln_package **m) {
     if (!*m) return;
+    ln_package_end_led(*m);
     if ((*m)->weight_cache) ln_weight_cache_close((*m)->weight_cache);
     ln_free((*m)->weight_cache);
     ln_digest_slot_close(&(*m)->digests);

@@ -34,9 +34,18 @@ typedef struct ln_package {
     double load_seconds;           /* time that ln_package_open took */
     ln_weight_cache *weight_cache; /* device weights, shared by this model's engines; has its own lock */
     ln_digest_slot *digests;       /* of ln_package_digests */
+    ln_ranks *led; /* the group whose ranks have opened this model together, led by this process; or NULL */
+    int32_t led_id;
 } ln_package;
 /* Opens `model` (see ln_model_open for its names and errors). The caller owns *out; NULL after an error. */
 ln_status ln_package_open(ln_package **out, const char *model, const ln_options *opt, ln_error *err);
+/* follow.c: opens a model in all ranks of the group that this process leads (run/ranks.h), or in this process
+ * if it leads none. LN_EUSAGE: a rank has another model. LN_EDEVICE: a rank has failed. */
+ln_status ln_package_open_led(ln_package **out, const char *model, const ln_options *opt, ln_error *err);
+/* Orders the followers to close it. */
+void ln_package_end_led(ln_package *m);
+/* Obeys the orders of rank 0 until it ends. LN_EDEVICE: a rank has failed. */
+ln_status ln_ranks_follow_all(ln_transport *t, ln_error *err);
 /* Frees the package and sets *m to NULL. No engine may use it any more. */
 void ln_package_close(ln_package **m);
 void ln_package_info(const ln_package *m, ln_info *info);

@@ -39,14 +39,22 @@ ln_status ln_run_make_adapters(ln_run *r, ln_error *err) {
 
 bool ln_run_adapts(const ln_run *r, size_t weight) { return r->lora && r->lora[weight].slot_bytes > 0; }
 
-static ln_status put(const ln_run *r, const ln_p_lora *p, int slot, int64_t offset, const void *from,
-                     size_t bytes, ln_error *err) {
-    char *to = (char *)r->states[LN_STATE_ADAPTERS] + slot * p->slot_bytes + p->at + offset;
-    return bytes ? r->ops->copy(r->queue, to, from, bytes, LN_COPY_IN, err) : LN_OK;
+ln_status ln_run_write_adapters(ln_run *r, int64_t at, const void *from, size_t bytes, ln_error *err) {
+    const ln_order order = {.what = LN_ORDER_ADAPTER, .id = r->id, .a = at, .bytes = bytes};
+    char *to = (char *)r->states[LN_STATE_ADAPTERS] + at;
+    LN_TRY(ln_ranks_order(r->opt.led, &order, from, err));
+    const ln_status st = r->ops->copy(r->queue, to, from, bytes, LN_COPY_IN, err);
+    ln_ranks_done(r->opt.led);
+    return st;
+}
+
+static ln_status put(ln_run *r, const ln_p_lora *p, int slot, int64_t offset, const void *from, size_t bytes,
+                     ln_error *err) {
+    return bytes ? ln_run_write_adapters(r, slot * p->slot_bytes + p->at + offset, from, bytes, err) : LN_OK;
 }
 
 /* Writes n elements in the pool's type. */
-static ln_status put_values(const ln_run *r, const ln_p_lora *p, int slot, int64_t offset, const float *from,
+static ln_status put_values(ln_run *r, const ln_p_lora *p, int slot, int64_t offset, const float *from,
                             int64_t n, ln_error *err) {
     const size_t bytes = (size_t)(n * ln_dtype_bytes(p->dtype));
     if (p->dtype == LN_F32 || n == 0) return put(r, p, slot, offset, from, bytes, err);

@@ -8,6 +8,7 @@
 #include "compile.h"
 
 #include "../base/memory_use.h"
+#include "../base/xxh64.h"
 
 ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted) {
     return wanted != LN_EXACT && (s->dtype != LN_F32 || s->quant.code.bits) ? LN_FAST : LN_EXACT;
@@ -224,8 +225,8 @@ static ln_status prepare(ln_run *r, int which, ln_error *err) {
     return r->ops->prepare(r->queue, &p->program, p->temp ? p->temp : r->temp, &p->exec, err);
 }
 
-ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_weight_cache *weight_cache,
-                      const ln_run_options *opt, ln_error *err) {
+static ln_status open_alone(ln_run **out, const ln_spec *s, const ln_weights *w,
+                            ln_weight_cache *weight_cache, const ln_run_options *opt, ln_error *err) {
     ln_run *r = NULL;
     ln_status st = LN_OK;
     *out = NULL;
@@ -261,6 +262,50 @@ out:
     return st;
 }
 
+/* A digest of what has to be equal in the programs of all ranks: nodes, kernels and the layout of values. */
+static uint64_t digest_of(const ln_run *r) {
+    const ln_program *p = &r->programs[LN_RUN_LOGITS].program;
+    ln_xxh64 h;
+    ln_xxh64_open(&h);
+    for (int i = 0; i < p->n_nodes; i++) {
+        const ln_pnode *n = ln_program_node(p, i);
+        const char *kernel = n->kernel ? n->kernel : "";
+        ln_xxh64_add(&h, &n->op, sizeof n->op);
+        ln_xxh64_add(&h, kernel, strlen(kernel));
+    }
+    for (int i = 0; i < p->n_values; i++) {
+        const ln_pvalue *v = ln_program_value(p, i);
+        ln_xxh64_add(&h, v->dims, (size_t)v->n_dims * sizeof *v->dims);
+        ln_xxh64_add(&h, &v->offset, sizeof v->offset);
+    }
+    ln_xxh64_add(&h, &r->sizes.n_pages, sizeof r->sizes.n_pages);
+    return ln_xxh64_value(&h);
+}
+
+ln_status ln_run_agree(ln_run **r, ln_transport *t, ln_status st, ln_error *err) {
+    st = ln_ranks_agree(t, st, *r ? digest_of(*r) : 0,
+                        "program differs from that of rank 0: another kind of processor, or LINNET_CPU", err);
+    if (st != LN_OK) ln_run_close(r);
+    return st;
+}
+
+ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_weight_cache *weight_cache,
+                      const ln_run_options *opt, ln_error *err) {
+    ln_ranks *k = opt->led;
+    *out = NULL;
+    if (!k) return open_alone(out, s, w, weight_cache, opt, err);
+    const int32_t id = ++k->last_id;
+    const ln_order order = {.what = LN_ORDER_RUN, .id = id, .a = opt->led_model, .bytes = sizeof *opt};
+    LN_TRY(ln_ranks_order(k, &order, opt, err));
+    ln_status st = open_alone(out, s, w, weight_cache, opt, err);
+    ln_run *r = *out;
+    if (r) r->opt.led = NULL; /* followers close theirs if ranks disagree */
+    st = ln_run_agree(out, k->transport, st, err);
+    if (st == LN_OK) r->opt.led = k, r->id = id;
+    ln_ranks_done(k);
+    return st;
+}
+
 static void close_program(ln_run *r, int which) {
     ln_run_program *p = &r->programs[which];
     if (p->exec) r->ops->release(&p->exec);
@@ -273,6 +318,8 @@ static void close_program(ln_run *r, int which) {
 void ln_run_close(ln_run **run) {
     ln_run *r = *run;
     if (!r) return;
+    const ln_order order = {.what = LN_ORDER_RUN_CLOSE, .id = r->id};
+    if (r->id && ln_ranks_order(r->opt.led, &order, NULL, NULL) == LN_OK) ln_ranks_done(r->opt.led);
     for (int i = 0; i < LN_RUN_PROGRAMS; i++) close_program(r, i);
     if (r->states[LN_STATE_PAGES]) r->ops->free(r->dev, r->states[LN_STATE_PAGES], r->pool_bytes);
     if (r->states[LN_STATE_RECURRENT]) r->ops->free(r->dev, r->states[LN_STATE_RECURRENT], r->recur_bytes);
@@ -309,9 +356,15 @@ static ln_status add_hidden(ln_run *r, uint64_t room, ln_error *err) {
     return LN_OK;
 }
 
-ln_status ln_run_add_hidden(ln_run *r, uint64_t room, ln_error *err) {
+ln_status ln_run_add_hidden(ln_run *r, uint64_t space, ln_error *err) {
     if (r->programs[LN_RUN_HIDDEN].made) return LN_OK;
-    const ln_status st = add_hidden(r, room, err);
+    const uint64_t most = LN_MIN(space, (uint64_t)INT64_MAX);
+    const ln_order order = {
+        .what = LN_ORDER_HIDDEN, .id = r->id, .a = (int64_t)most};
+    LN_TRY(ln_ranks_order(r->opt.led, &order, NULL, err));
+    ln_status st = add_hidden(r, space, err);
+    if (r->opt.transport && r->id) st = ln_ranks_agree(r->opt.transport, st, 0, "", err);
+    ln_ranks_done(r->opt.led);
     if (st != LN_OK) close_program(r, LN_RUN_HIDDEN);
     return st;
 }
@@ -331,15 +384,39 @@ int ln_run_choose(ln_run *r, bool no_logits) {
 
 /* ---- steps ---- */
 
+/* Bytes of a block up to the last change. */
+static size_t used_bytes(const ln_step_block *s) {
+    return s->changes + (size_t)s->n_changes * sizeof(ln_page_change);
+}
+
 /* Submits the step block and waits. A device that fails may not have applied the changes; they are kept for
  * the next step, and applying them twice does no harm. */
-static ln_status submit(ln_run *r, const ln_trace *trace, ln_error *err) {
+static ln_status submit_alone(ln_run *r, const ln_trace *trace, ln_error *err) {
     uint64_t fence;
     LN_TRY(r->ops->submit(r->programs[r->now].exec, r->step, trace, &fence, err));
     if (r->submitted && r->step->n_rows > 0) r->submitted(r->submitted_user);
     LN_TRY(r->ops->wait(r->queue, fence, err));
     r->step->n_changes = 0;
     return LN_OK;
+}
+
+static ln_status submit(ln_run *r, const ln_trace *trace, ln_error *err) {
+    const ln_order order = {.what = LN_ORDER_STEP, .id = r->id, .a = r->now, .bytes = used_bytes(r->step)};
+    LN_TRY(ln_ranks_order(r->opt.led, &order, r->step, err));
+    const ln_status st = submit_alone(r, trace, err);
+    ln_ranks_done(r->opt.led);
+    return st;
+}
+
+ln_status ln_run_follow_step(ln_run *r, int which, const void *block, size_t bytes, ln_error *err) {
+    const ln_run_program *p = which >= 0 && which < LN_RUN_PROGRAMS ? &r->programs[which] : NULL;
+    if (!p || !p->step || bytes < sizeof *p->step || bytes > p->step->size)
+        return ln_fail(err, LN_EINTERNAL, "rank %d: a step of %zu bytes of program %d", r->opt.rank, bytes,
+                       which);
+    r->now = which;
+    r->step = p->step;
+    memcpy(p->step, block, bytes);
+    return submit_alone(r, NULL, err);
 }
 
 ln_status ln_run_step(ln_run *r, ln_error *err) {

@@ -11,6 +11,7 @@
 #include "../device/registry.h"
 #include "../graph/state_pool.h"
 #include "../model/spec.h"
+#include "ranks.h"
 
 #include <pthread.h>
 
@@ -118,6 +119,10 @@ typedef struct ln_run_options {
      * is borrowed until the run is closed; NULL: the run is measured only. */
     int n_ranks, rank;
     ln_transport *transport;
+    /* The group that this run leads, as a run of its model; NULL: it leads none. Borrowed like `transport`.
+     */
+    ln_ranks *led;
+    int32_t led_model;
 } ln_run_options;
 /* The thread pool of a run with these options. */
 static inline ln_pool *ln_run_pool(const ln_run_options *o) { return o->pool ? o->pool : ln_pool_default(); }
@@ -184,6 +189,7 @@ typedef struct ln_run {
     size_t pool_bytes, recur_bytes, temp_bytes;
     ln_p_lora *lora; /* [weights->n] place of a matrix in the pool of adapters; NULL: there is none */
     ln_run_program programs[LN_RUN_PROGRAMS];
+    int32_t id;          /* in orders to followers */
     int now;             /* the program of the next step, or of the last one */
     ln_step_block *step; /* the next step; its changes are those since the last step */
     int32_t cap_changes;
@@ -217,12 +223,20 @@ ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_opt
 ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_weight_cache *weight_cache,
                       const ln_run_options *opt, ln_error *err);
 void ln_run_close(ln_run **run);
+/* Called by all ranks after they have opened the same run, with their status: compares their programs
+ * (ln_ranks_agree). After an error, *r is closed. */
+ln_status ln_run_agree(ln_run **r, ln_transport *t, ln_status st, ln_error *err);
 /* Prepares the program LN_RUN_HIDDEN, unless it is made already, between two steps. It is kept until the run
  * is closed. LN_EMEMORY: it needs more than `room` bytes, or an allocation failed; LN_EDEVICE. */
 ln_status ln_run_add_hidden(ln_run *r, uint64_t room, ln_error *err);
 /* Chooses the program of the next step before r->step is written: with no_logits LN_RUN_HIDDEN, if it is
  * made. Returns how many output rows the step may have. */
 int ln_run_choose(ln_run *r, bool no_logits);
+/* Runs the step of which a follower has received the used bytes of the block, by that program. LN_EDEVICE;
+ * LN_EINTERNAL: they are not a block of it. */
+ln_status ln_run_follow_step(ln_run *r, int which, const void *block, size_t bytes, ln_error *err);
+/* Writes bytes at an offset of the pool of adapters. */
+ln_status ln_run_write_adapters(ln_run *r, int64_t at, const void *from, size_t bytes, ln_error *err);
 /* Runs the step that the caller has written to r->step: counts and arrays, but no changes. LN_EINTERNAL: the
  * step exceeds the program's bounds. LN_EDEVICE: the device failed. */
 ln_status ln_run_step(ln_run *r, ln_error *err);

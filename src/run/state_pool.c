@@ -248,19 +248,27 @@ static void *page_at(const ln_run *r, int64_t page, int64_t *at, int64_t *bytes)
 }
 
 ln_status ln_run_zero_page(ln_run *r, int64_t page, ln_error *err) {
+    const ln_order order = {.what = LN_ORDER_ZERO, .id = r->id, .a = page};
     int64_t at, bytes;
     char *pool = page_at(r, page, &at, &bytes);
-    return r->ops->copy(r->queue, pool + at, NULL, (size_t)bytes, LN_COPY_WITHIN, err);
+    LN_TRY(ln_ranks_order(r->opt.led, &order, NULL, err));
+    const ln_status st = r->ops->copy(r->queue, pool + at, NULL, (size_t)bytes, LN_COPY_WITHIN, err);
+    ln_ranks_done(r->opt.led);
+    return st;
 }
 
 ln_status ln_run_copy_page(ln_run *r, int group, int64_t to, int64_t from, int64_t n, ln_error *err) {
+    const ln_order order = {.what = LN_ORDER_COPY, .id = r->id, .a = group, .b = to, .c = from, .d = n};
     ln_page_job job = page_job(&r->kv, group, LN_PAGE_COPY);
     int64_t bytes;
     job.pool = page_at(r, to, &job.to, &bytes);
     (void)page_at(r, from, &job.from, &bytes);
     job.n = n;
     job.n_layers = r->kv.groups[group].layers_per_page;
-    return r->ops->page(r->queue, &job, err);
+    LN_TRY(ln_ranks_order(r->opt.led, &order, NULL, err));
+    const ln_status st = r->ops->page(r->queue, &job, err);
+    ln_ranks_done(r->opt.led);
+    return st;
 }
 
 /* Sets the pool of a job on one layer; returns the offset in it of the part of a page that stores the

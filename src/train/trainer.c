@@ -37,38 +37,52 @@ static int32_t add_rows(train_trainer *t, const train_data *d, uint32_t i, int32
     return at;
 }
 
-typedef struct sums {
-    double loss;
-    int64_t n_counted, n_tokens;
-    bool finite;
-} sums;
+/* Fills the step with the samples of bin b, and counts their tokens. */
+static void fill_batch(train_trainer *t, const train_data *d, size_t n, size_t b, uint64_t use0,
+                       ln_train_batch *batch, train_sums *out) {
+    *batch = (ln_train_batch){
+        .ids = t->ids, .row0 = t->row0, .lengths = t->lengths, .targets = t->targets, .samples = t->uses};
+    for (size_t i = 0; i < n; i++) {
+        if (t->bins[i] != b) continue;
+        t->uses[batch->n_seqs] = use0 + i;
+        t->lengths[batch->n_seqs] = (int32_t)t->sizes[i];
+        t->row0[batch->n_seqs++] = batch->n_rows;
+        batch->n_rows = add_rows(t, d, t->chosen[i], batch->n_rows);
+        out->n_tokens += t->sizes[i];
+    }
+    t->row0[batch->n_seqs] = batch->n_rows;
+}
 
-/* Runs the n chosen samples of d in packed micro-batches; use0: the number of the first one's use, for
- * dropout. */
+/* Runs the n chosen samples of d in packed micro-batches, of which a rank computes its own; use0: the number
+ * of the first one's use, for dropout. */
 static ln_status run_samples(train_trainer *t, const train_data *d, size_t n, uint64_t use0, bool trains,
-                             sums *out, ln_error *err) {
+                             train_sums *out, ln_error *err) {
+    const size_t size = t->ranks ? (size_t)t->ranks->size : 1, rank = t->ranks ? (size_t)t->ranks->rank : 0;
     size_t n_bins;
     for (size_t i = 0; i < n; i++) t->sizes[i] = sample_at(d, t->chosen[i])->n;
     train_pack(t->sizes, n, (uint64_t)t->info.n_rows, t->bins, t->scratch, &n_bins);
+    if (t->ranks && trains) train_ranks_clear(t);
+    ln_train_result r = {.finite = true};
+    ln_status st = LN_OK;
     for (size_t b = 0; b < n_bins; b++) {
-        ln_train_batch batch = {
-            .ids = t->ids, .row0 = t->row0, .lengths = t->lengths, .targets = t->targets, .samples = t->uses};
-        ln_train_result r;
-        for (size_t i = 0; i < n; i++) {
-            if (t->bins[i] != b) continue;
-            t->uses[batch.n_seqs] = use0 + i;
-            t->lengths[batch.n_seqs] = (int32_t)t->sizes[i];
-            t->row0[batch.n_seqs++] = batch.n_rows;
-            batch.n_rows = add_rows(t, d, t->chosen[i], batch.n_rows);
-            out->n_tokens += t->sizes[i];
+        ln_train_batch batch;
+        fill_batch(t, d, n, b, use0, &batch, out);
+        if (b % size == rank) {
+            if (t->ranks) ln_train_clear(t->program);
+            st = trains ? ln_train_step(t->program, &batch, &r, err)
+                        : ln_train_evaluate(t->program, &batch, &r, err);
         }
-        t->row0[batch.n_seqs] = batch.n_rows;
-        LN_TRY(trains ? ln_train_step(t->program, &batch, &r, err)
-                      : ln_train_evaluate(t->program, &batch, &r, err));
+        if (t->ranks) {
+            if ((b + 1) % size && b + 1 < n_bins) continue;
+            LN_TRY(train_ranks_round(t, st, b % size >= rank ? &r : NULL, trains, out, err));
+            continue;
+        }
+        LN_TRY(st);
         out->loss += r.loss;
         out->n_counted += r.n_counted;
         out->finite = out->finite && r.finite;
     }
+    if (t->ranks && trains) train_ranks_finish(t);
     return LN_OK;
 }
 
@@ -114,7 +128,7 @@ static ln_status not_finite(const train_trainer *t, ln_error *err) {
 }
 
 static ln_status run_step(train_trainer *t, ln_step_report *out, ln_error *err) {
-    sums s = {.finite = true};
+    train_sums s = {.finite = true};
     const uint64_t use0 = t->state.cursor.epoch * t->n_train + t->state.cursor.at;
     double by = 0;
     train_order_next(&t->order, &t->state.cursor, t->per_step, t->chosen);
@@ -156,7 +170,7 @@ ln_status train_step(train_trainer *t, ln_step_report *out, ln_error *err) {
 
 ln_status train_eval(train_trainer *t, ln_valid_report *out, ln_error *err) {
     const train_data *d = t->valid_is_split ? &t->data : &t->valid;
-    sums s = {.finite = true};
+    train_sums s = {.finite = true};
     if (t->n_valid == 0)
         return ln_fail(err, LN_EUSAGE,
                        "there are no samples for validation: set ln_trainer_options.valid or "
@@ -190,6 +204,7 @@ void train_checkpoints(const train_trainer *t, char path[4096 + 16]) {
 ln_status train_checkpoint(train_trainer *t, ln_error *err) {
     char path[4096 + 16], shown[LN_PATH_TEXT], why[LN_ERRNO_TEXT];
     LN_TRY(need_out(t, err));
+    if (!t->writes) return LN_OK; /* rank 0 does */
     train_checkpoints(t, path);
     if (mkdir(path, 0777) != 0 && errno != EEXIST) /* another process may have removed it */
         return ln_fail(err, LN_EIO, "%s: cannot create: %s", ln_path_text(shown, path),
@@ -256,7 +271,7 @@ static ln_status validate(looping *l, ln_error *err) {
     char path[4096 + 16];
     ln_valid_report r;
     LN_TRY(train_eval(t, &r, err));
-    if (t->how.out) {
+    if (t->writes) {
         LN_TRY(train_metrics_valid(&t->metrics, &r, err));
         (void)snprintf(path, sizeof path, "%s/best", t->how.out);
         if (r.best) LN_TRY(train_export(t, path, err));
@@ -267,7 +282,7 @@ static ln_status validate(looping *l, ln_error *err) {
 }
 
 static ln_status save(looping *l, ln_error *err) {
-    return l->t->how.out ? train_checkpoint(l->t, err) : LN_OK;
+    return l->t->writes ? train_checkpoint(l->t, err) : LN_OK;
 }
 
 /* Whether the step that was done ends an epoch. */
@@ -294,6 +309,15 @@ static ln_status after_step(looping *l, ln_error *err) {
     return LN_OK;
 }
 
+/* Ends all ranks if one ends, because rank 0 may be stopped, or unable to write. */
+static ln_status agree(const train_trainer *t, ln_status st, ln_error *err) {
+    return t->ranks ? ln_ranks_agree(t->ranks, st, 0, "", err) : st;
+}
+/* Calls the caller after a step. */
+static ln_status told(const looping *l, const ln_step_report *r, ln_error *err) {
+    return l->on->on_step ? LN_CALLBACK(l->on->on_step(l->on->user, r, err)) : LN_OK;
+}
+
 static ln_status run_steps(looping *l, ln_error *err) {
     train_trainer *t = l->t;
     if (validation_is_due(t)) LN_TRY(validate(l, err)); /* the run was stopped before it */
@@ -302,10 +326,11 @@ static ln_status run_steps(looping *l, ln_error *err) {
         ln_step_report r;
         const ln_status st = train_step(t, &r, err);
         if (st != LN_OK && st != LN_ENUMERIC) return st;
-        if (t->how.out && r.step) LN_TRY(train_metrics_step(&t->metrics, &r, st == LN_OK ? err : NULL));
+        if (t->writes && r.step) LN_TRY(train_metrics_step(&t->metrics, &r, st == LN_OK ? err : NULL));
         if (st != LN_OK) return st;
-        if (l->on->on_step) LN_TRY(LN_CALLBACK(l->on->on_step(l->on->user, &r, err)));
+        LN_TRY(agree(t, told(l, &r, err), err));
         LN_TRY(after_step(l, err));
+        LN_TRY(agree(t, LN_OK, err));
     }
     return LN_OK;
 }
@@ -318,8 +343,8 @@ ln_status train_run(train_trainer *t, const ln_trainer_events *events, ln_traine
     out->cancelled = st == LN_ECANCELLED;
     if (st == LN_OK || out->cancelled) st = save(&l, err);
     if (st == LN_ECANCELLED) out->cancelled = true, st = LN_OK;
-    if (st == LN_OK && t->how.out) st = train_export(t, t->how.out, err);
-    if (st == LN_OK && t->how.out) st = train_chart_write(&t->metrics, t->how.out, err);
+    if (st == LN_OK && t->writes) st = train_export(t, t->how.out, err);
+    if (st == LN_OK && t->writes) st = train_chart_write(&t->metrics, t->how.out, err);
     out->steps = t->state.step;
     out->best_step = t->state.best_step;
     out->best_loss = t->state.best_loss;

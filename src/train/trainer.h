@@ -35,6 +35,10 @@ struct train_trainer {
     json_t *settings, *adapter_config;
     int lock; /* descriptor of `out`, locked; -1 */
     train_metrics metrics;
+    ln_transport *ranks; /* that share the micro-batches of a step; NULL: there is one */
+    bool writes;         /* this process writes the files of the run */
+    float *sum;          /* [trained numbers] of ranks: sum of the gradients of a step */
+    float *gathered;     /* [ranks, TRAIN_PIECE] */
     /* of a step */
     size_t per_step;                 /* batch * accum */
     uint32_t *chosen, *sizes, *bins; /* [most], most: the larger of per_step and EVAL_SAMPLES */
@@ -43,6 +47,28 @@ struct train_trainer {
     int32_t *lengths;                /* [most] */
     uint64_t *uses;                  /* [most] */
 };
+
+/* train_ranks.c: ranks train together. Micro-batch i of a step belongs to rank i mod N; all ranks add losses
+ * and gradients in the order of micro-batches, so that they have the sums of one rank, and make the same
+ * update. */
+typedef struct train_sums {
+    double loss;
+    int64_t n_counted, n_tokens;
+    bool finite;
+} train_sums;
+enum { TRAIN_PIECE = 1 << 16 }; /* numbers that are exchanged at a time */
+/* Bytes of `sum` and `gathered`; 0 without ranks. */
+uint64_t train_ranks_bytes(const train_trainer *t, uint64_t n_numbers);
+/* Allocates them, and checks that all ranks have opened the same run, with these statuses. */
+ln_status train_ranks_open(train_trainer *t, ln_status st, ln_error *err);
+/* Ends a round of N micro-batches, of which this rank has run `mine`, or none (NULL): adds what all ranks
+ * have computed to *out and, if it `trains`, to t->sum. st: of the rank. LN_EDEVICE, errors of other ranks.
+ */
+ln_status train_ranks_round(train_trainer *t, ln_status st, const ln_train_result *mine, bool trains,
+                            train_sums *out, ln_error *err);
+/* Begins and ends the sum of a step. */
+void train_ranks_clear(train_trainer *t);
+void train_ranks_finish(train_trainer *t);
 
 enum { EVAL_SAMPLES = 64 }; /* samples of a validation that are packed together */
 

@@ -183,7 +183,7 @@ static void sum_plan(train_trainer *t, const ln_train_sizes *z, uint64_t here) {
     const uint64_t threads = (uint64_t)t->program_options.run.n_threads;
     f->weights_bytes = z->weights_bytes;
     f->adapter_bytes = z->param_bytes;
-    f->optimizer_bytes = 2 * z->n_params * sizeof(float);
+    f->optimizer_bytes = 2 * z->n_params * sizeof(float) + train_ranks_bytes(t, z->n_params);
     f->activation_bytes = z->activation_bytes + z->scratch_bytes + z->step_bytes;
     f->data_bytes = (t->data.n_ids + t->valid.n_ids) * sizeof *t->data.ids;
     f->other_bytes = (here > f->data_bytes ? here - f->data_bytes : 0) + z->graph_bytes +
@@ -290,7 +290,8 @@ static ln_status check_out(const train_trainer *t, ln_error *err) {
  * so that it continues with the same samples on another day. */
 static void set_time(train_trainer *t) {
     const char *start = json_string_value(json_object_get(t->found.manifest, "time"));
-    const time_t clock = time(NULL);
+    int64_t joined; /* ranks have the same samples */
+    const time_t clock = ln_ranks_data(&joined) ? (time_t)joined : time(NULL);
     struct tm now = {0};
     if (start && (size_t)snprintf(t->time, sizeof t->time, "%s", start) < sizeof t->time) return;
     (void)localtime_r(&clock, &now);
@@ -307,7 +308,9 @@ static ln_status begin(train_trainer **out, const ln_package *m, const ln_option
     t->metrics.fd = -1;
     LN_TRY(take_options(t, opt, how, err));
     LN_TRY(find_checkpoint(t, err));
-    if (writes && t->how.out) LN_TRY(check_out(t, err));
+    t->ranks = writes ? ln_ranks_data(NULL) : NULL;
+    t->writes = writes && t->how.out && (!t->ranks || t->ranks->rank == 0);
+    if (t->writes) LN_TRY(check_out(t, err));
     set_time(t);
     ln_text_work work; /* until the plan counts what was read */
     ln_text_begin(&work);
@@ -409,14 +412,14 @@ static ln_status open_run(train_trainer *t, ln_error *err) {
     int64_t step = 0;
     if (t->how.on_ready) LN_TRY(LN_CALLBACK(t->how.on_ready(t->how.user, &t->info, err)));
     LN_TRY(check_plan(t, err));
-    if (t->how.out) LN_TRY(open_out(t, err));
+    if (t->writes) LN_TRY(open_out(t, err));
     LN_TRY(train_configs(t, err));
     LN_TRY(ln_train_program_open(&t->program, &t->m->spec, &t->m->weights, t->m->weight_cache,
                                  &t->program_options, err));
     LN_TRY(make_state(t, err));
     LN_TRY(make_scratch(t, err));
     if (t->how.resume) LN_TRY(train_resume_from(t, &t->found, &step, err));
-    if (t->how.out) LN_TRY(train_metrics_open(&t->metrics, t->how.out, step, t->state.valid_step, err));
+    if (t->writes) LN_TRY(train_metrics_open(&t->metrics, t->how.out, step, t->state.valid_step, err));
     t->info.step = step;
     return ln_tensors_check(&t->m->tensors, false, err);
 }
@@ -426,6 +429,7 @@ ln_status train_open(train_trainer **out, const ln_package *m, const ln_options 
     train_trainer *t = NULL;
     ln_status st = begin(&t, m, opt, how, true, err);
     if (st == LN_OK) st = open_run(t, err);
+    if (ln_ranks_data(NULL)) st = train_ranks_open(t, st, err);
     if (st != LN_OK) train_close(&t);
     *out = t;
     return st;

@@ -1,0 +1,96 @@
+/* Ranks that train together (trainer.h). Every rank has the whole model, the data and the state, and takes
+ * the same steps; they exchange losses and gradients of micro-batches and nothing else. */
+#include "../base/json_write.h"
+#include "../base/xxh64.h"
+#include "trainer.h"
+
+#include <string.h>
+
+uint64_t train_ranks_bytes(const train_trainer *t, uint64_t n_numbers) {
+    return t->ranks ? (n_numbers + (uint64_t)t->ranks->size * TRAIN_PIECE) * sizeof(float) : 0;
+}
+
+/* A digest of what decides the bits of a run: settings, samples, step and parameters. */
+static uint64_t digest_of(const train_trainer *t) {
+    ln_xxh64 h;
+    ln_str settings = {0};
+    ln_xxh64_open(&h);
+    ln_str_json_value(&settings, t->settings);
+    if (settings.data) ln_xxh64_add(&h, settings.data, settings.len);
+    ln_str_free(&settings);
+    ln_xxh64_add(&h, &t->info.n_rows, sizeof t->info.n_rows);
+    ln_xxh64_add(&h, &t->state.step, sizeof t->state.step);
+    for (size_t i = 0; i < t->data.n; i++)
+        ln_xxh64_add(&h, t->data.ids + t->data.samples[i].at, t->data.samples[i].n * sizeof *t->data.ids);
+    for (size_t i = 0; i < t->state.n_params; i++) {
+        const train_param *p = &t->state.params[i];
+        ln_xxh64_add(&h, p->value, (size_t)(p->rows * p->cols) * sizeof *p->value);
+    }
+    return ln_xxh64_value(&h);
+}
+
+ln_status train_ranks_open(train_trainer *t, ln_status st, ln_error *err) {
+    ln_transport *ranks = ln_ranks_data(NULL);
+    if (st == LN_OK) {
+        t->sum = ln_arena_alloc(&t->arena, (t->info.n_trainable + 1) * sizeof *t->sum);
+        t->gathered = ln_arena_alloc(&t->arena, (size_t)ranks->size * TRAIN_PIECE * sizeof *t->gathered);
+        if (!t->sum || !t->gathered) st = LN_OOM(err, "the gradients of ranks");
+    }
+    return ln_ranks_agree(ranks, st, st == LN_OK ? digest_of(t) : 0,
+                          "data, settings or checkpoint are others than those of rank 0", err);
+}
+
+void train_ranks_clear(train_trainer *t) { memset(t->sum, 0, t->info.n_trainable * sizeof *t->sum); }
+
+void train_ranks_finish(train_trainer *t) {
+    size_t n;
+    const ln_train_param *x = ln_train_program_params(t->program, &n);
+    const float *from = t->sum;
+    for (size_t i = 0; i < n; i++) {
+        memcpy(x[i].grad, from, (size_t)(x[i].rows * x[i].cols) * sizeof *from);
+        from += x[i].rows * x[i].cols;
+    }
+}
+
+/* Adds n gradients of every rank that has run a micro-batch, in the order of ranks. */
+static ln_status add_piece(train_trainer *t, const ln_train_result *all, const float *mine, size_t n,
+                           float *sum) {
+    ln_transport *k = t->ranks;
+    LN_TRY(k->all_gather(k, mine, n * sizeof *mine, t->gathered));
+    for (int r = 0; r < k->size; r++)
+        for (size_t i = 0; i < n && all[r].n_counted; i++) sum[i] += t->gathered[(size_t)r * n + i];
+    return LN_OK;
+}
+static ln_status add_gradients(train_trainer *t, const ln_train_result *all) {
+    size_t n;
+    const ln_train_param *x = ln_train_program_params(t->program, &n);
+    float *sum = t->sum;
+    for (size_t i = 0; i < n; i++) {
+        const size_t size = (size_t)(x[i].rows * x[i].cols);
+        for (size_t at = 0, some; at < size; at += some) {
+            some = LN_MIN(size - at, (size_t)TRAIN_PIECE);
+            LN_TRY(add_piece(t, all, x[i].grad + at, some, sum + at));
+        }
+        sum += size;
+    }
+    return LN_OK;
+}
+
+ln_status train_ranks_round(train_trainer *t, ln_status st, const ln_train_result *mine, bool trains,
+                            train_sums *out, ln_error *err) {
+    ln_transport *k = t->ranks;
+    const ln_train_result none = {.finite = true};
+    LN_TRY(ln_ranks_agree(k, st, 0, "", err));
+    ln_train_result *all = ln_zalloc((size_t)k->size, sizeof *all);
+    if (!all) return LN_OOM(err, "ranks");
+    st = k->all_gather(k, mine ? mine : &none, sizeof *all, all);
+    for (int r = 0; r < k->size && st == LN_OK; r++) {
+        out->loss += all[r].loss;
+        out->n_counted += all[r].n_counted;
+        out->finite = out->finite && all[r].finite;
+    }
+    if (st == LN_OK && trains) st = add_gradients(t, all);
+    if (st != LN_OK && err) *err = k->failed;
+    ln_free(all);
+    return st;
+}
