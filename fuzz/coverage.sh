@@ -29,6 +29,7 @@ files_of() {
     samples) echo src/train/dataset.c src/train/sample_reader.c src/train/foreign_lines.c src/train/foreign_messages.c src/train/records.c src/base/line_reader.c ;;
     batch) echo src/batch/batch_input.c ;;
     gguf) echo src/base/gguf.c src/base/gguf_values.c ;;
+    gguf_tokenizer) echo src/tokenizer/tokenizer_gguf.c src/tokenizer/bpe_gguf.c src/tokenizer/bpe_tables.c ;;
     kv) echo src/engine/kv_file.c ;;
     manifest) echo src/train/checkpoint.c ;;
     esac

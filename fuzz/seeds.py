@@ -7,6 +7,7 @@ The corpora in git (fuzz/corpus) are these seeds and inputs that fuzzing found, 
 import json
 import os
 import re
+import struct
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -210,11 +211,54 @@ def official():
     yield "null", [("a.weight", "BF16", [16, 64], two["BF16"])]
 
 
+def gguf_tokenizers():
+    """Yields GGUF files whose metadata are a tokenizer: byte-level with splitters, SentencePiece, Gemma 4, and one fault each."""
+    def u(v, n=8):
+        return v.to_bytes(n, "little")
+
+    def string(t):
+        return u(len(t)) + t
+
+    def value(name, kind, data):
+        return string(b"tokenizer.ggml." + name) + u(kind, 4) + data
+
+    def texts(name, items):
+        return value(name, 9, u(8, 4) + u(len(items)) + b"".join(string(t) for t in items))
+
+    def build(*keys):
+        return b"GGUF" + u(3, 4) + u(0) + u(len(keys)) + b"".join(keys)
+
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    letters = [chr(b if b in shown else 256 + b).encode() for b in range(256)]
+    tokens = letters + [b"th", b"the", b"<s>", b"</s>", b"<x>"]
+    kinds = [1] * 258 + [3, 3, 4]
+    types = value(b"token_type", 9, u(5, 4) + u(len(kinds)) + b"".join(u(k, 4) for k in kinds))
+    ids = [value(b"bos_token_id", 4, u(258, 4)), value(b"eos_token_id", 4, u(259, 4))]
+    flags = [value(b"add_bos_token", 7, b"\1"), value(b"add_eos_token", 7, b"\1")]
+    gpt2 = [value(b"model", 8, string(b"gpt2")), texts(b"tokens", tokens), types, texts(b"merges", [b"t h", b"th e"])]
+    for pre in b"gpt-2", b"llama-bpe", b"qwen2", b"deepseek-llm", b"tekken", b"gpt-4o", b"smollm", b"default", b"gpt-7":
+        yield build(*gpt2, value(b"pre", 8, string(pre)), *ids, *flags)
+    yield build(*gpt2)
+    yield build(*gpt2[:3], texts(b"merges", [b"t x"]))
+    yield build(*gpt2[:2])
+    blank = "\u2581".encode()
+    pieces = [b"<unk>", b"<s>", b"</s>", b"<0xC3>", b"<0xA9>", blank, b"a", b"b", b"ab", blank + b"a", blank + b"ab", blank * 2, b"<t>", b"", b"c"]
+    kinds = [2, 3, 3, 6, 6, 1, 1, 1, 1, 1, 1, 4, 4, 5, 1]
+    types = value(b"token_type", 9, u(5, 4) + u(len(kinds)) + b"".join(u(k, 4) for k in kinds))
+    scores = value(b"scores", 9, u(6, 4) + u(len(kinds)) + b"".join(struct.pack("<f", -i) for i in range(len(kinds))))
+    for name, more in (b"llama", [scores]), (b"gemma4", [texts(b"merges", [b"a b"])]), (b"llama", []), (b"rwkv", [scores]):
+        model = [value(b"model", 8, string(name)), texts(b"tokens", pieces), types, *more]
+        yield build(*model)
+        yield build(*model, *flags, value(b"bos_token_id", 4, u(1, 4)), value(b"add_space_prefix", 7, b"\0"), value(b"remove_extra_whitespaces", 7, b"\1"))
+    yield build(value(b"model", 8, string(b"llama")), texts(b"tokens", pieces), types[:-4] + u(9, 4), scores)
+
+
 def main(argv):
     out = argv[1]
     write(out, "grammar", sorted(set(forms())))
     write(out, "official", [block.encode() + b"\xff" + tensor_file(parts) for block, parts in official()])
     write(out, "gguf", gguf_files())
+    write(out, "gguf_tokenizer", gguf_tokenizers())
     docs, texts = documents()
     small = [d for d in docs if len(d) < 4000]
     configs = []

@@ -7,6 +7,7 @@
 #include "../base/gguf.h"
 #include "../base/thread_pool.h"
 #include "../io/directory.h"
+#include "../tokenizer/tokenizer.h"
 #include "convert.h"
 
 #include <string.h>
@@ -117,11 +118,30 @@ static ln_status write_generation(const ln_gguf *g, const char *to, ln_error *er
     return st;
 }
 
+/* Writes tokenizer.json and tokenizer_config.json. A tokenizer that is not read is not written: weights can
+ * be converted without it. */
+static ln_status write_tokenizer(const ln_gguf *g, const char *to, ln_error *err) {
+    json_t *tokenizer, *config;
+    ln_error why = {0};
+    ln_status st = ln_tok_json_of_gguf(&tokenizer, &config, g, &why);
+    if (st == LN_EIO || st == LN_EUNSUPPORTED) {
+        ln_log(LN_LOG_WARN, "no tokenizer.json is written: %s", why.message);
+        return LN_OK;
+    }
+    if (st != LN_OK) st = ln_fail(err, st, "%s", why.message);
+    if (st == LN_OK) st = ln_convert_json(to, "tokenizer.json", tokenizer, err);
+    if (st == LN_OK) st = ln_convert_json(to, "tokenizer_config.json", config, err);
+    json_decref(tokenizer);
+    json_decref(config);
+    return st;
+}
+
 ln_status ln_convert_gguf_files(const ln_convert *c, const char *to, ln_error *err) {
     ln_gguf *g;
     LN_TRY(ln_gguf_open(&g, c->from, err));
     ln_status st = write_template(g, to, err);
     if (st == LN_OK) st = write_generation(g, to, err);
+    if (st == LN_OK) st = write_tokenizer(g, to, err);
     ln_gguf_close(&g);
     return st;
 }

@@ -201,10 +201,57 @@ static ln_status derive_merges(bpe_tables *t, const gguf_lists *g, ln_error *err
 
 /* ---- the model ---- */
 
+static ln_status read_lists(bpe_tables *t, const gguf_lists *g, ln_error *err) {
+    LN_TRY(read_tokens(t, g, err));
+    return g->scores ? derive_merges(t, g, err) : read_merges(t, g, err);
+}
+
+/* A merge and the length of the token that it gives. */
+typedef struct listed {
+    bpe_triple merge;
+    size_t bytes;
+} listed;
+
+/* By rank. User-defined tokens, rank 0, are the longest that a run of blanks allows: the longer one first. */
+static int by_rank(const void *x, const void *y) {
+    const listed *p = x, *q = y;
+    const bpe_triple *a = &p->merge, *b = &q->merge;
+    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+    if (a->rank == 0 && p->bytes != q->bytes) return p->bytes > q->bytes ? -1 : 1;
+    if (a->id != b->id) return a->id < b->id ? -1 : 1;
+    if (a->left != b->left) return a->left < b->left ? -1 : 1;
+    return (a->right > b->right) - (a->right < b->right);
+}
+
+static bool add_pair(json_t *merges, const string_table *v, const bpe_triple *m) {
+    size_t n_left, n_right;
+    const char *left = strtab_text(v, (int32_t)m->left, &n_left),
+               *right = strtab_text(v, (int32_t)m->right, &n_right);
+    return json_array_append_new(merges, json_pack("[s%,s%]", left, n_left, right, n_right)) == 0;
+}
+
+ln_status bpe_list_merges(const gguf_lists *g, json_t *merges, ln_error *err) {
+    tok_bpe b = {0};
+    bpe_tables t = {.b = &b, .name = g->name, .vocab = tokens_key, .merges = merges_key};
+    ln_status st = read_lists(&t, g, err);
+    listed *order = st == LN_OK ? ln_alloc((t.n + 1) * sizeof *order) : NULL;
+    if (st == LN_OK && !order) st = LN_OOM(err, "merges");
+    for (size_t i = 0; i < t.n && st == LN_OK; i++) {
+        order[i].merge = t.list[i];
+        (void)strtab_text(&b.vocab, t.list[i].id, &order[i].bytes);
+    }
+    if (st == LN_OK && g->scores && t.n > 0) qsort(order, t.n, sizeof *order, by_rank);
+    for (size_t i = 0; i < t.n && st == LN_OK; i++)
+        if (!add_pair(merges, &b.vocab, &order[i].merge)) st = LN_OOM(err, "merges");
+    ln_free(order);
+    bpe_tables_close(&t);
+    bpe_close(&b);
+    return st;
+}
+
 ln_status bpe_read_gguf(tok_bpe *b, const gguf_lists *g, ln_error *err) {
     bpe_tables t = {.b = b, .name = g->name, .vocab = tokens_key, .merges = merges_key};
-    ln_status st = read_tokens(&t, g, err);
-    if (st == LN_OK) st = g->scores ? derive_merges(&t, g, err) : read_merges(&t, g, err);
+    ln_status st = read_lists(&t, g, err);
     if (st == LN_OK) st = bpe_build_merges(&t, err);
     bpe_tables_close(&t);
     return st;

@@ -28,5 +28,9 @@ static inline int gguf_token_type(const gguf_lists *g, uint64_t i) {
 
 /* Reads vocabulary and merges. LN_EINVALID: the message names the key and the element. */
 ln_status bpe_read_gguf(tok_bpe *b, const gguf_lists *g, ln_error *err);
+/* Appends the merges to a list as [left, right], in the order of their ranks. Merges with one rank, into
+ * whose parts a token with a score can be cut, are in the order of the ids, as the reference's converter has
+ * them. */
+ln_status bpe_list_merges(const gguf_lists *g, json_t *merges, ln_error *err);
 
 #endif

@@ -40,7 +40,12 @@ ln_status ln_tok_open_memory(ln_tok **out, const char *name, const char *json, s
  * the file has none. LN_EINVALID: the message names the key. LN_EUNSUPPORTED: a kind of tokenizer, or of
  * splitting texts, that is not implemented. The caller owns *out. */
 struct ln_gguf;
+struct json_t;
 ln_status ln_tok_open_gguf(ln_tok **out, const struct ln_gguf *g, ln_error *err);
+/* Returns in *tokenizer and *config what tokenizer.json and tokenizer_config.json of the same tokenizer are.
+ * Errors as for ln_tok_open_gguf. */
+ln_status ln_tok_json_of_gguf(struct json_t **tokenizer, struct json_t **config, const struct ln_gguf *g,
+                              ln_error *err);
 /* Opens the tokenizer of a model that has none: it knows no token, and what converts returns *why, an error
  * that is copied. The caller owns *out. */
 ln_status ln_tok_open_absent(ln_tok **out, const ln_error *why, ln_error *err);

@@ -229,6 +229,11 @@ static json_t *split_step(const char *pattern) {
                      "Isolated", "invert", 0);
 }
 
+static json_t *byte_level(int use_regex) {
+    return json_pack("{s:s,s:b,s:b,s:b}", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 1,
+                     "use_regex", use_regex);
+}
+
 static json_t *byte_splitter(const gguf_tokenizer *t) {
     const splitter s = t->pre->splitter;
     json_t *list = json_array();
@@ -238,9 +243,7 @@ static json_t *byte_splitter(const gguf_tokenizer *t) {
     if (ok && splitters[s].digits)
         ok = json_array_append_new(list, json_pack("{s:s,s:b}", "type", "Digits", "individual_digits", 1)) ==
              0;
-    if (ok)
-        ok = json_array_append_new(list, json_pack("{s:s,s:b,s:b}", "type", "ByteLevel", "add_prefix_space",
-                                                   0, "use_regex", (int)splitters[s].gpt2)) == 0;
+    if (ok) ok = json_array_append_new(list, byte_level((int)splitters[s].gpt2)) == 0;
     json_t *section = ok ? json_pack("{s:s,s:O}", "type", "Sequence", "pretokenizers", list) : NULL;
     json_decref(list);
     return section;
@@ -286,7 +289,7 @@ static json_t *piece_decoder(const gguf_tokenizer *t) {
 static bool make_sections(const gguf_tokenizer *t, json_t **sections) {
     sections[TOK_NORMALIZER] = t->pieces ? piece_normalizer(t) : byte_normalizer(t);
     sections[TOK_PRE] = t->pieces ? json_null() : byte_splitter(t);
-    sections[TOK_DECODER] = t->pieces ? piece_decoder(t) : json_pack("{s:s}", "type", "ByteLevel");
+    sections[TOK_DECODER] = t->pieces ? piece_decoder(t) : byte_level(1);
     return sections[TOK_NORMALIZER] && sections[TOK_PRE] && sections[TOK_DECODER];
 }
 
@@ -337,5 +340,137 @@ ln_status ln_tok_open_gguf(ln_tok **out, const ln_gguf *g, ln_error *err) {
     for (int i = 0; i < TOK_SECTIONS; i++) json_decref(o.sections[i]);
     if (st == LN_OK) *out = tok;
     else ln_tok_close(&tok);
+    return st;
+}
+
+/* ---- tokenizer.json ---- */
+
+/* The text of a token. */
+static json_t *text_of(const ln_tok *tok, int64_t id) {
+    size_t bytes;
+    if (!strtab_has(&tok->bpe.vocab, id)) return json_null();
+    const char *text = strtab_text(&tok->bpe.vocab, (int32_t)id, &bytes);
+    return json_stringn(text, bytes);
+}
+
+static json_t *model_of(const gguf_tokenizer *t, const ln_tok *tok, ln_error *err) {
+    json_t *merges = json_array(), *vocab = json_object(), *model = NULL;
+    bool ok = merges && vocab;
+    for (uint64_t i = 0; i < t->lists.tokens->n && ok; i++) {
+        json_t *text = text_of(tok, (int64_t)i);
+        const char *key = json_string_value(text); /* NULL: an unused token */
+        ok = text && (!key || json_object_set_new(vocab, key, json_integer((json_int_t)i)) == 0);
+        json_decref(text);
+    }
+    const ln_status st = ok ? bpe_list_merges(&t->lists, merges, err) : LN_OOM(err, "a tokenizer");
+    if (st == LN_OK) {
+        model =
+            json_pack("{s:s,s:n,s:o,s:n,s:n,s:b,s:b,s:b,s:O,s:O}", "type", "BPE", "dropout", "unk_token",
+                      t->pieces ? text_of(tok, t->id[ID_UNKNOWN]) : json_null(), "continuing_subword_prefix",
+                      "end_of_word_suffix", "fuse_unk", (int)t->pieces, "byte_fallback", (int)t->pieces,
+                      "ignore_merges", (int)tok->bpe.ignore_merges, "vocab", vocab, "merges", merges);
+        if (!model) (void)LN_OOM(err, "a tokenizer");
+    }
+    json_decref(vocab);
+    json_decref(merges);
+    return model;
+}
+
+static json_t *added_of(const gguf_tokenizer *t, const ln_tok *tok) {
+    const bool strips = strips_blanks(t);
+    json_t *list = json_array();
+    for (uint64_t i = 0; list && i < t->lists.tokens->n; i++) {
+        const int type = gguf_token_type(&t->lists, i);
+        const bool special = type == GGUF_TOKEN_CONTROL || type == GGUF_TOKEN_UNKNOWN;
+        size_t bytes;
+        if ((!special && type != GGUF_TOKEN_USER) || !strtab_has(&tok->bpe.vocab, (int64_t)i)) continue;
+        const char *text = strtab_text(&tok->bpe.vocab, (int32_t)i, &bytes);
+        const bool rstrip = strips && type == GGUF_TOKEN_CONTROL && !keeps_blanks(text, bytes);
+        json_t *one = json_pack("{s:I,s:s%,s:b,s:b,s:b,s:b,s:b}", "id", (json_int_t)i, "content", text, bytes,
+                                "single_word", 0, "lstrip", 0, "rstrip", (int)rstrip, "normalized", 0,
+                                "special", (int)special);
+        if (json_array_append_new(list, one) == 0) continue;
+        json_decref(list);
+        return NULL;
+    }
+    return list;
+}
+
+static bool add_special(const ln_tok *tok, int64_t id, int type, json_t *sequence, json_t *specials) {
+    json_t *text = text_of(tok, id);
+    const char *name = json_string_value(text);
+    const bool ok = name &&
+                    json_array_append_new(sequence, json_pack("{s:{s:s,s:i}}", "SpecialToken", "id", name,
+                                                              "type_id", type)) == 0 &&
+                    json_object_set_new(specials, name,
+                                        json_pack("{s:s,s:[I],s:[s]}", "id", name, "ids", (json_int_t)id,
+                                                  "tokens", name)) == 0;
+    json_decref(text);
+    return ok;
+}
+/* Appends the template of one text. */
+static bool add_sequence(const gguf_tokenizer *t, const ln_tok *tok, const char *name, int type, json_t *list,
+                         json_t *specials) {
+    if (t->add_bos && !add_special(tok, t->id[ID_BOS], type, list, specials)) return false;
+    if (json_array_append_new(list, json_pack("{s:{s:s,s:i}}", "Sequence", "id", name, "type_id", type)) != 0)
+        return false;
+    return !t->add_eos || add_special(tok, t->id[ID_EOS], type, list, specials);
+}
+static json_t *post_of(const gguf_tokenizer *t, const ln_tok *tok) {
+    if (!t->add_bos && !t->add_eos) return json_null();
+    json_t *single = json_array(), *pair = json_array(), *specials = json_object();
+    const bool ok = single && pair && specials && add_sequence(t, tok, "A", 0, single, specials) &&
+                    add_sequence(t, tok, "A", 0, pair, specials) &&
+                    add_sequence(t, tok, "B", 1, pair, specials);
+    json_t *post = ok ? json_pack("{s:s,s:O,s:O,s:O}", "type", "TemplateProcessing", "single", single, "pair",
+                                  pair, "special_tokens", specials)
+                      : NULL;
+    json_decref(single);
+    json_decref(pair);
+    json_decref(specials);
+    return post;
+}
+
+/* Names the tokens that the metadata names, as the classes of the reference call them. */
+static json_t *config_of(const gguf_tokenizer *t, const ln_tok *tok) {
+    static const char *const names[N_IDS] = {
+        [ID_BOS] = "bos_token", [ID_EOS] = "eos_token", [ID_UNKNOWN] = "unk_token",
+        [ID_PAD] = "pad_token", [ID_SEP] = "sep_token", [ID_MASK] = "mask_token"};
+    json_t *out = json_pack("{s:s,s:b}", "tokenizer_class", "PreTrainedTokenizerFast",
+                            "clean_up_tokenization_spaces", 0);
+    for (int i = 0; i < N_IDS && out; i++) {
+        if (!names[i] || t->id[i] < 0) continue;
+        if (json_object_set_new(out, names[i], text_of(tok, t->id[i])) == 0) continue;
+        json_decref(out);
+        return NULL;
+    }
+    return out;
+}
+
+static ln_status write_json(const gguf_tokenizer *t, const ln_tok *tok, json_t *const *sections, json_t **out,
+                            json_t **config, ln_error *err) {
+    json_t *model = model_of(t, tok, err);
+    if (!model) return err->code;
+    *out = json_pack("{s:s,s:n,s:n,s:o,s:O,s:O,s:o,s:O,s:o}", "version", "1.0", "truncation", "padding",
+                     "added_tokens", added_of(t, tok), "normalizer", sections[TOK_NORMALIZER],
+                     "pre_tokenizer", sections[TOK_PRE], "post_processor", post_of(t, tok), "decoder",
+                     sections[TOK_DECODER], "model", model);
+    *config = config_of(t, tok);
+    return *out && *config ? LN_OK : LN_OOM(err, "a tokenizer");
+}
+
+ln_status ln_tok_json_of_gguf(json_t **tokenizer, json_t **config, const ln_gguf *g, ln_error *err) {
+    gguf_tokenizer t = {.g = g};
+    ln_tok *tok;
+    json_t *sections[TOK_SECTIONS] = {0};
+    *tokenizer = *config = NULL;
+    LN_TRY(ln_tok_open_gguf(&tok, g, err));
+    ln_path_text(t.name, g->files[0].path);
+    t.lists.name = t.name;
+    ln_status st = read_metadata(&t, err);
+    if (st == LN_OK && !make_sections(&t, sections)) st = LN_OOM(err, "a tokenizer");
+    if (st == LN_OK) st = write_json(&t, tok, sections, tokenizer, config, err);
+    for (int i = 0; i < TOK_SECTIONS; i++) json_decref(sections[i]);
+    ln_tok_close(&tok);
     return st;
 }

@@ -1,6 +1,6 @@
-/* What a GGUF file of K-quants can do from outside: planned, scored, continued, answered in a batch and by the
- * server, trained, used with the adapter, and quantised again. Each against the same model as a file of F32
- * whose numbers are the dequantised ones. */
+/* What a GGUF file of K-quants can do from outside: planned, scored, continued, answered in a batch and by
+ * the server, trained, used with the adapter, and quantised again. Each against the same model as a file of
+ * F32 whose numbers are the dequantised ones. */
 /* run: quick */
 #include "../base/gguf_build.h"
 #include "../server/server_test.h"
@@ -239,8 +239,8 @@ static void test_answers(void **state) {
     json_decref(of_dense);
 }
 
-/* Loss and norm of the gradient of each step on quantised weights are those on the dequantised ones, and so is
- * what the adapter does. */
+/* Loss and norm of the gradient of each step on quantised weights are those on the dequantised ones, and so
+ * is what the adapter does. */
 static void test_train(void **state) {
     (void)state;
     FILE *f = fopen(data, "w");
