@@ -51,13 +51,6 @@ static ln_status find(const ln_source *s, const ln_source_ask *ask, ln_weight *w
     return LN_OK;
 }
 
-/* The number in the tensor of row or column d of the matrix. */
-static int64_t stored_number(const ln_tensor_order *o, int64_t d) {
-    if (!o->n_outer || d < o->first) return d;
-    const int64_t k = (d - o->first) / o->unit, i = k % (o->n_outer * o->n_inner);
-    return d + (i % o->n_inner * o->n_outer + i / o->n_inner - i) * o->unit;
-}
-
 enum { ROWS = 16 }; /* of a unit of work */
 typedef struct making {
     const ln_weight *w;
@@ -80,7 +73,7 @@ static bool make_reordered(const making *k, const uint8_t *from, uint8_t *codes,
                                k->row.offsets * group / cols};
     if (!k->form) {
         for (int64_t c = 0; c < cols; c += group)
-            memcpy(codes + c / group * each.data, from + stored_number(&there, c) / group * each.data,
+            memcpy(codes + c / group * each.data, from + ln_tensor_order_at(&there, c) / group * each.data,
                    (size_t)each.data);
         return true;
     }
@@ -89,7 +82,7 @@ static bool make_reordered(const making *k, const uint8_t *from, uint8_t *codes,
     for (int64_t c = 0; c < cols; c += block.elements, from += block.bytes) {
         good &= k->form->row(from, block.elements, block_codes, block_scales, block_offsets);
         for (int64_t g = 0; g < block.elements / group; g++) {
-            const int64_t to = stored_number(&here, c + g * group) / group;
+            const int64_t to = ln_tensor_order_at(&here, c + g * group) / group;
             memcpy(codes + to * each.data, block_codes + g * each.data, (size_t)each.data);
             memcpy(scales + to * each.scales, block_scales + g * each.scales, (size_t)each.scales);
             memcpy(offsets + to * each.offsets, block_offsets + g * each.offsets, (size_t)each.offsets);
@@ -112,7 +105,7 @@ static void make_rows(void *user, int thread, int64_t lo, int64_t hi) {
     (void)thread;
     for (int64_t r = lo * ROWS; r < LN_MIN(hi * ROWS, k->n); r++) {
         const ln_tensor *x = k->w->tensor;
-        const uint8_t *from = x->data + stored_number(&x->rows, k->row0 + r) * k->stored;
+        const uint8_t *from = x->data + ln_tensor_order_at(&x->rows, k->row0 + r) * k->stored;
         uint8_t *codes = k->codes + r * k->row.data, *scales = k->scales + r * k->row.scales,
                 *offsets = k->offsets + r * k->row.offsets;
         if (x->columns.n_outer) {

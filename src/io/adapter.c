@@ -5,6 +5,7 @@
  * (n_unused): they change nothing if there are only texts. */
 #include "../base/dir_names.h"
 #include "adapter.h"
+#include "gguf_model.h"
 
 #include "../base/elementary.h"
 #include "tower_names.h"
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const layout_names[] = {"PEFT", "mlx-lm", "go-mlx"};
+static const char *const layout_names[] = {"PEFT", "mlx-lm", "go-mlx", "GGUF"};
 const char *ln_adapter_layout_name(ln_adapter_layout l) { return layout_names[l]; }
 
 /* ---- the file ---- */
@@ -71,8 +72,10 @@ typedef struct half {
     role role;
 } half;
 
-static const char *const ends[][2] = {
-    {".lora_A.weight", ".lora_B.weight"}, {".lora_a", ".lora_b"}, {".lora_a", ".lora_b"}};
+static const char *const ends[][2] = {{".lora_A.weight", ".lora_B.weight"},
+                                      {".lora_a", ".lora_b"},
+                                      {".lora_a", ".lora_b"},
+                                      {".lora_a", ".lora_b"}};
 
 static bool cut(const char *name, size_t n, const char *end, size_t *left) {
     const size_t m = strlen(end);
@@ -234,7 +237,9 @@ static ln_status take_pair(ln_adapter_file *a, const ln_adapter_config *c, const
     m->rank = x->t->dims[turned];
     m->n_in = x->t->dims[!turned];
     m->n_out = y->t->dims[turned];
-    LN_TRY(ln_adapter_rank_of(c, x->full, &rank, err));
+    m->rows = y->t->rows;
+    if (a->layout == LN_ADAPTER_GGUF) rank = m->rank; /* which no file states */
+    else LN_TRY(ln_adapter_rank_of(c, x->full, &rank, err));
     if (m->rank != rank || y->t->dims[!turned] != rank)
         return ln_fail(err, LN_EINVALID,
                        "%s: %s: A is [%lld,%lld] and B is [%lld,%lld]; %s stores %s of rank %lld, which its "
@@ -316,9 +321,18 @@ static ln_status read_modules(ln_adapter_file *a, const ln_adapter_config *c, ln
 
 /* ---- open ---- */
 
+/* Reads llama.cpp's file of LoRA. */
+static ln_status open_gguf(ln_adapter_file *a, ln_adapter_config *c, ln_error *err) {
+    a->layout = c->layout = LN_ADAPTER_GGUF;
+    (void)snprintf(c->path, sizeof c->path, "%s", a->path);
+    LN_TRY(ln_tensors_of_gguf_lora(&a->tensors, a->path, &c->alpha, err));
+    return read_modules(a, c, err);
+}
+
 static ln_status open_parts(ln_adapter_file *a, const char *dir, ln_adapter_config *c, ln_error *err) {
     char path[4400];
     LN_TRY(ln_find_adapter(dir, a->path, err));
+    if (ln_is_gguf(a->path)) return open_gguf(a, c, err);
     LN_TRY(ln_adapter_config_open(c, a->path, err));
     a->layout = c->layout;
     a->transposed = c->layout == LN_ADAPTER_MLX_LM;
@@ -374,16 +388,19 @@ float ln_adapter_value(const ln_tensor *t, size_t i) {
 }
 
 /* Writes rows row0 .. row0 + rows - 1 of a matrix [whole, cols]; `turned`: it is stored [cols, whole]. */
-static void read_matrix(const ln_tensor *t, bool turned, int64_t whole, int64_t row0, int64_t rows,
-                        int64_t cols, float *out) {
-    for (int64_t i = row0; i < row0 + rows; i++)
+static void read_matrix(const ln_tensor *t, bool turned, const ln_tensor_order *order, int64_t whole,
+                        int64_t row0, int64_t rows, int64_t cols, float *out) {
+    for (int64_t i = row0; i < row0 + rows; i++) {
+        const int64_t at = ln_tensor_order_at(order, i);
         for (int64_t k = 0; k < cols; k++)
-            *out++ = ln_adapter_value(t, (size_t)(turned ? k * whole + i : i * cols + k));
+            *out++ = ln_adapter_value(t, (size_t)(turned ? k * whole + at : at * cols + k));
+    }
 }
 
 void ln_adapter_file_read(const ln_adapter_file *a, const ln_adapter_module *m, float *A, float *B) {
-    read_matrix(m->a, a->transposed, m->rank, 0, m->rank, m->n_in, A);
-    read_matrix(m->b, a->transposed, m->whole ? m->whole : m->n_out, m->row0, m->n_out, m->rank, B);
+    static const ln_tensor_order in_order = {0};
+    read_matrix(m->a, a->transposed, &in_order, m->rank, 0, m->rank, m->n_in, A);
+    read_matrix(m->b, a->transposed, &m->rows, m->whole ? m->whole : m->n_out, m->row0, m->n_out, m->rank, B);
 }
 
 void ln_adapter_vector(const ln_adapter_module *m, const ln_tensor *t, float *out) {

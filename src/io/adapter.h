@@ -1,4 +1,5 @@
-/* LoRA adapters: the directories that PEFT, mlx-lm and go-mlx write, read into one representation.
+/* LoRA adapters: the directories that PEFT, mlx-lm and go-mlx write and llama.cpp's files, read into one
+ * representation.
  *
  * A module adds scale * B A x to the output of one matrix of the model, where A is [rank, n_in] and B is
  * [n_out, rank]. The configuration decides about the layout, because shapes cannot (a square matrix):
@@ -7,6 +8,9 @@
  *   scale is alpha / r, or alpha / sqrt(r).
  * mlx-lm: adapters.safetensors with *.lora_a, [in,r] and [r,out]; lora_parameters.scale.
  * go-mlx: adapter.safetensors with *.lora_a, [r,in] and [out,r]; alpha / rank.
+ *
+ * GGUF: a file of llama.cpp, blk.N.STEM.weight.lora_a, [r,in] and [out,r]; alpha / rank. Rows of q and k may
+ * stand in pairs, which ln_adapter_split puts in order.
  *
  * PEFT may train biases too: `bias` all or lora_only puts biases of the model into the file, lora_bias gives
  * every B one. It may also save the model's embedding table and output head with the adapter
@@ -22,7 +26,12 @@
 #include "io.h"
 #include "name_pattern.h"
 
-typedef enum ln_adapter_layout { LN_ADAPTER_PEFT, LN_ADAPTER_MLX_LM, LN_ADAPTER_GO_MLX } ln_adapter_layout;
+typedef enum ln_adapter_layout {
+    LN_ADAPTER_PEFT,
+    LN_ADAPTER_MLX_LM,
+    LN_ADAPTER_GO_MLX,
+    LN_ADAPTER_GGUF
+} ln_adapter_layout;
 
 typedef struct ln_adapter_module {
     /* of the matrix, without the prefix of the checkpoint: layers.3.self_attn.q_proj, lm_head */
@@ -34,7 +43,8 @@ typedef struct ln_adapter_module {
     /* of a module that is a part of one of the file (ln_adapter_split): its first row of B and of the biases,
      * and how many rows these have; whole 0: the module has all of them */
     int64_t row0, whole;
-    const char *stored; /* the path of that module of the file; of another module its own */
+    const char *stored;   /* the path of that module of the file; of another module its own */
+    ln_tensor_order rows; /* of B */
     double scale;
     bool any_layer; /* mlx-lm: the configuration names the module with its layer, so that n_last_layers does
                        not count */

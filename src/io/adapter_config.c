@@ -353,6 +353,7 @@ ln_status ln_adapter_scale_of(const ln_adapter_config *c, const char *full, int6
                               ln_error *err) {
     double alpha = c->alpha;
     LN_TRY(find_pattern(&c->alpha_pattern, full, &alpha, err));
+    if (c->layout == LN_ADAPTER_GGUF && alpha == 0) alpha = (double)rank; /* as llama.cpp has it */
     *scale =
         c->layout == LN_ADAPTER_MLX_LM ? c->scale : alpha / (c->rslora ? sqrt((double)rank) : (double)rank);
     if (isfinite(*scale)) return LN_OK;

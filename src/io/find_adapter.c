@@ -20,12 +20,9 @@ ln_status ln_find_adapter(const char *dir, char path[4096], ln_error *err) {
     if (realpath(dir, path)) {
         LN_TRY(ln_look_dir(path, &found, err));
         if (found) return LN_OK;
-        if (ln_gguf_is_file(path))
-            return ln_fail(err, LN_EUNSUPPORTED,
-                           "%s: LoRA in a GGUF file is not read; give the directory of PEFT that it was made "
-                           "of",
-                           ln_path_text(shown, dir));
-        return ln_fail(err, LN_EINVALID, "%s: expected the directory of an adapter, found a file",
+        if (ln_gguf_is_file(path)) return LN_OK;
+        return ln_fail(err, LN_EINVALID,
+                       "%s: expected the directory of an adapter or a GGUF file, found another file",
                        ln_path_text(shown, dir));
     }
     if (errno == ENOENT && may_be_id(dir))
@@ -38,6 +35,7 @@ ln_status ln_adapter_template(const char *dir, char path[4096], bool *found, ln_
     char own[LN_PATH_MAX];
     *found = false;
     LN_TRY(ln_find_adapter(dir, own, err));
+    if (ln_gguf_is_file(own)) return LN_OK;
     LN_TRY(ln_path_join(path, own, "chat_template.jinja", err));
     return ln_look(path, found, err);
 }

@@ -384,6 +384,15 @@ static ln_status find_mixtral(const ln_gguf *g, ln_gguf_arch_id *out, ln_error *
     return LN_OK;
 }
 
+static ln_status arch_named(const ln_gguf *g, ln_gguf_text arch, ln_gguf_arch_id *out, ln_error *err) {
+    for (int i = 0; i < LN_GGUF_ARCH_COUNT; i++)
+        if (is_text(arch, ln_gguf_archs[i].name)) {
+            *out = (ln_gguf_arch_id)i;
+            return i == LN_GGUF_ARCH_LLAMA ? find_mixtral(g, out, err) : LN_OK;
+        }
+    return unknown_arch(g, arch, err);
+}
+
 ln_status ln_gguf_find_arch(const ln_gguf *g, ln_gguf_arch_id *out, ln_error *err) {
     char path[LN_PATH_TEXT];
     ln_gguf_text arch = {"", 0}, type = {"model", 5};
@@ -392,7 +401,9 @@ ln_status ln_gguf_find_arch(const ln_gguf *g, ln_gguf_arch_id *out, ln_error *er
     LN_TRY(ln_gguf_get_text(g, "general.architecture", &arch, &found, err));
     ln_path_text(path, g->files[0].path);
     if (is_text(type, "adapter"))
-        return ln_fail(err, LN_EUNSUPPORTED, "%s: an adapter, not a model; give its base model", path);
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "%s: an adapter, not a model; give its base model, and this file as the adapter",
+                       path);
     if (is_text(type, "mmproj") || is_text(arch, "clip"))
         return ln_fail(err, LN_EUNSUPPORTED,
                        "%s: the vision or audio tower of a model (mmproj), which is not read; give the file "
@@ -402,12 +413,22 @@ ln_status ln_gguf_find_arch(const ln_gguf *g, ln_gguf_arch_id *out, ln_error *er
     if (is_text(type, "imatrix"))
         return ln_fail(err, LN_EUNSUPPORTED, "%s: an importance matrix, not a model", path);
     if (!found) return ln_gguf_fail(g, "general.architecture", "the name of an architecture", err);
-    for (int i = 0; i < LN_GGUF_ARCH_COUNT; i++)
-        if (is_text(arch, ln_gguf_archs[i].name)) {
-            *out = (ln_gguf_arch_id)i;
-            return i == LN_GGUF_ARCH_LLAMA ? find_mixtral(g, out, err) : LN_OK;
-        }
-    return unknown_arch(g, arch, err);
+    return arch_named(g, arch, out, err);
+}
+
+ln_status ln_gguf_find_lora_arch(const ln_gguf *g, ln_gguf_arch_id *out, ln_error *err) {
+    ln_gguf_text arch = {"", 0}, type = {"model", 5}, kind = {"lora", 4};
+    char path[LN_PATH_TEXT];
+    bool found;
+    LN_TRY(ln_gguf_get_text(g, "general.type", &type, NULL, err));
+    LN_TRY(ln_gguf_get_text(g, "adapter.type", &kind, NULL, err));
+    LN_TRY(ln_gguf_get_text(g, "general.architecture", &arch, &found, err));
+    if (!is_text(type, "adapter") || !is_text(kind, "lora"))
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "%s: expected LoRA (general.type adapter, adapter.type lora), found another GGUF file",
+                       ln_path_text(path, g->files[0].path));
+    if (!found) return ln_gguf_fail(g, "general.architecture", "the name of an architecture", err);
+    return arch_named(g, arch, out, err);
 }
 
 /* Rejects layers of experts in an architecture whose family has none. */

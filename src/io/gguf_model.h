@@ -31,6 +31,8 @@ bool ln_is_gguf(const char *path);
 /* Finds the architecture. LN_EUNSUPPORTED: the file is no language model (a vision tower, an adapter), or its
  * architecture is not read; the message lists those that are. */
 ln_status ln_gguf_find_arch(const ln_gguf *g, ln_gguf_arch_id *out, ln_error *err);
+/* The same for LoRA in a GGUF file. */
+ln_status ln_gguf_find_lora_arch(const ln_gguf *g, ln_gguf_arch_id *out, ln_error *err);
 /* Writes the key ARCH.suffix. */
 enum { LN_GGUF_KEY_BYTES = 160 };
 const char *ln_gguf_arch_key(char out[LN_GGUF_KEY_BYTES], ln_gguf_arch_id arch, const char *suffix);
@@ -39,5 +41,10 @@ const char *ln_gguf_arch_key(char out[LN_GGUF_KEY_BYTES], ln_gguf_arch_id arch, 
 ln_status ln_config_of_gguf(ln_config *out, const char *path, ln_error *err);
 /* gguf_tensors.c: fills *out with the tensors of a file, under their names in safetensors. */
 ln_status ln_tensors_of_gguf(ln_tensors *out, const char *path, ln_error *err);
+
+/* gguf_tensors.c: the same for LoRA in a GGUF file, whose tensors get the names of mlx-lm's, with shapes as
+ * PEFT has them. B of q and k has `rows` with n_inner 0 if pairs stand in it: the heads are those of the
+ * model. *alpha 0: the file has none. LN_EUNSUPPORTED: no LoRA, or not for an architecture that is read. */
+ln_status ln_tensors_of_gguf_lora(ln_tensors *out, const char *path, double *alpha, ln_error *err);
 
 #endif

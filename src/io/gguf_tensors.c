@@ -217,3 +217,62 @@ ln_status ln_tensors_of_gguf(ln_tensors *out, const char *path, ln_error *err) {
     ln_gguf_close(&g);
     return st;
 }
+
+/* ---- LoRA ---- */
+
+/* Adds blk.N.STEM.weight.lora_a or .lora_b. */
+static ln_status add_lora(ln_tensors *t, const ln_gguf *g, ln_gguf_arch_id arch, const ln_gguf_tensor *from,
+                          ln_error *err) {
+    static const char weight[] = ".weight";
+    char base[LN_GGUF_MAX_NAME + 1], path[LN_PATH_TEXT];
+    ln_str name = {0};
+    const char *end = strrchr(from->name, '.');
+    const size_t n = end ? (size_t)(end - from->name) : 0;
+    ln_path_text(path, g->files[from->file].path);
+    if (!end || (strcmp(end, ".lora_a") != 0 && strcmp(end, ".lora_b") != 0))
+        return ln_fail(err, LN_EUNSUPPORTED, "%s: tensor %s: expected a name that ends in .lora_a or .lora_b",
+                       path, from->name);
+    memcpy(base, from->name, n);
+    base[n] = '\0';
+    const parts p = split(base);
+    if (arch == LN_GGUF_ARCH_QWEN35 &&
+        (is_stem(&p, "attn_qkv") || is_stem(&p, "attn_gate") || strncmp(p.stem, "ssm_", 4) == 0))
+        return ln_fail(err, LN_EUNSUPPORTED, "%s: tensor %s: LoRA on recurrent layers is not applied", path,
+                       from->name);
+    (void)translate(arch, base, &name);
+    if (name.len > sizeof weight - 1 &&
+        memcmp(name.data + name.len - (sizeof weight - 1), weight, sizeof weight - 1) == 0)
+        name.len -= sizeof weight - 1;
+    ln_str_adds(&name, end);
+    ln_tensor x = {.dtype = dtype_of(from->type),
+                   .n_dims = from->n_dims,
+                   .data = from->data,
+                   .bytes = from->bytes,
+                   .file = from->file,
+                   .copied = g->files[from->file].map.copied};
+    for (int d = 0; d < from->n_dims; d++) x.dims[d] = from->dims[from->n_dims - 1 - d];
+    if (ln_gguf_archs[arch].pairs && strcmp(end, ".lora_b") == 0 &&
+        (is_stem(&p, "attn_q") || is_stem(&p, "attn_k")))
+        x.rows = (ln_tensor_order){.n_outer = 2, .unit = 1};
+    x.name = name.failed ? NULL : ln_arena_strndup(&t->arena, name.data, name.len);
+    x.name_bytes = name.len;
+    ln_str_free(&name);
+    if (!x.name) return LN_OOM(err, "a tensor's name");
+    t->items[t->n++] = x;
+    t->bytes += x.bytes;
+    return LN_OK;
+}
+
+ln_status ln_tensors_of_gguf_lora(ln_tensors *out, const char *path, double *alpha, ln_error *err) {
+    ln_gguf *g;
+    ln_gguf_arch_id arch = LN_GGUF_ARCH_LLAMA;
+    *alpha = 0;
+    LN_TRY(ln_gguf_open(&g, path, err));
+    ln_status st = ln_gguf_find_lora_arch(g, &arch, err);
+    if (st == LN_OK) st = ln_gguf_real(g, "adapter.lora.alpha", alpha, NULL, err);
+    if (st == LN_OK) st = take_files(out, g, err);
+    for (size_t i = 0; i < g->n_tensors && st == LN_OK; i++) st = add_lora(out, g, arch, &g->tensors[i], err);
+    if (st == LN_OK) st = ln_tensors_finish(out, err);
+    ln_gguf_close(&g);
+    return st;
+}

@@ -72,7 +72,7 @@ typedef enum ln_st_dtype {
     LN_ST_C64,
     LN_ST_COUNT,
     LN_ST_UNKNOWN = LN_ST_COUNT, /* dtype of a tensor that was skipped; only its range is known */
-    LN_ST_BLOCKS = 64 /* plus ln_ggml_type: rows of blocks of a GGUF file (base/gguf.h) */
+    LN_ST_BLOCKS = 64            /* plus ln_ggml_type: rows of blocks of a GGUF file (base/gguf.h) */
 } ln_st_dtype;
 const char *ln_st_dtype_name(ln_st_dtype t);
 
@@ -92,12 +92,18 @@ typedef struct ln_tensor {
     int64_t dims[8];
     const uint8_t *data; /* borrowed from the mapping of its file */
     uint64_t bytes;
-    int file;    /* index into ln_tensors.files */
-    bool copied; /* data is allocated memory: the file could not be mapped */
+    int file;                      /* index into ln_tensors.files */
+    bool copied;                   /* data is allocated memory: the file could not be mapped */
     ln_tensor_order rows, columns; /* of a GGUF file */
     bool is_decay;                 /* of a GGUF file: its numbers are -exp of the weight's */
 } ln_tensor;
 
+/* Returns the number in the tensor of row or column d of the weight. */
+static inline int64_t ln_tensor_order_at(const ln_tensor_order *o, int64_t d) {
+    if (!o->n_outer || d < o->first) return d;
+    const int64_t k = (d - o->first) / o->unit, i = k % (o->n_outer * o->n_inner);
+    return d + (i % o->n_inner * o->n_outer + i / o->n_inner - i) * o->unit;
+}
 /* Whether the weight is not the tensor's bytes as they are. */
 static inline bool ln_tensor_is_remade(const ln_tensor *t) {
     return t->rows.n_outer || t->columns.n_outer || t->is_decay;

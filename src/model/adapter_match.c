@@ -80,9 +80,28 @@ static ln_status split(ln_adapter_file *a, const ln_spec *s, const ln_slot_name 
     return LN_OK;
 }
 
+/* Completes the order of rows of q and k that stand in pairs, from the width of the layer's heads. */
+static ln_status set_pairs(ln_adapter_file *a, const ln_spec *s, ln_error *err) {
+    for (size_t i = 0; i < a->n; i++) {
+        ln_adapter_module *m = &a->modules[i];
+        char name[NAME_BYTES], shown[80];
+        int64_t layer;
+        if (!m->rows.n_outer || m->rows.n_inner) continue;
+        name_of(m->path, name, &layer);
+        const ln_attn_spec *attn = layer >= 0 && layer < s->L ? ln_attn_of(s, (int)layer) : NULL;
+        if (!attn || attn->E < 2 || m->n_out % attn->E)
+            return ln_fail(err, LN_EINVALID,
+                           "%s: module %s: expected a layer of the model and rows of whole heads", a->path,
+                           ln_excerpt(shown, m->path, strlen(m->path)));
+        m->rows.n_inner = attn->E / 2;
+    }
+    return LN_OK;
+}
+
 ln_status ln_adapter_split(ln_adapter_file *a, const ln_spec *s, ln_error *err) {
     size_t n = 0;
     int layer;
+    LN_TRY(set_pairs(a, s, err));
     for (size_t i = 0; i < a->n; i++) n += splits_by(s, &a->modules[i], &layer) != NULL;
     if (n == 0) return LN_OK;
     ln_adapter_module *all =

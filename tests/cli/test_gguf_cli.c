@@ -1,12 +1,13 @@
 /* What a GGUF file of K-quants can do from outside: planned, scored, continued, answered in a batch and by
- * the server, trained, used with the adapter, and quantised again. Each against the same model as a file of
- * F32 whose numbers are the dequantised ones. */
+ * the server, trained, used with the adapter, as a directory and as a file, and quantised again. Each against
+ * the same model as a file of F32 whose numbers are the dequantised ones. */
 /* run: quick */
 #include "../base/gguf_build.h"
 #include "../server/server_test.h"
 
 #include "base/file.h"
 #include "checkpoint/gguf_blocks.h"
+#include "io/adapter.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -269,6 +270,70 @@ static void test_train(void **state) {
     assert_true(fabs(score_of(quants, more) - score_of(quants, "")) > 1e-3);
 }
 
+/* Writes an adapter as llama.cpp's converter does: rows of q and k in pairs, as in the model. */
+static void write_lora(const char *from, const char *path, const char *type) {
+    static const struct {
+        const char *module, *stem;
+        int heads;
+    } names[] = {{"self_attn.q_proj", "attn_q", 4}, {"self_attn.k_proj", "attn_k", 2},
+                 {"self_attn.v_proj", "attn_v", 0}, {"self_attn.o_proj", "attn_output", 0},
+                 {"mlp.gate_proj", "ffn_gate", 0},  {"mlp.up_proj", "ffn_up", 0},
+                 {"mlp.down_proj", "ffn_down", 0}};
+    ln_adapter_file *a;
+    ln_error err;
+    gguf_build b = {0};
+    if (ln_adapter_file_open(&a, from, &err) != LN_OK) fail_msg("%s", err.message);
+    gguf_text(&b, "general.architecture", "llama");
+    gguf_text(&b, "general.type", "adapter");
+    gguf_text(&b, "adapter.type", type);
+    gguf_f32(&b, "adapter.lora.alpha", (float)(a->modules[0].scale * (double)a->modules[0].rank));
+    for (size_t i = 0; i < a->n; i++) {
+        const ln_adapter_module *m = &a->modules[i];
+        const size_t r = (size_t)m->rank, n_in = (size_t)m->n_in, n_out = (size_t)m->n_out;
+        float *A = calloc(r * n_in, sizeof *A), *B = calloc(n_out * r, sizeof *B),
+              *stored = calloc(n_out * r, sizeof *B);
+        char name[64];
+        size_t k = 0;
+        assert_true(A && B && stored);
+        while (k < LN_COUNT(names) && !strstr(m->path, names[k].module)) k++;
+        assert_true(k < LN_COUNT(names));
+        ln_adapter_file_read(a, m, A, B);
+        for (size_t row = 0; row < n_out; row++) {
+            const size_t E = names[k].heads ? n_out / (size_t)names[k].heads : 0, e = E ? row % E : 0;
+            const size_t to = !E ? row : row - e + (e < E / 2 ? 2 * e : 2 * (e - E / 2) + 1);
+            memcpy(stored + to * r, B + row * r, r * sizeof *B);
+        }
+        (void)snprintf(name, sizeof name, "blk.%d.%s.weight.lora_a", atoi(m->path + strlen("layers.")),
+                       names[k].stem);
+        gguf_tensor_of(&b, name, LN_GGML_F32, 2, (uint64_t[]){n_in, r}, A, r * n_in * sizeof *A);
+        name[strlen(name) - 1] = 'b';
+        gguf_tensor_of(&b, name, LN_GGML_F32, 2, (uint64_t[]){r, n_out}, stored, r * n_out * sizeof *B);
+        free(A), free(B), free(stored);
+    }
+    ln_adapter_file_close(&a);
+    write_file(&b, path);
+}
+
+/* LoRA in a GGUF file does what the adapter does that it was made of. */
+static void test_lora_file(void **state) {
+    (void)state;
+    char path[100], more[120];
+    (void)snprintf(path, sizeof path, "%s/lora.gguf", dir);
+    write_lora(lora_quants, path, "lora");
+    (void)snprintf(more, sizeof more, "--adapter %s", lora_quants);
+    const double want = score_of(quants, more);
+    (void)snprintf(more, sizeof more, "--adapter %s", path);
+    const double got = score_of(quants, more);
+    if (got != want) fail_msg("%.9g, and %.9g with the adapter itself", got, want);
+    free(OUTPUT("show %s --adapter %s", quants, path));
+    write_lora(lora_quants, path, "control");
+    ln_adapter_file *a;
+    ln_error err;
+    assert_int_equal(ln_adapter_file_open(&a, path, &err), LN_EUNSUPPORTED);
+    assert_non_null(strstr(err.message, "expected LoRA"));
+    assert_int_equal(ln_adapter_file_open(&a, quants, &err), LN_EUNSUPPORTED);
+}
+
 /* Quantised again it is a directory that opens. */
 static void test_quantise(void **state) {
     (void)state;
@@ -299,8 +364,11 @@ static int remove_dir(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_score), cmocka_unit_test(test_plan),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_score),
+                                       cmocka_unit_test(test_plan),
                                        cmocka_unit_test_teardown(test_answers, kill_server),
-                                       cmocka_unit_test(test_train), cmocka_unit_test(test_quantise)};
+                                       cmocka_unit_test(test_train),
+                                       cmocka_unit_test(test_lora_file),
+                                       cmocka_unit_test(test_quantise)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
