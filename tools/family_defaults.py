@@ -19,7 +19,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from transformers.core_model_loading import revert_weight_conversion
 
 # what some classes need: their own default configuration builds no model, or one whose width is no multiple of its heads
-NEEDED = {"hunyuan_v1_dense": dict(head_dim=128), "glm4_moe": dict(head_dim=128), "ministral": dict(head_dim=128)}
+NEEDED = {"hunyuan_v1_dense": dict(head_dim=128), "glm4_moe": dict(head_dim=128), "ministral": dict(head_dim=128),
+          "lfm2_moe": dict(layer_types=["conv", "full_attention"] * 16)}
 # text models of wrappers that transformers builds within their wrapper only
 WITHIN = {"qwen2_5_vl_text": "qwen2_5_vl", "qwen3_vl_text": "qwen3_vl", "gemma4_unified_text": "gemma4_unified"}
 SCALARS = ("embedding_multiplier", "residual_multiplier", "logits_scaling", "logit_scale", "attn_logit_softcapping", "final_logit_softcapping")
@@ -95,10 +96,10 @@ def facts(model_type, text_types):
     tied = getattr(config, "tie_word_embeddings", getattr(text, "tie_word_embeddings", False))
     return {
         "config": {"model_type": model_type} | given, "layers": last + 1, "positions": text.max_position_embeddings,
-        "eps": text.rms_norm_eps if hasattr(text, "rms_norm_eps") else text.layer_norm_eps,
-        "act": getattr(text, "hidden_activation", None) or text.hidden_act,
+        "eps": next(getattr(text, k) for k in ("rms_norm_eps", "layer_norm_eps", "norm_eps") if hasattr(text, k)),
+        "act": getattr(text, "hidden_activation", None) or getattr(text, "hidden_act", "silu"),
         "scale": attention.scaling * getattr(attention, "qk_scale_factor", 1.0), "window": window, "sliding": sliding,
-        "scalars": {k: getattr(text, k) for k in SCALARS if hasattr(text, k)}, "ropes": ropes(text, inner.rotary_emb), "tied": bool(tied),
+        "scalars": {k: getattr(text, k) for k in SCALARS if hasattr(text, k)}, "ropes": ropes(text, getattr(inner, "rotary_emb", None) or inner.pos_emb), "tied": bool(tied),
         "tensors": tensors}
 
 

@@ -213,6 +213,17 @@ FAMILIES = {
     "qwen3_5_moe": (base(num_hidden_layers=2, layer_types=["linear_attention", "full_attention"], head_dim=16,
                          rope_parameters=rope(1e4, partial_rotary_factor=0.25), **DELTA, **SHARED), {
         "tied": dict(tie_word_embeddings=True), "as-fp8": {}, "as-mlx": dict(moe_intermediate_size=32, shared_expert_intermediate_size=64)}),
+    "lfm2": (base(num_hidden_layers=4, layer_types=["conv", "full_attention", "conv", "conv"], tie_word_embeddings=True, intermediate_size=90,
+                  block_auto_adjust_ff_dim=True, block_multiple_of=16, max_position_embeddings=2048, rope_parameters=rope(1e6)), {
+        "bias": dict(conv_bias=True), "as-it-is": dict(block_auto_adjust_ff_dim=False), "wider": dict(block_ffn_dim_multiplier=1.3),
+        "unrounded": dict(block_ffn_dim_multiplier=None), "untied": dict(tie_word_embeddings=False), "taps-7": dict(conv_L_cache=7),
+        "taps-1": dict(conv_L_cache=1), "indices": dict(layer_types=None, full_attn_idxs=[0, 3]), "full": dict(layer_types=["full_attention"] * 4)}),
+    "lfm2_moe": (base(num_hidden_layers=4, layer_types=["conv", "full_attention", "conv", "full_attention"], tie_word_embeddings=True,
+                      moe_intermediate_size=24, num_experts=8, num_experts_per_tok=3, num_dense_layers=1, max_position_embeddings=2048,
+                      rope_parameters=rope(1e6)), {
+        "bias": dict(conv_bias=True), "untied": dict(tie_word_embeddings=False), "no-choice-bias": dict(use_expert_bias=False),
+        "as-they-are": dict(norm_topk_prob=False), "factor": dict(routed_scaling_factor=1.7), "all-sparse": dict(num_dense_layers=0),
+        "one": dict(num_experts_per_tok=1)}),
     "mistral3": (base(sliding_window=None, head_dim=12, rope_parameters=rope(1e6)), {"tied": dict(tie_word_embeddings=True)}),
     "qwen3_vl": (base(head_dim=12, rope_parameters=rope(5e6, mrope_section=[2, 2, 2], mrope_interleaved=True)), {"tied": dict(tie_word_embeddings=True)}),
     "qwen2_5_vl": (base(rope_parameters=rope(1e6, mrope_section=[2, 1, 1])), {"tied": dict(tie_word_embeddings=True)}),
@@ -237,6 +248,7 @@ SAMPLE = {
     "qwen3_moe": [("step", "bf16"), ("as-fp8", "bf16")], "mixtral": (None, "bf16"), "olmoe": ("clip", "f16"), "gpt_oss": [("limit", "bf16"), ("mxfp4", "bf16"), ("as-mlx", "bf16")], "granitemoe": (None, "f16"),
     "glm4_moe": (None, "bf16"),
     "phi3": ("long-partial", "bf16"), "mistral3": (None, "bf16"), "qwen3_vl": (None, "bf16"), "qwen2_5_vl": (None, "bf16"),
+    "lfm2": ("bias", "bf16"), "lfm2_moe": (None, "f16"),
     "qwen3_5_text": [("last-linear", "bf16"), ("interval", "f16"), ("as-fp8", "bf16"), ("as-gptq", "f16")], "qwen3_5": [("tied", "bf16"), ("as-mlx", "bf16")], "qwen3_5_moe_text": ("bias", "bf16"), "qwen3_5_moe": [("tied", "f16"), ("as-mlx", "bf16")],
 }
 
@@ -326,8 +338,8 @@ def write_model(path, family, dtype, config, seed):
             if family.startswith("gemma4") and name.endswith("q_norm.weight"):
                 p.mul_(0.2)
         for name, p in model.named_buffers():
-            if name.endswith("e_score_correction_bias"):
-                p.copy_(torch.from_numpy(rng.standard_normal(tuple(p.shape)).astype(np.float32) * 0.1))
+            if name.endswith(("e_score_correction_bias", "expert_bias")):
+                p.copy_(torch.from_numpy(rng.standard_normal(tuple(p.shape)).astype(np.float32) * (0.3 if name.endswith(".expert_bias") else 0.1)))
             if name.endswith("layer_scalar"):
                 p.fill_(float(rng.uniform(0.5, 1.5)))
     model.to(DTYPES[dtype])

@@ -55,7 +55,10 @@ static ln_v layer(ln_builder *b, ln_v x, int l) {
     ln_graph *g = b->g;
     const ln_spec *s = b->s;
     ln_v in = s->pre_norms ? ln_build_norm(b, "attn.norm", x, LN_W_ATTN_NORM, l) : x;
-    ln_v y = ln_recur_of(s, l) ? ln_mix_delta(b, in, l) : ln_mix_attention(b, in, l);
+    const ln_recur_spec *r = ln_recur_of(s, l);
+    ln_v y = !r               ? ln_mix_attention(b, in, l)
+             : ln_is_delta(r) ? ln_mix_delta(b, in, l)
+                              : ln_mix_conv(b, in, l);
     const ln_v beside = s->parallel ? ln_ffn_gated(b, ln_build_wanted_rows(b, "mlp.x_rows", in, l), l) : -1;
     if (s->post_norms) y = ln_build_norm(b, "attn.post_norm", y, LN_W_ATTN_POST, l);
     y = scaled(b, "attn.scaled", y, s->residual_scale);

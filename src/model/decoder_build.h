@@ -39,6 +39,7 @@ ln_v ln_build_wanted_rows(const ln_builder *b, const char *name, ln_v x, int l);
 ln_v ln_mix_attention(ln_builder *b, ln_v x, int l);
 /* recurrent.c: the delta rule, and a short convolution alone; inference only. */
 ln_v ln_mix_delta(ln_builder *b, ln_v x, int l);
+ln_v ln_mix_conv(ln_builder *b, ln_v x, int l);
 /* ffn.c: the inputs of all layers, from the ids and from their embedding x[T,D]. */
 ln_v ln_layer_inputs(const ln_builder *b, ln_v x);
 /* ffn.c: the residual stream x[R,D] with what layer l makes of its input. */

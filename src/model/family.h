@@ -88,8 +88,10 @@ ln_status ln_read_layer_types(const ln_spec *s, const ln_config *c, bool *slidin
  * LN_EUNSUPPORTED: no layer has attention. */
 ln_status ln_read_recurrent_layers(ln_spec *s, const ln_config *c, const char *recurrent, int64_t interval,
                                    ln_error *err);
-/* Adds the row of all recurrent layers: the delta rule of these sizes, whose output has a norm and a gate. */
-ln_status ln_add_delta(ln_spec *s, const ln_recur_sizes *sizes, ln_error *err);
+/* Does what ln_read_recurrent_layers does; is[L]: which layers are recurrent. */
+ln_status ln_set_recurrent_layers(ln_spec *s, const ln_config *c, const bool *is, ln_error *err);
+/* Adds the row of all recurrent layers. */
+ln_status ln_add_recurrent(ln_spec *s, const ln_recur_spec *row, ln_error *err);
 /* Reads the layer kinds from layer_types, else from use_sliding_window, sliding_window and
  * max_window_layers, which is first_window if it is absent, and calls ln_set_layers. */
 ln_status ln_read_late_windows(ln_spec *s, const ln_config *c, int64_t first_window, ln_error *err);

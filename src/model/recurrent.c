@@ -1,5 +1,6 @@
-/* The recurrent mixer: the gated delta rule behind a short convolution. The reference is the class
- * *GatedDeltaNet of the modeling files in Hugging Face transformers that the files in families/ name. */
+/* Recurrent mixers: the gated delta rule behind a short convolution, and the short convolution alone. The
+ * references are the classes *GatedDeltaNet and *ShortConv of the modeling files in Hugging Face transformers
+ * that the files in families/ name. */
 #include "decoder_build.h"
 
 /* The place of the state of layer l in the pool. */
@@ -49,4 +50,18 @@ ln_v ln_mix_delta(ln_builder *b, ln_v x, int l) {
                                    LN_W_COUNT, l);
     y = ln_g_mul(b->g, "delta.gated", ln_g_silu(b->g, "delta.z_act", z), y);
     return ln_build_linear(b, "delta.o", y, LN_W_DELTA_OUT, LN_W_COUNT, l);
+}
+
+ln_v ln_mix_conv(ln_builder *b, ln_v x, int l) {
+    const ln_p_recur p = place_of(b, l);
+    const int64_t width = p.channels;
+    const ln_v all = ln_build_linear(b, "conv.in", x, LN_W_CONV_IN, LN_W_CONV_IN_BIAS, l);
+    ln_v y = ln_g_mul(b->g, "conv.bx", ln_g_slice(b->g, "conv.b", all, 0, width),
+                      ln_g_slice(b->g, "conv.x", all, 2 * width, width));
+    y = ln_g_short_conv(b->g, "conv.y", &b->recurrent, y, ln_build_weight(b, "conv.w", LN_W_CONV, l),
+                        ln_build_weight(b, "conv.bias", LN_W_CONV_BIAS, l), &p);
+    y = ln_build_wanted_rows(b, "conv.y_rows", y, l);
+    const ln_v c = ln_g_slice(b->g, "conv.c", ln_build_wanted_rows(b, "conv.c_rows", all, l), width, width);
+    return ln_build_linear(b, "conv.out", ln_g_mul(b->g, "conv.gated", c, y), LN_W_CONV_OUT,
+                           LN_W_CONV_OUT_BIAS, l);
 }

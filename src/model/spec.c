@@ -319,12 +319,8 @@ static ln_status read_recurrent(const ln_spec *s, const ln_config *c, const char
     return LN_OK;
 }
 
-ln_status ln_read_recurrent_layers(ln_spec *s, const ln_config *c, const char *recurrent, int64_t interval,
-                                   ln_error *err) {
-    bool *is = ln_arena_alloc(&s->arena, (size_t)s->L * sizeof *is);
+ln_status ln_set_recurrent_layers(ln_spec *s, const ln_config *c, const bool *is, ln_error *err) {
     char shown[LN_PATH_TEXT];
-    if (!is) return LN_OOM(err, "the layers");
-    LN_TRY(read_recurrent(s, c, recurrent, interval, is, err));
     LN_TRY(ln_set_layers(s, NULL, 0, err));
     for (int l = 0; l < s->L; l++)
         if (is[l]) s->layers[l].attn = -1, s->n_recur = 1;
@@ -332,11 +328,18 @@ ln_status ln_read_recurrent_layers(ln_spec *s, const ln_config *c, const char *r
     return ln_fail(err, LN_EUNSUPPORTED, "%s: layer_types: a model without full_attention is not supported",
                    ln_path_text(shown, c->path));
 }
+ln_status ln_read_recurrent_layers(ln_spec *s, const ln_config *c, const char *recurrent, int64_t interval,
+                                   ln_error *err) {
+    bool *is = ln_arena_alloc(&s->arena, (size_t)s->L * sizeof *is);
+    if (!is) return LN_OOM(err, "the layers");
+    LN_TRY(read_recurrent(s, c, recurrent, interval, is, err));
+    return ln_set_recurrent_layers(s, c, is, err);
+}
 
-ln_status ln_add_delta(ln_spec *s, const ln_recur_sizes *sizes, ln_error *err) {
+ln_status ln_add_recurrent(ln_spec *s, const ln_recur_spec *row, ln_error *err) {
     s->recur = ln_arena_alloc(&s->arena, sizeof *s->recur);
     if (!s->recur) return LN_OOM(err, "the layers");
-    s->recur[0] = (ln_recur_spec){.sizes = *sizes, .norm_eps = s->eps};
+    s->recur[0] = *row;
     return LN_OK;
 }
 

@@ -60,13 +60,16 @@ typedef struct ln_attn_spec {
 /* Whether two kinds of attention are one: all fields are equal. */
 bool ln_attn_equal(const ln_attn_spec *a, const ln_attn_spec *b);
 
-/* A kind of recurrent layer: q, k and v of `sizes.channels` columns go through a short convolution with silu,
- * decays and betas come from products of their own, and the output is normed and multiplied by silu of a
- * gate. */
+/* A kind of recurrent layer. Of the delta rule: q, k and v of `sizes.channels` columns go through a short
+ * convolution with silu, decays and betas come from products of their own, and the output is normed and
+ * multiplied by silu of a gate. Of a short convolution alone: C * conv(B * x), B, C and x one product. */
 typedef struct ln_recur_spec {
     ln_recur_sizes sizes;
     double norm_eps; /* of the norm of the output */
+    bool bias;       /* of a convolution alone: of its product, the convolution and its output */
 } ln_recur_spec;
+static inline bool ln_is_delta(const ln_recur_spec *r) { return r && r->sizes.n_v_heads > 0; }
+static inline bool ln_is_conv(const ln_recur_spec *r) { return r && r->sizes.n_v_heads == 0; }
 
 /* A mixture of experts: each row goes through the MLPs of its top_k experts, whose outputs are added with the
  * weights that the router gives (ln_p_route). */

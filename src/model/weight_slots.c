@@ -33,6 +33,7 @@ static int64_t recurrent_size(const ln_recur_spec *r, char letter) {
     switch (letter) {
     case 'C': return z->channels;
     case 'J': return (int64_t)z->channels * z->taps;
+    case 'A': return 3 * (int64_t)z->channels;
     case 'g': return z->n_v_heads;
     case 'Z': return (int64_t)z->n_v_heads * z->v_dim;
     case 'L': return z->v_dim;

@@ -14,7 +14,8 @@
 
 enum { CHATS = 200, TURNS = 3, TOKENS = 4, PARALLEL = 12, MOST = 400, SYSTEM = 61, SECRET = 9, BYTES = 250 };
 static const char *const dirs[] = {LN_ROOT "/tests/golden/families/qwen3_5_text-last-linear-bf16",
-                                   LN_ROOT "/tests/golden/families/qwen3_5_moe_text-bias-bf16"};
+                                   LN_ROOT "/tests/golden/families/qwen3_5_moe_text-bias-bf16",
+                                   LN_ROOT "/tests/golden/families/lfm2_moe-base-f16"};
 
 static ln_model *open_model(const char *dir, const ln_options *o) {
     ln_model *m;

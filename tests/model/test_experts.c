@@ -260,9 +260,32 @@ static void more_choices_than_experts(void **state) {
     ln_config_close(&c);
 }
 
+/* Widths of MLPs that published files of lfm2 give, and those of their weights. */
+static void adjusted_widths(void **state) {
+    static const struct {
+        const char *keys;
+        int64_t F;
+    } cases[] = {
+        {"\"intermediate_size\":6656", 4608},
+        {"\"block_ff_dim\":10240,\"intermediate_size\":7", 6912},
+        {"\"block_ff_dim\":12288,\"block_ffn_dim_multiplier\":1.0", 8192},
+        {"\"intermediate_size\":10752,\"block_auto_adjust_ff_dim\":false", 10752},
+        {"\"intermediate_size\":1000,\"block_ffn_dim_multiplier\":null", 666},
+        {"\"intermediate_size\":1000,\"block_ffn_dim_multiplier\":1.5,\"block_multiple_of\":7", 1001}};
+    (void)state;
+    for (size_t i = 0; i < LN_COUNT(cases); i++) {
+        char json[200];
+        ln_spec s;
+        (void)snprintf(json, sizeof json, "{\"model_type\":\"lfm2\",%s}", cases[i].keys);
+        spec_of(json, &s);
+        assert_int_equal(s.ffn[0].F, cases[i].F);
+        ln_spec_close(&s);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_way_has_the_same_rows),
-                                       cmocka_unit_test(what_is_wrong_is_named),
-                                       cmocka_unit_test(more_choices_than_experts)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_way_has_the_same_rows), cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(more_choices_than_experts), cmocka_unit_test(adjusted_widths)};
     return cmocka_run_group_tests(tests, dir_make, dir_remove);
 }

@@ -53,14 +53,13 @@ static ln_status read_delta(ln_spec *s, const ln_config *c, ln_error *err) {
                        "%lld",
                        ln_path_text(shown, c->path), (long long)v_heads, (long long)k_heads);
     }
-    return ln_add_delta(s,
-                        &(ln_recur_sizes){.taps = (int32_t)taps,
-                                          .channels = (int32_t)(2 * k_heads * k_dim + v_heads * v_dim),
-                                          .n_k_heads = (int32_t)k_heads,
-                                          .n_v_heads = (int32_t)v_heads,
-                                          .k_dim = (int32_t)k_dim,
-                                          .v_dim = (int32_t)v_dim},
-                        err);
+    const ln_recur_sizes sizes = {.taps = (int32_t)taps,
+                                  .channels = (int32_t)(2 * k_heads * k_dim + v_heads * v_dim),
+                                  .n_k_heads = (int32_t)k_heads,
+                                  .n_v_heads = (int32_t)v_heads,
+                                  .k_dim = (int32_t)k_dim,
+                                  .v_dim = (int32_t)v_dim};
+    return ln_add_recurrent(s, &(ln_recur_spec){.sizes = sizes, .norm_eps = s->eps}, err);
 }
 
 /* Everything but the feed-forward layers. */
