@@ -80,10 +80,11 @@ static void put_engine(ln_str *out, const server *s) {
     put_uint(out, "kv_pages_cached", "gauge", "Pages that are kept for reuse.", (uint64_t)e.n_cached);
     put_uint(out, "kv_page_bytes", "gauge", "Bytes of a page.", e.page_bytes);
     put_uint(out, "state_pages", "gauge", "Pages of recurrent state in the pool.", (uint64_t)e.n_state_pages);
-    put_uint(out, "state_pages_used", "gauge", "Pages of running requests.", (uint64_t)e.n_state_used);
-    put_uint(out, "state_pages_cached", "gauge", "Snapshots that are kept for reuse.",
+    put_uint(out, "state_pages_used", "gauge", "Pages of recurrent state of running requests.",
+             (uint64_t)e.n_state_used);
+    put_uint(out, "state_pages_cached", "gauge", "Pages of recurrent state that are kept for reuse.",
              (uint64_t)e.n_state_cached);
-    put_uint(out, "state_page_bytes", "gauge", "Bytes of a page.", e.state_page_bytes);
+    put_uint(out, "state_page_bytes", "gauge", "Bytes of a page of recurrent state.", e.state_page_bytes);
     put_real(out, "step_seconds", "Seconds of the last step.", e.step_seconds);
 }
 
@@ -93,7 +94,8 @@ static void put_memory(ln_str *out, const server *s) {
     put_uint(out, "memory_active_bytes", "gauge", "Resident memory of the process.", m.active_bytes);
     put_uint(out, "memory_peak_bytes", "gauge", "Its maximum.", m.peak_bytes);
     put_uint(out, "memory_weights_bytes", "gauge", "Memory of the weights.", m.weights_bytes);
-    put_uint(out, "memory_kv_bytes", "gauge", "Memory of the pool of keys and values.", m.kv_bytes);
+    put_uint(out, "memory_kv_bytes", "gauge", "Memory of the pools of keys, values and recurrent state.",
+             m.kv_bytes);
     put_uint(out, "memory_kv_cached_bytes", "gauge", "The part of the pool that is kept for reuse.",
              m.cache_bytes);
     put_uint(out, "memory_bodies_bytes", "gauge", "Bodies of requests that are held.", s->held);
