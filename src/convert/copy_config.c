@@ -248,6 +248,7 @@ ln_status ln_convert_config(const ln_convert *c, const char *to, ln_error *err) 
 
 static bool carried(const char *name) {
     static const char *const names[] = {"tokenizer.json",
+                                        "tekken.json",
                                         "tokenizer_config.json",
                                         "special_tokens_map.json",
                                         "added_tokens.json",

@@ -374,6 +374,9 @@ ln_status ln_check_tokenizer(const char *dir, ln_error *err) {
     LN_TRY(ln_path_join(path, dir, "tokenizer.json", err));
     LN_TRY(ln_look(path, &there, err));
     if (there) return check_pointer(path, err);
+    LN_TRY(ln_path_join(path, dir, "tekken.json", err));
+    LN_TRY(ln_look(path, &there, err));
+    if (there) return check_pointer(path, err);
     LN_TRY(ln_path_join(path, dir, "tokenizer.model", err));
     LN_TRY(ln_path_join(other, dir, "vocab.json", err));
     LN_TRY(ln_look(path, &model, err));

@@ -133,68 +133,13 @@ static ln_status rank_tokens(const bpe_tables *t, const gguf_lists *g, uint32_t 
     return st;
 }
 
-/* A way to cut a token in two. */
-typedef struct cut {
-    const char *text;
-    size_t n_left, n_right;
-    uint64_t left, right; /* hashes */
-    uint32_t id;
-} cut;
-typedef struct cuts {
-    bpe_tables *t;
-    const uint32_t *rank;
-    cut batch[BPE_BATCH];
-    size_t n;
-} cuts;
-
-/* Adds the cuts of the batch whose parts are tokens to the list of merges. */
-static ln_status take_cuts(cuts *c, ln_error *err) {
-    const string_table *v = &c->t->b->vocab;
-    for (int step = 0; step < 3; step++)
-        for (size_t i = 0; i < c->n; i++) {
-            strtab_prefetch(v, c->batch[i].left, step);
-            strtab_prefetch(v, c->batch[i].right, step);
-        }
-    for (size_t i = 0; i < c->n; i++) {
-        const cut *p = &c->batch[i];
-        const char *rest = p->text + p->n_left;
-        const int32_t left = strtab_find_hash(v, p->left, p->text, p->n_left);
-        const int32_t right = left < 0 ? -1 : strtab_find_hash(v, p->right, rest, p->n_right);
-        if (right < 0) continue;
-        if (c->t->n >= TOK_MAX_MERGES)
-            return bpe_fail(c->t, 0, err, "%s: expected tokens with at most %d cuts into two, found more",
-                            tokens_key, TOK_MAX_MERGES);
-        uint32_t cross[2] = {bpe_last_cp(p->text, p->n_left), bpe_first_cp(rest, p->n_right)};
-        const bpe_triple merge = {(uint32_t)left, (uint32_t)right, c->rank[p->id], (int32_t)p->id};
-        LN_TRY(bpe_add_merge(c->t, &merge, cross, err));
-    }
-    c->n = 0;
-    return LN_OK;
-}
-
-/* Tokens longer than this many bytes are not cut: no run of merges builds them, and cutting takes time that
- * grows with the square of the length. */
-enum { LONGEST_CUT = 512 };
-
 static ln_status derive_merges(bpe_tables *t, const gguf_lists *g, ln_error *err) {
-    const string_table *v = &t->b->vocab;
-    uint32_t *rank = ln_alloc((size_t)(g->tokens->n + 1) * sizeof *rank);
-    cuts c = {.t = t, .rank = rank};
-    ln_status st = rank ? bpe_begin_merges(t, err) : LN_OOM(err, "the scores of a tokenizer");
-    if (st == LN_OK) st = rank_tokens(t, g, rank, err);
-    for (uint32_t id = 0; id < g->tokens->n && st == LN_OK; id++) {
-        size_t bytes;
-        uint32_t cp;
-        if (!is_merged(g, id) || !strtab_has(v, id)) continue;
-        const char *text = strtab_text(v, (int32_t)id, &bytes);
-        if (bytes > LONGEST_CUT) continue;
-        for (size_t at = utf8_next(text, &cp); at < bytes && st == LN_OK; at += utf8_next(text + at, &cp)) {
-            c.batch[c.n++] =
-                (cut){text, at, bytes - at, strtab_hash(text, at), strtab_hash(text + at, bytes - at), id};
-            if (c.n == BPE_BATCH) st = take_cuts(&c, err);
-        }
-    }
-    if (st == LN_OK) st = take_cuts(&c, err);
+    const size_t n = (size_t)g->tokens->n;
+    uint32_t *rank = ln_alloc((n + 1) * sizeof *rank);
+    ln_status st = rank ? rank_tokens(t, g, rank, err) : LN_OOM(err, "the scores of a tokenizer");
+    for (size_t i = 0; st == LN_OK && i < n; i++)
+        if (!is_merged(g, i)) rank[i] = BPE_NOT_MERGED;
+    if (st == LN_OK) st = bpe_cut_tokens(t, rank, n, err);
     ln_free(rank);
     return st;
 }

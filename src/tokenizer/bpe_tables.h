@@ -1,5 +1,5 @@
 /* Building the tables of a BPE model, vocabulary and merges, from texts in any source (bpe_tables.c): the
- * model section of tokenizer.json (bpe_load.c) or the metadata of a GGUF file (bpe_gguf.c). */
+ * model section of tokenizer.json (bpe_load.c), the metadata of a GGUF file (bpe_gguf.c) or tekken.json. */
 #ifndef LN_BPE_TABLES_H
 #define LN_BPE_TABLES_H
 
@@ -55,6 +55,11 @@ ln_status bpe_add_merge(bpe_tables *t, const bpe_triple *merge, uint32_t cross[2
 /* Builds the hash table of merges from the list. Of several merges of the same pair, the last one counts, as
  * in the reference. */
 ln_status bpe_build_merges(bpe_tables *t, ln_error *err);
+
+/* Fills the list of merges: each way to cut one of the n tokens into two is a merge with rank[id].
+ * BPE_NOT_MERGED: no merge gives the token. */
+#define BPE_NOT_MERGED UINT32_MAX
+ln_status bpe_cut_tokens(bpe_tables *t, const uint32_t *rank, size_t n, ln_error *err);
 
 uint32_t bpe_first_cp(const char *s, size_t n);
 uint32_t bpe_last_cp(const char *s, size_t n);

@@ -491,6 +491,9 @@ typedef struct tok_opening {
 } tok_opening;
 /* Completes a tokenizer whose model was read and whose added tokens wait. */
 ln_status tok_finish(struct ln_tok *t, const tok_opening *o, ln_error *err);
+/* tokenizer_tekken.c: opens a tekken.json. LN_EINVALID: the message names the file and what is wrong. */
+ln_status tok_open_tekken(struct ln_tok **out, const char *name, const char *json, size_t bytes, bool lower,
+                          ln_error *err);
 /* text_bound.c: the value of ln_tok.longest. */
 size_t tok_longest(const ln_tok *t);
 /* The text of an id that decoding starts from, borrowed, its length in *bytes; NULL when there is none.

@@ -160,21 +160,42 @@ ln_status ln_tok_open_memory(ln_tok **out, const char *name, const char *json, s
     return open_document(out, name, json, bytes, NULL, false, err);
 }
 
+/* If the directory of *path, a tokenizer.json, has only a tekken.json, makes *path that file. */
+static ln_status find_tekken(ln_str *path, bool *found, ln_error *err) {
+    const int n = (int)(path->len - strlen("tokenizer.json"));
+    ln_str tekken = {0};
+    bool there;
+    LN_TRY(ln_look(path->data, &there, err));
+    if (there) return LN_OK;
+    ln_str_addf(&tekken, "%.*stekken.json", n, path->data);
+    const ln_status st = tekken.failed ? LN_OOM(err, "a path") : ln_look(tekken.data, found, err);
+    if (st != LN_OK || !*found) {
+        ln_str_free(&tekken);
+        return st;
+    }
+    ln_str_free(path);
+    *path = tekken;
+    return LN_OK;
+}
+
 static ln_status open_dir(ln_tok **out, const char *dir, bool lower, ln_error *err) {
     ln_str path = {0};
     ln_map map = {0};
     text_config config = {0};
     char shown[LN_PATH_TEXT];
+    bool is_tekken = false;
     ln_status st;
     *out = NULL;
     ln_str_addf(&path, "%s%stokenizer.json", dir, *dir && dir[strlen(dir) - 1] == '/' ? "" : "/");
     if (path.failed) return LN_OOM(err, "a path");
+    LN_GO(find_tekken(&path, &is_tekken, err));
     LN_GO(ln_map_open(&map, path.data, err));
     LN_GO(config_open(&config, dir, err));
     ln_path_text(shown, path.data);
     if (map.bytes > TOK_MAX_FILE)
         st = ln_fail(err, LN_EINVALID, "%s: expected at most %d bytes, found %zu", shown, TOK_MAX_FILE,
                      map.bytes);
+    else if (is_tekken) st = tok_open_tekken(out, shown, (const char *)map.data, map.bytes, lower, err);
     else st = open_document(out, shown, (const char *)map.data, map.bytes, &config, lower, err);
     if (ln_map_broken(&map)) { /* the file was truncated while it was read: no result is valid */
         ln_tok_close(out);
