@@ -217,7 +217,7 @@ FAMILIES = {
                   block_auto_adjust_ff_dim=True, block_multiple_of=16, max_position_embeddings=2048, rope_parameters=rope(1e6)), {
         "bias": dict(conv_bias=True), "as-it-is": dict(block_auto_adjust_ff_dim=False), "wider": dict(block_ffn_dim_multiplier=1.3),
         "unrounded": dict(block_ffn_dim_multiplier=None), "untied": dict(tie_word_embeddings=False), "taps-7": dict(conv_L_cache=7),
-        "taps-1": dict(conv_L_cache=1), "indices": dict(layer_types=None, full_attn_idxs=[0, 3]), "full": dict(layer_types=["full_attention"] * 4)}),
+        "taps-1": dict(conv_L_cache=1), "indices": dict(layer_types=None, full_attn_idxs=[0, 3]), "full": dict(layer_types=["full_attention"] * 4), "as-mlx": dict(intermediate_size=96)}),
     "lfm2_moe": (base(num_hidden_layers=4, layer_types=["conv", "full_attention", "conv", "full_attention"], tie_word_embeddings=True,
                       moe_intermediate_size=24, num_experts=8, num_experts_per_tok=3, num_dense_layers=1, max_position_embeddings=2048,
                       rope_parameters=rope(1e6)), {
