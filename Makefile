@@ -12,7 +12,7 @@ VENV ?= .venv
 WERROR ?=
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(WERROR) $(CMAKE_FLAGS)
 
-.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-macos check-archs check-mlx check-gguf check-families check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-cuda check-cuda bench-cuda bench golden install clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-macos check-archs check-mlx check-gguf check-gguf-types check-families check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-cuda check-cuda bench-cuda bench golden install clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -78,6 +78,9 @@ check-mlx: all
 # Real GGUF files against transformers on their dequantised weights: make check-gguf [GGUF="FILE..."]. PYTHON has torch, transformers and gguf.
 check-gguf: all
 	@$(or $(PYTHON),python3) tools/check_gguf.py $(BUILD)/linnet $(GGUF)
+# Each architecture with each type of 32 columns against its dequantised numbers: make check-gguf-types GGUF="FILE..." (tools/golden_gguf.py).
+check-gguf-types: all
+	@$(or $(PYTHON),python3) tools/check_gguf_types.py $(BUILD)/linnet $(or $(GGUF),$(wildcard tests/golden/gguf/*.gguf))
 # The server's page in Chromium (Debian: apt-get install chromium); pictures of it in $(BUILD)/page. Half a minute.
 check-page: all
 	@tests/server/page.sh $(CURDIR) $(abspath $(BUILD)) --shots $(abspath $(BUILD))/page || [ $$? = 77 ]
@@ -212,6 +215,7 @@ help:
 	@echo "make check-families  each option of every family on tiny models, against transformers from PyPI"
 	@echo "make check-mlx   mlx-lm from PyPI gives linnet's tokens, keys and classes on tiny models"
 	@echo "make check-gguf  real GGUF files give the logits and tokens of transformers on the dequantised weights"
+	@echo "make check-gguf-types  GGUF files of each architecture give the same in each quantised type as dequantised"
 	@echo "make check-page  the server's page in Chromium, and pictures of it"
 	@echo "make check-openapi  schemathesis finds no fault with /openapi.json, promtool none with /metrics"
 	@echo "make check-macos the sources compile and link for macOS (docs/macos.md)"

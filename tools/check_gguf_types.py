@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Compares linnet on GGUF files of each quantised type with the same files dequantised: each architecture with each type of 32 columns.
+
+usage: python tools/check_gguf_types.py LINNET FILE.gguf...      files as tools/golden_gguf.py writes them; needs gguf and safetensors from PyPI
+
+Of each file two are written for each type: one whose matrices are quantised by gguf, or made of random blocks if gguf cannot quantise to that
+type, and one whose matrices are the dequantised numbers in F32. In `exact` both have the same logits, except for the order of sums: the root mean
+square of the differences is at most 1e-5 of the logits' standard deviation, the bound of tests/golden. Text is tokenised and a template rendered
+with both, and `plan` counts fewer bytes for the quantised file.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+TYPES = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4"]
+PLAIN = ("norm", "conv1d", "gate_inp", "ssm_a", "ssm_dt", "ssm_alpha", "ssm_beta", "rope", "scale", "sinks")
+IDS = "5,9,200,31,77,12,140,3,88,61,240,7,19,33,55,21,9,100,4"
+TEXT = "the other day, it's 12345 <end> caf\u00e9"
+
+
+def random_blocks(rng, shape, kind):
+    """Blocks with f16 scales from 2^-12 to 2^-11."""
+    import gguf
+    elements, size = gguf.GGML_QUANT_SIZES[kind]
+    data = rng.integers(0, 256, (int(np.prod(shape)) // elements, size), dtype=np.uint8)
+    data[:, 1] = 0x0C | (data[:, 1] & 0x83)
+    return data.reshape(*shape[:-1], shape[-1] // elements * size)
+
+
+def values(reader, writer):
+    """Copies the metadata."""
+    import gguf
+    for name, field in reader.fields.items():
+        if name.startswith("GGUF.") or name == "general.architecture":
+            continue
+        kind = field.types[0]
+        writer.add_key_value(name, field.contents(), kind, field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
+
+
+def write_pair(source, kind, quantised, dense):
+    """Returns how many matrices have the type."""
+    import gguf
+    reader = gguf.GGUFReader(source)
+    arch = reader.fields["general.architecture"].contents()
+    both = [gguf.GGUFWriter(quantised, arch), gguf.GGUFWriter(dense, arch)]
+    rng, n = np.random.default_rng(1), 0
+    for w in both:
+        values(reader, w)
+    for t in reader.tensors:
+        numbers = gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float32)
+        shape = [int(d) for d in reversed(t.shape)]
+        numbers = numbers.reshape(shape)
+        if len(shape) < 2 or shape[-1] % 32 or any(p in t.name for p in PLAIN) or not t.name.endswith(".weight"):
+            for w in both:
+                w.add_tensor(t.name, numbers)
+            continue
+        try:
+            blocks = gguf.quants.quantize(numbers, kind)
+        except NotImplementedError:
+            blocks = random_blocks(rng, shape, kind)
+        both[0].add_tensor(t.name, blocks, raw_dtype=kind)
+        both[1].add_tensor(t.name, np.ascontiguousarray(gguf.quants.dequantize(blocks, kind), dtype=np.float32).reshape(shape))
+        n += 1
+    for w in both:
+        w.write_header_to_file(), w.write_kv_data_to_file(), w.write_tensors_to_file(), w.close()
+    return n
+
+
+def run(linnet, *args):
+    return json.loads(subprocess.run([linnet, *args, "--json"], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout)
+
+
+def logits_of(linnet, path, folder):
+    from safetensors.numpy import load_file
+    out = os.path.join(folder, "logits.safetensors")
+    run(linnet, "score", path, "--ids", IDS, "--numerics", "exact", "--logits", out, "--force")
+    return load_file(out)["logits"].astype(np.float64)
+
+
+def check(linnet, source, name, folder):
+    import gguf
+    quantised, dense = os.path.join(folder, "q.gguf"), os.path.join(folder, "f.gguf")
+    n = write_pair(source, gguf.GGMLQuantizationType[name], quantised, dense)
+    got, want = logits_of(linnet, quantised, folder), logits_of(linnet, dense, folder)
+    rms = float(np.sqrt(np.mean((got - want) ** 2)) / want.std())
+    fits = n > 0 and np.isfinite(want).all() and rms <= 1e-5
+    fits = fits and run(linnet, "tokenize", quantised, TEXT)["ids"] == run(linnet, "tokenize", dense, TEXT)["ids"]
+    fits = fits and run(linnet, "plan", quantised)["weights_bytes"] < run(linnet, "plan", dense)["weights_bytes"]
+    print("%s: %s: %d matrices, rms %.2g%s" % (os.path.basename(source), name, n, rms, "" if fits else ": DIFFERS"), flush=True)
+    return fits
+
+
+def main(argv):
+    if len(argv) < 3:
+        print(__doc__.strip(), file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        good = [check(argv[1], f, name, folder) for f in argv[2:] for name in TYPES]
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
