@@ -15,8 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define SILENCE 6.0 /* seconds */
+#define GRACE   3.0 /* seconds from a failure to the end of the process */
 enum { BEAT_MS = 250, BEAT_TAG = 1, PIECE = 64 << 20, NAME_BYTES = 256, SERIALIZED = 2 };
 
 typedef void *mpi_handle; /* of Open MPI: a communicator, a type, a request, an error handler */
@@ -173,6 +175,21 @@ static void check_peer(mpi_ranks *m, int rank, double now) {
                   m->t.size, p->host, SILENCE);
 }
 
+/* Ends the process, unless it leaves the group soon after a failure: the command does, when it has reported
+ * the error to its caller, and a server does not, which can answer nothing any more. */
+static void end_process(mpi_ranks *m) {
+    const struct timespec pause = {0, BEAT_MS * 1000000L};
+    const double since = ln_now();
+    for (bool stop = false; !stop; (void)nanosleep(&pause, NULL)) {
+        (void)pthread_mutex_lock(&m->lock);
+        stop = m->stop;
+        (void)pthread_mutex_unlock(&m->lock);
+        if (stop || ln_now() - since < GRACE) continue;
+        ln_log(LN_LOG_ERROR, "%s; this rank ends", m->t.failed.message);
+        _exit(LN_EDEVICE);
+    }
+}
+
 static void *beat_all(void *user) {
     mpi_ranks *m = user;
     const struct timespec pause = {0, BEAT_MS * 1000000L};
@@ -190,6 +207,7 @@ static void *beat_all(void *user) {
         stop = m->stop || m->t.failed.code != LN_OK;
         (void)pthread_mutex_unlock(&m->lock);
     }
+    if (m->t.failed.code != LN_OK) end_process(m);
     return NULL;
 }
 
@@ -225,6 +243,10 @@ static ln_status load(mpi_ranks *m, ln_error *err) {
 static ln_status join(mpi_ranks *m, ln_error *err) {
     int got = 0, n = 0;
     const mpi_handle returns = dlsym(m->library, "ompi_mpi_errors_return");
+    /* Ranks of one host exchange by shared memory, not by reading each other's memory, which the sandbox of
+     * the server and containers forbid. Names of Open MPI 4 and 5; what the user has set stays. */
+    (void)setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+    (void)setenv("OMPI_MCA_smsc", "^cma", 0);
     if (m->f.Init_thread(NULL, NULL, SERIALIZED, &got) != 0 || got < SERIALIZED)
         return ln_fail(err, LN_EDEVICE,
                        "MPI_Init_thread failed: expected MPI_THREAD_SERIALIZED (%d), found %d",

@@ -192,6 +192,109 @@ static void test_killed_rank(void **state) {
     if (!strstr(said, "rank 1")) fail_msg("expected the rank that was killed, found: %s", said);
 }
 
+/* Writes requests for `batch`. */
+static void write_requests(const char *path) {
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    for (int i = 0; i < 24; i++)
+        (void)fprintf(f,
+                      "{\"custom_id\":\"%d\",\"method\":\"POST\",\"url\":\"/v1/"
+                      "completions\",\"body\":{\"model\":"
+                      "\"tiny\",\"prompt\":\"Tell me "
+                      "%d\",\"max_tokens\":%d,\"seed\":1,\"ignore_eos\":true}}\n",
+                      i, i, 20 * i + 4);
+    assert_int_equal(fclose(f), 0);
+}
+/* Returns the texts of a file of answers by custom_id, every line of which must be a whole answer. */
+static json_t *answers_of(const char *path) {
+    json_t *all = json_object();
+    FILE *f = fopen(path, "r");
+    static char line[1 << 16];
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        json_t *row = json_loads(line, 0, NULL);
+        const json_t *response = json_object_get(row, "response"), *body = json_object_get(response, "body");
+        if (json_integer_value(json_object_get(response, "status_code")) != 200)
+            fail_msg("an answer: %s", line);
+        const json_t *choice = json_array_get(json_object_get(body, "choices"), 0);
+        assert_int_equal(json_object_set(all, json_string_value(json_object_get(row, "custom_id")),
+                                         json_object_get(choice, "text")),
+                         0);
+        json_decref(row);
+    }
+    (void)fclose(f);
+    return all;
+}
+static int64_t size_of(const char *path) {
+    struct stat s;
+    return stat(path, &s) == 0 ? (int64_t)s.st_size : 0;
+}
+
+/* A rank hangs in the middle of a batch: the file has whole answers only, and another run, of one process,
+ * adds the others. */
+static void test_batch(void **state) {
+    char in[100], one[100], two[100];
+    (void)state;
+    need_mpirun();
+    (void)snprintf(in, sizeof in, "%s/in.jsonl", dir);
+    (void)snprintf(one, sizeof one, "%s/one.jsonl", dir);
+    (void)snprintf(two, sizeof two, "%s/two.jsonl", dir);
+    write_requests(in);
+    before_exec = NULL;
+    expect(RUN(S("batch"), S(TINY), in, S("-o"), one, S("--threads"), S("1")), 0, NULL);
+    need_mpirun();
+    char *const argv[] = {MPIRUN("2"), S(LINNET), S("batch"),     S(TINY), in,
+                          S("-o"),     two,       S("--threads"), S("1"),  NULL};
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    program = mpirun;
+    const pid_t job = start(argv, null, null, null);
+    program = LINNET;
+    for (int i = 0; i < 12000 && size_of(two) == 0; i++) usleep(10000);
+    const pid_t rank = process_of(job, 1);
+    assert_true(rank > 0);
+    assert_int_equal(kill(rank, SIGSTOP), 0);
+    assert_int_equal(finish(job), 7);
+    (void)kill(rank, SIGKILL);
+    close(null);
+    json_t *want = answers_of(one), *some = answers_of(two);
+    assert_in_range(json_object_size(some), 1, json_object_size(want) - 1);
+    before_exec = NULL;
+    expect(RUN(S("batch"), S(TINY), in, S("-o"), two, S("--threads"), S("1")), 0, NULL);
+    json_t *all = answers_of(two);
+    assert_true(json_equal(want, all));
+    json_decref(want), json_decref(some), json_decref(all);
+    assert_int_equal(unlink(in) | unlink(one) | unlink(two), 0);
+}
+
+/* A server whose rank hangs ends: it has no answer to give any more. */
+static void test_serve(void **state) {
+    char said[4096];
+    int err[2], null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    size_t n = 0;
+    (void)state;
+    need_mpirun();
+    assert_int_equal(pipe2(err, O_CLOEXEC), 0);
+    char *const argv[] = {MPIRUN("2"), S(LINNET),      S("serve"), S(TINY), S("--port"),
+                          S("0"),      S("--threads"), S("1"),     NULL};
+    program = mpirun;
+    const pid_t job = start(argv, null, null, err[1]);
+    program = LINNET;
+    close(err[1]), close(null);
+    memset(said, 0, sizeof said);
+    for (ssize_t got = 1; got > 0 && !strstr(said, "listening on"); n += (size_t)LN_MAX(got, 0))
+        got = read(err[0], said + n, sizeof said - 1 - n);
+    const pid_t rank = process_of(job, 1);
+    assert_true(rank > 0);
+    assert_int_equal(kill(rank, SIGSTOP), 0);
+    for (ssize_t got = 1; got > 0 && n < sizeof said - 1; n += (size_t)LN_MAX(got, 0))
+        got = read(err[0], said + n, sizeof said - 1 - n);
+    close(err[0]);
+    assert_int_equal(finish(job), 7);
+    (void)kill(rank, SIGKILL);
+    assert_non_null(strstr(said, "rank 1 of 2 (host "));
+    assert_non_null(strstr(said, "this rank ends"));
+}
+
 /* ---- training ---- */
 
 static void write_samples(const char *path) {
@@ -289,6 +392,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_plan),       cmocka_unit_test(test_run),
                                        cmocka_unit_test(test_score),      cmocka_unit_test(test_other_model),
                                        cmocka_unit_test(test_hung_rank),  cmocka_unit_test(test_killed_rank),
-                                       cmocka_unit_test(test_bound_rank), cmocka_unit_test(test_train)};
+                                       cmocka_unit_test(test_bound_rank), cmocka_unit_test(test_batch),
+                                       cmocka_unit_test(test_serve),      cmocka_unit_test(test_train)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
