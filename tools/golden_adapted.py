@@ -44,14 +44,15 @@ def linears(model):
 
 def adapted(path, family, dtype):
     model = load(path, family, "eager", dtype)
-    peft = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=RANK, lora_alpha=ALPHA, target_modules=linears(model)))
+    names = linears(model)
+    peft = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=RANK, lora_alpha=ALPHA, target_modules=names))
     params = {}
     with torch.no_grad():
         for name, p in peft.named_parameters():
             if "lora_" in name:
                 params[name.replace(".default", "")] = p
                 p.copy_(values(name.replace(".default", ""), tuple(p.shape)))
-    return peft.eval(), params
+    return peft.eval(), params, len(names)
 
 
 def mean_hidden(path, family, dtype, ids):
@@ -63,8 +64,8 @@ def mean_hidden(path, family, dtype, ids):
 def record(path, family, dtype):
     golden = load_file(os.path.join(path, "golden.safetensors"))
     ids, out, loss, at = golden["ids"].tolist(), {}, 0, 0
-    model, params = adapted(path, family, dtype)
-    if any("experts" in name for name in params):  # of models with dense layers too: PEFT then adapts experts, which linnet rejects
+    model, params, n_named = adapted(path, family, dtype)
+    if any("experts" in name for name in params) or len(params) != 2 * n_named:  # PEFT takes names of MLPs for those of experts
         return None
     with torch.no_grad():
         out["mean"] = mean_hidden(path, family, dtype, ids).contiguous()
@@ -109,7 +110,7 @@ def main():
         path = os.path.join(args.dir, row["dir"])
         recorded = record(path, row["family"], row["dtype"])
         if not recorded:
-            print(f"{row['dir']}: skipped, PEFT adapts its experts")
+            print(f"{row['dir']}: skipped, PEFT adapts experts instead of the layers that are named")
             continue
         change, loss, n = recorded
         print(f"{row['dir']:34} logits change by {change:.2f}, loss {loss:.3f}, {n} tensors, {os.path.getsize(os.path.join(path, 'adapted.safetensors')) // 1024} KB", flush=True)
