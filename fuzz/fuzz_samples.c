@@ -49,7 +49,7 @@ static void check(const train_data *d, size_t most) {
 static ln_status read_data(train_data *d, size_t most, ln_error *err) {
     char path[256];
     (void)snprintf(path, sizeof path, "%s", dir_path("data.jsonl"));
-    return train_data_open(d, &model, path, (int64_t)most, "2025-07-10T12:34:56", NULL, err);
+    return train_data_open(d, &model, path, (int64_t)most, false, "2025-07-10T12:34:56", NULL, err);
 }
 
 static ln_status fuzz_one(const uint8_t *data, size_t bytes, ln_error *err) {

@@ -40,6 +40,15 @@ LN_API void ln_token_mask_free(ln_token_mask *mask);
 typedef struct ln_trainer ln_trainer;
 /* What is trained. FULL: all tensors of the text model, of which the result is a model directory. */
 typedef enum ln_method { LN_METHOD_LORA = 0, LN_METHOD_FULL } ln_method;
+/* What is learned of pairs of answers, of which one was chosen: DPO, DPO of log-probabilities by token, IPO,
+ * ORPO. NONE: the targets of samples are learned. */
+typedef enum ln_preference {
+    LN_PREFERENCE_NONE = 0,
+    LN_PREFERENCE_DPO,
+    LN_PREFERENCE_DPO_NORM,
+    LN_PREFERENCE_IPO,
+    LN_PREFERENCE_ORPO
+} ln_preference;
 typedef enum ln_schedule { LN_SCHEDULE_CONSTANT = 0, LN_SCHEDULE_LINEAR, LN_SCHEDULE_COSINE } ln_schedule;
 
 /* A run before its first step: its memory, its data and its steps. */
@@ -113,6 +122,10 @@ typedef struct ln_trainer_options {
      * targets have no effect, and bf16, dropout and init_adapter are not set. Tensors keep their dtype, and
      * the optimiser has f32 values. weight_decay applies to matrices, not to norms and biases. */
     ln_method method;
+    /* The data are pairs of answers, {"prompt", "chosen", "rejected"}. A sample is such a pair. The
+     * log-probabilities that DPO and IPO compare with are those before the first step. dropout is 0. */
+    ln_preference preference;
+    double beta; /* how much a preference counts; default 0.1 */
 } ln_trainer_options;
 LN_DEFAULT(ln_trainer_options)
 
@@ -152,6 +165,9 @@ typedef struct ln_step_report {
     double seconds, tok_s;
     uint64_t peak_bytes; /* maximum resident memory of the process so far */
     bool skipped;        /* loss or gradient was not finite, and nothing was updated */
+    /* Of preferences: the share of the step's pairs whose chosen answer has the higher reward, and the mean
+     * difference of the rewards; else NaN. */
+    double accuracy, margin;
 } ln_step_report;
 /* A validation. */
 typedef struct ln_valid_report {
@@ -159,6 +175,7 @@ typedef struct ln_valid_report {
     int64_t step;            /* steps done when it ran */
     double loss, perplexity; /* mean over all counted targets; exp(loss) */
     bool best;               /* the loss is the lowest so far */
+    double accuracy, margin; /* as in ln_step_report; the perplexity is NaN then */
 } ln_valid_report;
 /* Runs one step, then AdamW. The third step in a row without a finite loss and gradient, and each after it,
  * is LN_ENUMERIC. LN_EUSAGE: all steps are done. The caller sets out->size. */

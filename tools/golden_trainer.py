@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Makes tests/golden/trainer: for small models an initial adapter, rows of training data, and what peft and torch make of them in 12 steps of
-AdamW: losses, and the final adapter; and of all weights (full.*): losses, and every SPARSE-th number of each tensor. test_trainer and
-test_full_training compare `ln_trainer_*` with it.
+AdamW: losses, and the final adapter; and of all weights (full.*): losses, and every SPARSE-th number of each tensor. of preferences (preferences.*): for each
+loss of PREFERENCES, as trl.DPOTrainer and trl.experimental.orpo.ORPOTrainer (1.16) have it, the same of pairs.jsonl. test_trainer, test_full_training and
+test_preferences compare `ln_trainer_*` with it.
 
 usage: python tools/golden_trainer.py [OUT]           in an environment that has torch, transformers and peft
        python tools/golden_trainer.py --full [OUT]     full.* alone
+       python tools/golden_trainer.py --preferences [OUT]   preferences.* alone
        python tools/golden_trainer.py --check MODEL   trains MODEL with peft and with build/linnet, and prints the differences
 """
 import json
@@ -14,6 +16,7 @@ import sys
 import tempfile
 
 import torch
+import torch.nn.functional as F
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
@@ -24,6 +27,7 @@ MODELS = ["llama-plain-f32", "qwen2-f32", "qwen3-bias-f32", "gemma3-text-f32"]
 FULL_MODELS = MODELS + ["families/glm4-base-f32"]
 STEPS, BATCH, LR, DECAY = 12, 3, 1e-3, 0.01
 SPARSE = 16
+PREFERENCES, BETA, SPARSE_PAIRS = ["dpo", "dpo-norm", "ipo", "orpo"], 0.1, 4
 
 
 def make_rows(vocab, n=7, seed=0):
@@ -128,6 +132,72 @@ def check(model_dir):
               "(allowed 0.999)")
 
 
+def make_pairs(vocab, seed):
+    g = torch.Generator().manual_seed(seed)
+
+    def ids(least, most):
+        return torch.randint(0, vocab, (int(torch.randint(least, most, (1,), generator=g)),), generator=g).tolist()
+    return [{"prompt_ids": ids(2, 7), "chosen_ids": ids(2, 10), "rejected_ids": ids(2, 10)} for _ in range(7)]
+
+
+def logps_of(m, pair):
+    """The log-probabilities of all tokens but the first, of prompt and chosen and of prompt and rejected answer."""
+    for answer in ("chosen_ids", "rejected_ids"):
+        ids = torch.tensor(pair["prompt_ids"] + pair[answer])
+        logp = torch.log_softmax(m(ids[None]).logits[0, :-1].float(), -1)
+        yield logp.gather(1, ids[1:, None])[:, 0]
+
+
+def preference_loss(kind, chosen, rejected, ref):
+    """Of one pair, from the log-probabilities of the answers' tokens and the sums that the reference has of them; the cases of TRL's code."""
+    c, r = chosen.sum() - ref[0], rejected.sum() - ref[1]
+    if kind == "dpo":
+        return -F.logsigmoid(BETA * (c - r))
+    if kind == "orpo":
+        c, r = chosen.mean(), rejected.mean()
+        log_odds = (c - r) - (torch.log(-torch.expm1(c)) - torch.log(-torch.expm1(r)))
+        return -BETA * F.logsigmoid(log_odds)
+    delta = c / len(chosen) - r / len(rejected)
+    return -F.logsigmoid(BETA * delta) if kind == "dpo-norm" else (delta - 1 / (2 * BETA)) ** 2
+
+
+def train_pairs(model_dir, adapter, pairs, kind):
+    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype="auto", attn_implementation="eager").float()
+    m = PeftModel.from_pretrained(model, adapter, is_trainable=True)
+    opt = torch.optim.AdamW([p for p in m.parameters() if p.requires_grad], lr=LR, betas=(0.9, 0.999), eps=1e-8, weight_decay=DECAY)
+    starts = [len(p["prompt_ids"]) - 1 for p in pairs]
+    with torch.no_grad():  # TRL copies an adapter that is trained on as "ref"
+        refs = [[x[n:].sum() for x in logps_of(m, p)] for p, n in zip(pairs, starts)]
+    losses = []
+    for step in range(STEPS):
+        opt.zero_grad()
+        total, tokens = 0.0, []
+        for i in [(BATCH * step + k) % len(pairs) for k in range(BATCH)]:
+            chosen, rejected = logps_of(m, pairs[i])
+            total = total + preference_loss(kind, chosen[starts[i]:], rejected[starts[i]:], refs[i])
+            tokens.append(chosen)
+        loss = total / BATCH - (torch.cat(tokens).mean() if kind == "orpo" else 0)
+        loss.backward()
+        opt.step()
+        losses.append(float(loss.detach()))
+    return losses, {n.replace(".default", ""): p.detach() for n, p in m.named_parameters() if p.requires_grad}
+
+
+def make_preferences(out):
+    for i, name in enumerate(MODELS):
+        model_dir, path = os.path.join(ROOT, "tests/golden", name), os.path.join(out, name)
+        pairs = make_pairs(json.load(open(os.path.join(model_dir, "config.json")))["vocab_size"], i)
+        with open(os.path.join(path, "pairs.jsonl"), "w") as f:
+            f.writelines(json.dumps(p) + "\n" for p in pairs)
+        losses, numbers = {}, {}
+        for kind in PREFERENCES:
+            losses[kind], state = train_pairs(model_dir, os.path.join(path, "init"), pairs, kind)
+            numbers.update({f"{kind}.{n}": p.flatten()[::SPARSE_PAIRS].clone() for n, p in state.items()})
+            print(name, kind, losses[kind][0], losses[kind][-1], flush=True)
+        save_file(numbers, os.path.join(path, "preferences.safetensors"))
+        json.dump(losses, open(os.path.join(path, "preferences.json"), "w"))
+
+
 def make_full(out):
     for i, name in enumerate(FULL_MODELS):
         model_dir = os.path.join(ROOT, "tests/golden", name)
@@ -164,8 +234,9 @@ if __name__ == "__main__":
     if len(sys.argv) > 2 and sys.argv[1] == "--check":
         check(sys.argv[2])
     else:
-        full, rest = "--full" in sys.argv, [x for x in sys.argv[1:] if x != "--full"]
+        only = [x for x in sys.argv[1:] if x.startswith("--")]
+        rest = [x for x in sys.argv[1:] if not x.startswith("--")]
         to = rest[0] if rest else os.path.join(ROOT, "tests/golden/trainer")
-        if not full:
-            make(to)
-        make_full(to)
+        for flag, work in ("--adapters", make), ("--full", make_full), ("--preferences", make_preferences):
+            if not only or flag in only:
+                work(to)

@@ -24,7 +24,8 @@ static const ln_trainer_options trainer = {.size = sizeof trainer,
                                            .clip = 1,
                                            .weight_decay = 0.01,
                                            .save_every = 100,
-                                           .keep = 2};
+                                           .keep = 2,
+                                           .beta = 0.1};
 static const ln_backend_options backend = {.size = sizeof backend, .adapter_scale = 1};
 static const ln_bench_options bench = {.size = sizeof bench};
 static const ln_quantize_options quantize = {.size = sizeof quantize};

@@ -14,8 +14,8 @@ enum { MOST_LINES = 50, BAR = 24 };
 
 typedef struct training {
     const args *a;
-    int64_t every;     /* steps of a printed line */
-    double loss, norm; /* sums since the last one */
+    int64_t every;                       /* steps of a printed line */
+    double loss, norm, accuracy, margin; /* sums since the last one; NaN: not of preferences */
     int64_t n, n_tokens;
     double seconds, start;
     int64_t first; /* steps that were done before */
@@ -68,6 +68,7 @@ ln_status train_options(const args *a, ln_trainer_options *o, ln_error *err) {
                    {F_RANK, &o->rank, NULL, NULL},
                    {F_ALPHA, NULL, NULL, &o->alpha},
                    {F_DROPOUT, NULL, NULL, &o->dropout},
+                   {F_BETA, NULL, NULL, &o->beta},
                    {F_LR, NULL, NULL, &o->lr},
                    {F_BATCH, &o->batch, NULL, NULL},
                    {F_ACCUM, &o->accum, NULL, NULL},
@@ -91,6 +92,8 @@ ln_status train_options(const args *a, ln_trainer_options *o, ln_error *err) {
     }
     LN_TRY(check_init(a, err));
     LN_TRY(check_method(a, err));
+    if (has(a, F_BETA) && a->flag[F_PREFERENCE].i == LN_PREFERENCE_NONE)
+        return ln_fail(err, LN_EUSAGE, "--beta is of preferences; add --preference dpo, or leave it out");
     o->data = text_of(a, F_DATA);
     o->valid = text_of(a, F_VALID);
     o->fields = a->fields[0] ? a->fields : NULL;
@@ -98,6 +101,7 @@ ln_status train_options(const args *a, ln_trainer_options *o, ln_error *err) {
     o->init_adapter = text_of(a, F_INIT_ADAPTER);
     o->rslora = has(a, F_RSLORA);
     o->bf16 = has(a, F_PARAM_DTYPE) && a->flag[F_PARAM_DTYPE].i == 1;
+    o->preference = (ln_preference)a->flag[F_PREFERENCE].i;
     o->method = (ln_method)a->flag[F_METHOD].i;
     o->schedule = (ln_schedule)a->flag[F_SCHEDULE].i;
     o->no_shuffle = has(a, F_NO_SHUFFLE);
@@ -239,12 +243,14 @@ static ln_status print_report(training *t, const ln_step_report *r, ln_error *er
     ln_str s = {0};
     char left[32], peak[32];
     time_text(left, seconds_left(t, r));
-    ln_str_addf(&s, "step %lld/%lld  loss %.4f  lr %.3g  |g| %.3g  %.0f tok/s  ETA %s  peak %s\n",
-                (long long)r->step, (long long)r->steps, t->loss / (double)t->n, r->lr,
-                t->norm / (double)t->n, t->seconds > 0 ? (double)t->n_tokens / t->seconds : 0, left,
-                bytes_text(peak, r->peak_bytes));
+    ln_str_addf(&s, "step %lld/%lld  loss %.4f", (long long)r->step, (long long)r->steps,
+                t->loss / (double)t->n);
+    if (!isnan(t->accuracy))
+        ln_str_addf(&s, "  accuracy %.3f  margin %.3g", t->accuracy / (double)t->n, t->margin / (double)t->n);
+    ln_str_addf(&s, "  lr %.3g  |g| %.3g  %.0f tok/s  ETA %s  peak %s\n", r->lr, t->norm / (double)t->n,
+                t->seconds > 0 ? (double)t->n_tokens / t->seconds : 0, left, bytes_text(peak, r->peak_bytes));
     t->n = t->n_tokens = 0;
-    t->loss = t->norm = t->seconds = 0;
+    t->loss = t->norm = t->accuracy = t->margin = t->seconds = 0;
     progress_wipe();
     return out_str(&s, err);
 }
@@ -260,6 +266,7 @@ static ln_status step_json(const ln_step_report *r, ln_error *err) {
     put_real(&s, "tok_s", r->tok_s);
     put_real(&s, "seconds", r->seconds);
     put_uint(&s, "peak_bytes", r->peak_bytes);
+    if (!isnan(r->accuracy)) put_real(&s, "accuracy", r->accuracy), put_real(&s, "margin", r->margin);
     if (r->skipped) ln_str_adds(&s, ",\"skipped\":true");
     ln_str_adds(&s, "}\n");
     return out_str(&s, err);
@@ -269,6 +276,8 @@ static ln_status on_step(void *user, const ln_step_report *r, ln_error *err) {
     training *t = user;
     t->loss += r->loss;
     t->norm += r->grad_norm;
+    t->accuracy += r->accuracy;
+    t->margin += r->margin;
     t->n_tokens += r->tokens;
     t->seconds += r->seconds;
     t->n++;
@@ -283,14 +292,18 @@ static ln_status on_valid(void *user, const ln_valid_report *r, ln_error *err) {
     ln_str s = {0};
     progress_wipe();
     if (!has(t->a, F_JSON)) {
-        ln_str_addf(&s, "step %lld  validation loss %.4f, perplexity %.4g%s\n", (long long)r->step, r->loss,
-                    r->perplexity, r->best ? ", the best so far" : "");
+        const bool pairs = !isnan(r->accuracy);
+        ln_str_addf(&s, "step %lld  validation loss %.4f, %s %.4g%s\n", (long long)r->step, r->loss,
+                    pairs ? "accuracy" : "perplexity", pairs ? r->accuracy : r->perplexity,
+                    r->best ? ", the best so far" : "");
         return out_str(&s, err);
     }
     ln_str_adds(&s, "{");
     put_int(&s, "step", r->step);
     put_real(&s, "valid_loss", r->loss);
     put_real(&s, "valid_perplexity", r->perplexity);
+    if (!isnan(r->accuracy))
+        put_real(&s, "valid_accuracy", r->accuracy), put_real(&s, "valid_margin", r->margin);
     ln_str_adds(&s, "}\n");
     return out_str(&s, err);
 }

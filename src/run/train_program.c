@@ -477,10 +477,13 @@ static ln_status write_params(ln_train_program *p, ln_error *err) {
     return LN_OK;
 }
 
-static ln_status add_losses(ln_train_program *p, const mode *m, ln_train_result *out, ln_error *err) {
+static ln_status add_losses(ln_train_program *p, const mode *m, const ln_train_batch *b,
+                            ln_train_result *out, ln_error *err) {
     const float *weights = (const float *)(const void *)(p->host + p->input_at[LN_TRAIN_WEIGHTS]);
     LN_TRY(p->ops->value(m->exec, m->built.loss, 0, out->n_counted, p->read, false, err));
     for (int64_t n = 0; n < out->n_counted; n++) out->loss += (double)weights[n] * (double)p->read[n];
+    for (int64_t n = 0; b->losses && n < out->n_counted; n++)
+        b->losses[ln_step_out_rows(p->step)[n]] = p->read[n];
     out->finite = out->finite && isfinite(out->loss);
     return LN_OK;
 }
@@ -541,7 +544,7 @@ static ln_status run_batch(ln_train_program *p, int which, const ln_train_batch 
     LN_TRY(p->ops->submit(m->exec, p->step, takes ? &trace : NULL, &fence, err));
     LN_TRY(p->ops->wait(p->queue, fence, err));
     LN_TRY(t.st);
-    LN_TRY(add_losses(p, m, out, err));
+    LN_TRY(add_losses(p, m, b, out, err));
     return which == TRAIN && !takes ? add_gradients(p, m, out, err) : LN_OK;
 }
 ln_status ln_train_step(ln_train_program *p, const ln_train_batch *batch, ln_train_result *out,

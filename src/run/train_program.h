@@ -65,6 +65,8 @@ typedef struct ln_train_batch {
      * dynamic rope; NULL: the rows are the text. */
     const int32_t *lengths;
     const float *weights;    /* [n_rows] of the losses; NULL: 1 */
+    float *losses; /* [n_rows] receives the loss of each row with a target, without its weight; NULL: not
+                      wanted */
     const uint64_t *samples; /* [n_seqs] number of the sample's use, the same for no two uses, for dropout;
                                 NULL: the number of the sequence in the batch */
 } ln_train_batch;

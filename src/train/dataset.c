@@ -1,5 +1,6 @@
 /* The files of training data: lines to samples, bad lines reported, the digest. */
 #include "dataset.h"
+#include "pair_lines.h"
 #include "records.h"
 
 #include <stdio.h>
@@ -121,6 +122,30 @@ static void note_bad(loading *l, uint64_t line, const ln_error *why) {
         ln_log(LN_LOG_ERROR, "%s:%llu: %s", shown, (unsigned long long)line, why->message);
 }
 
+/* Reads a line of preferences: both answers, or neither if no target of one of them counts. */
+static ln_status read_pair(loading *l, const char *text, size_t bytes, ln_error *err) {
+    train_data *d = l->d;
+    ln_str lines[2] = {{0}, {0}};
+    const train_data before = *d;
+    ln_status st = train_pair_lines(text, bytes, lines, err);
+    for (int i = 0; i < 2 && st == LN_OK; i++) {
+        const size_t n = d->n;
+        st = train_line_read(&l->reader, lines[i].data, lines[i].len, err);
+        if (st == LN_OK && d->n > n + 1)
+            st =
+                ln_fail(err, LN_EINVALID,
+                        "\"%s\": has turns that the template changes once more messages follow; expected one "
+                        "answer",
+                        i ? "rejected" : "chosen");
+    }
+    if (st != LN_OK || d->n != before.n + 2)
+        d->n = before.n, d->n_ids = before.n_ids, d->n_counted = before.n_counted,
+        d->longest = before.longest;
+    ln_str_free(&lines[0]);
+    ln_str_free(&lines[1]);
+    return st;
+}
+
 /* Reads all samples of a file. */
 static ln_status load_file(loading *l, int fd, ln_error *err) {
     train_records r;
@@ -135,8 +160,9 @@ static ln_status load_file(loading *l, int fd, ln_error *err) {
         if (bad.code == LN_OK && is_blank(text, bytes)) continue;
         l->d->n_lines++;
         l->line = r.line;
-        if (bad.code == LN_OK) st = train_line_read(&l->reader, text, bytes, &bad);
-        else st = bad.code;
+        if (bad.code != LN_OK) st = bad.code;
+        else if (l->d->in_pairs) st = read_pair(l, text, bytes, &bad);
+        else st = train_line_read(&l->reader, text, bytes, &bad);
         if (st == LN_OK) continue;
         if (!is_of_line(st)) LN_GO(ln_fail(err, st, "%s", bad.message));
         note_bad(l, r.line, &bad);
@@ -186,7 +212,7 @@ static void hash_samples(train_data *d) {
 }
 
 ln_status train_data_open(train_data *out, const ln_package *m, const char *path, int64_t max_length,
-                          const char *now, const char *fields, ln_error *err) {
+                          bool in_pairs, const char *now, const char *fields, ln_error *err) {
     loading l = {.d = out,
                  .reader = {.m = m,
                             .now = now,
@@ -197,7 +223,7 @@ ln_status train_data_open(train_data *out, const ln_package *m, const char *path
                             .user = &l},
                  .most = (size_t)max_length};
     int fd = -1;
-    *out = (train_data){.kind = TRAIN_N_KINDS};
+    *out = (train_data){.kind = TRAIN_N_KINDS, .in_pairs = in_pairs};
     LN_TRY(copy_path(out->path, path, err));
     LN_TRY(ln_open_input(path, &fd, err));
     ln_status st = load_file(&l, fd, err);

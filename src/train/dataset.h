@@ -50,20 +50,21 @@ typedef struct train_data {
     uint64_t first_dropped;             /* line of the first of these */
     size_t n_unmatched;                 /* turns of the assistant that could not be located */
     size_t n_parted;                    /* turns that lack the end of the header of an answer */
+    bool in_pairs;                      /* samples 2 i and 2 i + 1 are the chosen and the rejected answer */
     size_t n_own;                       /* samples of turns that the template changes later (train_reader) */
     char digest[LN_SHA256_HEX];         /* of the file's bytes */
     char samples_digest[LN_SHA256_HEX]; /* of the ids and of which of them count, sample by sample */
     char unread[256]; /* names of members that are not read, separated by commas; "" if none */
 } train_data;
 
-/* Reads the file `path`; samples are cut to their first max_length tokens. `now`: the time that templates
- * write, the same in all samples (ln_conversation). `fields`: ln_trainer_options.fields. The caller closes
- * *out, after an error too. LN_EINVALID: a line is bad; each of the first 20 is logged as an error with file
- * and line, and the message names the first one and their number. Also if no sample is left. LN_EUNSUPPORTED:
- * the file is compressed, Parquet or CSV, or needs a chat template that the model does not have. LN_EIO: the
- * file cannot be read. */
+/* Reads the file `path`; in_pairs: of preferences (pair_lines.h), each line being two samples. Samples are
+ * cut to their first max_length tokens. `now`: the time that templates write, the same in all samples
+ * (ln_conversation). `fields`: ln_trainer_options.fields. The caller closes *out, after an error too.
+ * LN_EINVALID: a line is bad; each of the first 20 is logged as an error with file and line, and the message
+ * names the first one and their number. Also if no sample is left. LN_EUNSUPPORTED: the file is compressed,
+ * Parquet or CSV, or needs a chat template that the model does not have. LN_EIO: the file cannot be read. */
 ln_status train_data_open(train_data *out, const ln_package *m, const char *path, int64_t max_length,
-                          const char *now, const char *fields, ln_error *err);
+                          bool in_pairs, const char *now, const char *fields, ln_error *err);
 void train_data_close(train_data *d);
 /* Logs what was cut, dropped, not located and not read. */
 void train_data_say(const train_data *d);

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <math.h>
 #include <unistd.h>
 
 /* ---- lines ---- */
@@ -23,6 +24,7 @@ void train_step_line(ln_str *s, const ln_step_report *r) {
     put_real(s, "tok_s", r->tok_s);
     put_real(s, "seconds", r->seconds);
     put_uint(s, "peak_bytes", r->peak_bytes);
+    if (!isnan(r->accuracy)) put_real(s, "accuracy", r->accuracy), put_real(s, "margin", r->margin);
     if (r->skipped) put_bool(s, "skipped", true);
     ln_str_adds(s, "}\n");
 }
@@ -31,6 +33,8 @@ void train_valid_line(ln_str *s, const ln_valid_report *r) {
     put_int(s, "step", r->step);
     put_real(s, "valid_loss", r->loss);
     put_real(s, "valid_perplexity", r->perplexity);
+    if (!isnan(r->accuracy))
+        put_real(s, "valid_accuracy", r->accuracy), put_real(s, "valid_margin", r->margin);
     ln_str_adds(s, "}\n");
 }
 

@@ -23,40 +23,67 @@ ln_trained train_matrix(const train_trainer *t, size_t i) {
 static const train_sample *sample_at(const train_data *d, uint32_t i) { return &d->samples[i]; }
 
 /* Appends the rows of a sample: row t predicts token t + 1. Rows after the last counted target are left out,
- * since nothing but a dynamic rope depends on them, which follows ln_train_batch.lengths. Returns the rows
- * after them. */
-static int32_t add_rows(train_trainer *t, const train_data *d, uint32_t i, int32_t at) {
+ * since nothing but a dynamic rope depends on them, which follows ln_train_batch.lengths. x: of a preference.
+ * Returns the rows after them. */
+static int32_t add_rows(train_trainer *t, const train_data *d, uint32_t i, const train_scored *x,
+                        int32_t at) {
     const train_sample *s = sample_at(d, i);
     const uint32_t *ids = d->ids + s->at;
+    const bool whole = x && x->whole;
     uint32_t last = s->n - 1;
-    while (last > 0 && !(ids[last] & TRAIN_COUNTED)) last--;
+    while (last > 0 && !whole && !(ids[last] & TRAIN_COUNTED)) last--;
     for (uint32_t k = 0; k < last; k++, at++) {
+        const bool counts = ids[k + 1] & TRAIN_COUNTED;
         t->ids[at] = (int32_t)(ids[k] & ~TRAIN_COUNTED);
-        t->targets[at] = ids[k + 1] & TRAIN_COUNTED ? (int32_t)(ids[k + 1] & ~TRAIN_COUNTED) : -1;
+        t->targets[at] = counts || whole ? (int32_t)(ids[k + 1] & ~TRAIN_COUNTED) : -1;
+        if (x) t->weights[at] = (float)((counts ? x->by : 0) + x->by_all);
     }
     return at;
 }
 
+/* Adds the losses of a sample's rows, the first of which is `row`, to its scores. */
+static void add_scores(const train_trainer *t, const train_data *d, uint32_t i, int32_t row, int32_t end,
+                       train_scored *x) {
+    const uint32_t *ids = d->ids + sample_at(d, i)->at;
+    for (int32_t r = row; r < end; r++) {
+        if (t->targets[r] < 0) continue;
+        x->all -= (double)t->row_losses[r];
+        if (ids[r - row + 1] & TRAIN_COUNTED) x->logp -= (double)t->row_losses[r];
+    }
+}
+
 /* Fills the step with the samples of bin b, and counts their tokens. */
-static void fill_batch(train_trainer *t, const train_data *d, size_t n, size_t b, uint64_t use0,
+static void fill_batch(train_trainer *t, const train_data *d, size_t n, size_t b, uint64_t use0, bool trains,
                        ln_train_batch *batch, train_sums *out) {
-    *batch = (ln_train_batch){
-        .ids = t->ids, .row0 = t->row0, .lengths = t->lengths, .targets = t->targets, .samples = t->uses};
+    *batch = (ln_train_batch){.ids = t->ids,
+                              .row0 = t->row0,
+                              .lengths = t->lengths,
+                              .targets = t->targets,
+                              .weights = trains ? t->weights : NULL,
+                              .losses = trains ? NULL : t->row_losses,
+                              .samples = t->uses};
     for (size_t i = 0; i < n; i++) {
         if (t->bins[i] != b) continue;
         t->uses[batch->n_seqs] = use0 + i;
         t->lengths[batch->n_seqs] = (int32_t)t->sizes[i];
         t->row0[batch->n_seqs++] = batch->n_rows;
-        batch->n_rows = add_rows(t, d, t->chosen[i], batch->n_rows);
+        batch->n_rows = add_rows(t, d, t->chosen[i], t->scored ? &t->scored[i] : NULL, batch->n_rows);
         out->n_tokens += t->sizes[i];
     }
     t->row0[batch->n_seqs] = batch->n_rows;
 }
 
-/* Runs the n chosen samples of d in packed micro-batches, of which a rank computes its own; use0: the number
- * of the first one's use, for dropout. */
-static ln_status run_samples(train_trainer *t, const train_data *d, size_t n, uint64_t use0, bool trains,
-                             train_sums *out, ln_error *err) {
+/* Adds the losses of the samples of bin b to their scores. */
+static void score_bin(train_trainer *t, const train_data *d, size_t n, size_t b) {
+    for (size_t i = 0, q = 0; i < n; i++) {
+        if (t->bins[i] != b) continue;
+        add_scores(t, d, t->chosen[i], t->row0[q], t->row0[q + 1], &t->scored[i]);
+        q++;
+    }
+}
+
+ln_status train_run_samples(train_trainer *t, const train_data *d, size_t n, uint64_t use0, bool trains,
+                            train_sums *out, ln_error *err) {
     const size_t size = t->ranks ? (size_t)t->ranks->size : 1, rank = t->ranks ? (size_t)t->ranks->rank : 0;
     size_t n_bins;
     for (size_t i = 0; i < n; i++) t->sizes[i] = sample_at(d, t->chosen[i])->n;
@@ -66,7 +93,7 @@ static ln_status run_samples(train_trainer *t, const train_data *d, size_t n, ui
     ln_status st = LN_OK;
     for (size_t b = 0; b < n_bins; b++) {
         ln_train_batch batch;
-        fill_batch(t, d, n, b, use0, &batch, out);
+        fill_batch(t, d, n, b, use0, trains, &batch, out);
         if (b % size == rank) {
             if (t->ranks) ln_train_clear(t->program);
             st = trains ? ln_train_step(t->program, &batch, &r, err)
@@ -78,11 +105,13 @@ static ln_status run_samples(train_trainer *t, const train_data *d, size_t n, ui
             continue;
         }
         LN_TRY(st);
+        if (t->scored && !trains) score_bin(t, d, n, b);
         out->loss += r.loss;
         out->n_counted += r.n_counted;
         out->finite = out->finite && r.finite;
     }
     if (t->ranks && trains) train_ranks_finish(t);
+
     return LN_OK;
 }
 
@@ -127,18 +156,31 @@ static ln_status not_finite(const train_trainer *t, ln_error *err) {
                    (long long)t->state.step, MOST_SKIPPED);
 }
 
+/* Chooses the samples of the next step: of preferences both of each pair. */
+static void choose_samples(train_trainer *t) {
+    const uint32_t per = (uint32_t)train_per_unit(t);
+    train_order_next(&t->order, &t->state.cursor, t->per_step, t->chosen);
+    for (size_t i = t->per_step; i-- > 0;)
+        for (uint32_t k = per, row = t->train_rows[t->chosen[i]]; k-- > 0;)
+            t->chosen[per * i + k] = per * row + k;
+}
+
 static ln_status run_step(train_trainer *t, ln_step_report *out, ln_error *err) {
     train_sums s = {.finite = true};
     const uint64_t use0 = t->state.cursor.epoch * t->n_train + t->state.cursor.at;
     double by = 0;
-    train_order_next(&t->order, &t->state.cursor, t->per_step, t->chosen);
-    for (size_t i = 0; i < t->per_step; i++) t->chosen[i] = t->train_rows[t->chosen[i]];
+    choose_samples(t);
     ln_train_clear(t->program);
-    LN_TRY(run_samples(t, &t->data, t->per_step, use0, true, &s, err));
-    out->loss = s.loss / (double)s.n_counted;
-    by = gradient_factor(t, s.n_counted, &out->grad_norm);
-    out->tokens = s.n_tokens;
-    out->n_targets = s.n_counted;
+    if (train_is_in_pairs(t)) {
+        LN_TRY(train_pairs_step(t, use0, out, &s.finite, err));
+        by = gradient_factor(t, 1, &out->grad_norm);
+    } else {
+        LN_TRY(train_run_samples(t, &t->data, t->per_step, use0, true, &s, err));
+        out->loss = s.loss / (double)s.n_counted;
+        out->tokens = s.n_tokens;
+        out->n_targets = s.n_counted;
+        by = gradient_factor(t, s.n_counted, &out->grad_norm);
+    }
     out->lr =
         t->how.lr * train_lr_factor((train_schedule)t->how.schedule, out->step, t->how.warmup, out->steps);
     out->skipped = !s.finite || !isfinite(out->grad_norm) || !update(t, out->lr, by);
@@ -150,7 +192,11 @@ ln_status train_step(train_trainer *t, ln_step_report *out, ln_error *err) {
     if (t->state.n_bad >= MOST_SKIPPED) return not_finite(t, err);
     if (t->state.step >= t->info.n_steps)
         return ln_fail(err, LN_EUSAGE, "all %lld steps of the run are done", (long long)t->info.n_steps);
-    *out = (ln_step_report){.size = sizeof *out, .step = t->state.step + 1, .steps = t->info.n_steps};
+    *out = (ln_step_report){.size = sizeof *out,
+                            .step = t->state.step + 1,
+                            .steps = t->info.n_steps,
+                            .accuracy = (double)NAN,
+                            .margin = (double)NAN};
     LN_TRY(run_step(t, out, err));
     LN_TRY(ln_tensors_check(&t->m->tensors, true, err));
     t->state.step++;
@@ -168,22 +214,30 @@ ln_status train_step(train_trainer *t, ln_step_report *out, ln_error *err) {
 
 /* ---- validation ---- */
 
+static ln_status eval_samples(train_trainer *t, const train_data *d, ln_valid_report *out, ln_error *err) {
+    train_sums s = {.finite = true};
+    for (size_t i = 0; i < t->n_valid; i += EVAL_SAMPLES) {
+        const size_t n = LN_MIN(t->n_valid - i, (size_t)EVAL_SAMPLES);
+        memcpy(t->chosen, t->valid_rows + i, n * sizeof *t->chosen);
+        LN_TRY(train_run_samples(t, d, n, 0, false, &s, err));
+    }
+    out->loss = s.loss / (double)s.n_counted;
+    out->perplexity = exp(out->loss);
+    return LN_OK;
+}
+
 ln_status train_eval(train_trainer *t, ln_valid_report *out, ln_error *err) {
     const train_data *d = t->valid_is_split ? &t->data : &t->valid;
-    train_sums s = {.finite = true};
     if (t->n_valid == 0)
         return ln_fail(err, LN_EUSAGE,
                        "there are no samples for validation: set ln_trainer_options.valid or "
                        "ln_trainer_options.valid_split");
-    for (size_t i = 0; i < t->n_valid; i += EVAL_SAMPLES) {
-        const size_t n = LN_MIN(t->n_valid - i, (size_t)EVAL_SAMPLES);
-        memcpy(t->chosen, t->valid_rows + i, n * sizeof *t->chosen);
-        LN_TRY(run_samples(t, d, n, 0, false, &s, err));
-    }
-    const double loss = s.loss / (double)s.n_counted;
-    const bool best = isfinite(loss) && (t->state.best_step == 0 || loss < t->state.best_loss);
     *out = (ln_valid_report){
-        .size = sizeof *out, .step = t->state.step, .loss = loss, .perplexity = exp(loss), .best = best};
+        .size = sizeof *out, .step = t->state.step, .accuracy = (double)NAN, .margin = (double)NAN};
+    LN_TRY(train_is_in_pairs(t) ? train_pairs_eval(t, d, out, err) : eval_samples(t, d, out, err));
+    const double loss = out->loss;
+    const bool best = isfinite(loss) && (t->state.best_step == 0 || loss < t->state.best_loss);
+    out->best = best;
     t->state.valid_step = t->state.step;
     if (best) t->state.best_loss = loss, t->state.best_step = LN_MAX(t->state.step, 1), t->state.n_worse = 0;
     else t->state.n_worse++;

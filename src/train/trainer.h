@@ -15,9 +15,17 @@
 #include "schedule.h"
 #include "train.h"
 
+/* A sample of a preference in a pass over samples. */
+typedef struct train_scored {
+    bool whole;        /* all of its tokens are targets, not only those that count */
+    double logp, all;  /* evaluated: sums of log-probabilities of the targets that count, and of all */
+    double by, by_all; /* trained: the weights of their losses */
+} train_scored;
+
 struct train_trainer {
     const ln_package *m;
     const struct train_method *method;
+    const struct train_preference *preference;
     ln_trainer_options how; /* with defaults; its texts are copies in the arena */
     ln_arena arena;
     uint64_t memory_bytes;
@@ -25,7 +33,9 @@ struct train_trainer {
     ln_train_program *program;
     ln_trainer_info info;
     train_data data, valid;            /* valid: of a file of its own */
-    uint32_t *train_rows, *valid_rows; /* [n_train], [n_valid] indices of samples of data, or of `valid` */
+    /* [n_train], [n_valid] indices of samples of data, or of `valid`; of preferences those of pairs, which
+     * have samples 2 i and 2 i + 1 */
+    uint32_t *train_rows, *valid_rows;
     size_t n_train, n_valid;
     bool valid_is_split; /* valid_rows are samples of `data` */
     train_order order;
@@ -40,11 +50,15 @@ struct train_trainer {
     float *sum;          /* [trained numbers] of ranks: sum of the gradients of a step */
     float *gathered;     /* [ranks, TRAIN_PIECE] */
     /* of a step */
-    size_t per_step;                 /* batch * accum */
-    uint32_t *chosen, *sizes, *bins; /* [most], most: the larger of per_step and EVAL_SAMPLES */
+    size_t per_step; /* batch * accum */
+    uint32_t *chosen, *sizes, *bins; /* [most], most: the larger of the samples of a step and EVAL_SAMPLES */
     uint64_t *scratch;               /* [2 most] */
     int32_t *ids, *row0, *targets;   /* [n_rows], [most + 1], [n_rows] */
     int32_t *lengths;                /* [most] */
+    /* of preferences; NULL: there are none */
+    train_scored *scored;        /* [most] of the samples in `chosen` */
+    float *weights, *row_losses; /* [n_rows] */
+    double *was, *was_valid;     /* by sample of data and of valid: log-probabilities before the first step */
     uint64_t *uses;                  /* [most] */
 };
 
@@ -80,6 +94,20 @@ ln_status train_init_values(const ln_package *m, const char *dir, train_param *p
                             ln_error *err);
 /* Objects for adapter_config.json, and the settings that decide the bits; the caller owns them. */
 ln_status train_configs(train_trainer *t, ln_error *err);
+
+/* trainer.c: runs the n samples of d in t->chosen in packed micro-batches, and adds to *out. use0: the number
+ * of the first one's use, for dropout. Of preferences it adds to the scores, or trains by their weights. */
+ln_status train_run_samples(train_trainer *t, const train_data *d, size_t n, uint64_t use0, bool trains,
+                            train_sums *out, ln_error *err);
+
+/* pair_steps.c: preferences. Samples that a pair has, and whether there are pairs. */
+bool train_is_in_pairs(const train_trainer *t);
+static inline size_t train_per_unit(const train_trainer *t) { return train_is_in_pairs(t) ? 2 : 1; }
+/* Computes what the answers' log-probabilities are before the first step, with the parameters as they are. */
+ln_status train_pairs_begin(train_trainer *t, ln_error *err);
+/* A step of the samples in t->chosen, which leaves its gradient; a validation. */
+ln_status train_pairs_step(train_trainer *t, uint64_t use0, ln_step_report *out, bool *finite, ln_error *err);
+ln_status train_pairs_eval(train_trainer *t, const train_data *d, ln_valid_report *out, ln_error *err);
 
 /* trainer.c: the directory of checkpoints; reads the state of a checkpoint, or of none. */
 void train_checkpoints(const train_trainer *t, char path[4096 + 16]);

@@ -4,6 +4,7 @@
 #include "../base/text_memory.h"
 #include "foreign_lines.h"
 #include "methods.h"
+#include "preference.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -53,6 +54,11 @@ static ln_status check_options(const ln_trainer_options *o, ln_error *err) {
     if (o->keep < 2) return bad_option("keep", "at least 2", err);
     if (o->early_stop < 0) return bad_option("early_stop", "at least 0", err);
     if ((unsigned)o->method > LN_METHOD_FULL) return bad_option("method", "LN_METHOD_LORA or _FULL", err);
+    if ((unsigned)o->preference > LN_PREFERENCE_ORPO)
+        return bad_option("preference", "one of LN_PREFERENCE_*", err);
+    if (!(o->beta > 0 && o->beta <= 1e6)) return bad_option("beta", "a number above 0, at most 1e6", err);
+    if (o->preference && o->dropout > 0)
+        return bad_option("dropout", "0, because preferences are learned", err);
     if (o->resume && !o->out) return bad_option("resume", "ln_trainer_options.out as well", err);
     return train_names_check(o->fields, err);
 }
@@ -79,6 +85,7 @@ static ln_status take_options(train_trainer *t, const ln_options *opt, const ln_
         .n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), LN_RUN_MAX_THREADS),
         .progress = opt->progress};
     t->info.numerics = t->program_options.run.numerics;
+    t->preference = &train_preferences[how->preference];
     t->info.method = how->method;
     t->method = &train_methods[how->method];
     return t->method->choose(t, err);
@@ -103,11 +110,11 @@ static size_t hold_records(const train_data *d, uint32_t *trains, uint32_t *held
 
 /* Divides the samples of the data: a share of them validates. */
 static ln_status split(train_trainer *t, ln_error *err) {
-    const size_t n = t->data.n;
+    const size_t per = train_per_unit(t), n = t->data.n / per;
     size_t k = train_held_out(n, t->how.valid_split);
     uint32_t *all = ln_zalloc(n + 1, sizeof *all);
     t->train_rows = ln_zalloc(n + 1, sizeof *t->train_rows);
-    t->valid_rows = ln_zalloc(LN_MAX(k > 0 ? n : 0, t->valid.n) + 1, sizeof *t->valid_rows);
+    t->valid_rows = ln_zalloc(LN_MAX(k > 0 ? n : 0, t->valid.n / per) + 1, sizeof *t->valid_rows);
     if (!all || !t->train_rows || !t->valid_rows) {
         ln_free(all);
         return LN_OOM(err, "the lists of samples");
@@ -116,12 +123,12 @@ static ln_status split(train_trainer *t, ln_error *err) {
     for (size_t i = 0; i < k; i++) t->valid_rows[i] = all[i];
     for (size_t i = 0; i < n; i++) t->train_rows[i] = 1;
     for (size_t i = 0; i < k; i++) t->train_rows[all[i]] = 0;
-    k = hold_records(&t->data, t->train_rows, t->valid_rows, k);
+    if (per == 1) k = hold_records(&t->data, t->train_rows, t->valid_rows, k);
     for (size_t i = 0; i < n; i++)
         if (t->train_rows[i]) t->train_rows[t->n_train++] = (uint32_t)i; /* writes at or before i */
     ln_free(all);
     t->valid_is_split = k > 0;
-    t->n_valid = k > 0 ? k : t->valid.n;
+    t->n_valid = k > 0 ? k : t->valid.n / per;
     for (size_t i = 0; k == 0 && i < t->n_valid; i++) t->valid_rows[i] = (uint32_t)i;
     if (t->n_train > 0) return LN_OK;
     return ln_fail(err, LN_EUSAGE,
@@ -133,18 +140,20 @@ static ln_status split(train_trainer *t, ln_error *err) {
 
 static ln_status read_data(train_trainer *t, ln_error *err) {
     char train[4096], valid[4096];
+    const bool pairs = train_is_in_pairs(t);
     LN_TRY(train_data_paths(t->how.data, t->how.valid, train, valid, err));
-    LN_TRY(train_data_open(&t->data, t->m, train, t->how.max_length, t->time, t->how.fields, err));
+    LN_TRY(train_data_open(&t->data, t->m, train, t->how.max_length, pairs, t->time, t->how.fields, err));
     train_data_say(&t->data);
     if (valid[0] && t->how.valid_split > 0)
         return ln_fail(err, LN_EUSAGE,
                        "ln_trainer_options.valid_split: expected 0, because %s has samples for validation",
                        valid);
     if (valid[0]) {
-        LN_TRY(train_data_open(&t->valid, t->m, valid, t->how.max_length, t->time, t->how.fields, err));
+        LN_TRY(train_data_open(&t->valid, t->m, valid, t->how.max_length, pairs, t->time, t->how.fields,
+                               err));
         train_data_say(&t->valid);
     }
-    if (t->how.valid_split > 0 && t->data.n < 2)
+    if (t->how.valid_split > 0 && t->data.n / train_per_unit(t) < 2)
         return ln_fail(err, LN_EINVALID, "%s: a single sample cannot be split for validation", train);
     if (!valid[0] && t->how.valid_split == 0 && t->how.early_stop > 0)
         return bad_option("early_stop", "0 if there are no samples for validation", err);
@@ -158,11 +167,19 @@ static int by_length(const void *a, const void *b) {
     const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return (x < y) - (x > y);
 }
-/* The rows that the longest `batch` samples have together: any `batch` samples fit into so many. */
+/* The tokens of a sample, or of both of a pair. */
+static uint32_t length_of(const train_trainer *t, uint32_t row) {
+    const size_t per = train_per_unit(t);
+    uint32_t n = 0;
+    for (size_t k = 0; k < per; k++) n += t->data.samples[per * row + k].n;
+    return n;
+}
+/* The rows that the longest `batch` samples, or pairs, have together: any `batch` of them fit into so many.
+ */
 static ln_status most_rows(const train_trainer *t, int64_t *out, ln_error *err) {
     uint32_t *lengths = ln_zalloc(t->n_train + 1, sizeof *lengths);
     if (!lengths) return LN_OOM(err, "the lengths of samples");
-    for (size_t i = 0; i < t->n_train; i++) lengths[i] = t->data.samples[t->train_rows[i]].n;
+    for (size_t i = 0; i < t->n_train; i++) lengths[i] = length_of(t, t->train_rows[i]);
     qsort(lengths, t->n_train, sizeof *lengths, by_length);
     *out = 0;
     for (int i = 0; i < t->how.batch; i++)
@@ -173,7 +190,7 @@ static ln_status most_rows(const train_trainer *t, int64_t *out, ln_error *err) 
 
 static void set_program_bounds(train_trainer *t, int64_t rows) {
     t->program_options.run.n_chunk = (int)LN_MIN(rows, (int64_t)INT32_MAX / 4);
-    t->program_options.run.n_seqs = (int)LN_MAX(t->per_step, (size_t)EVAL_SAMPLES);
+    t->program_options.run.n_seqs = (int)LN_MAX(train_per_unit(t) * t->per_step, (size_t)EVAL_SAMPLES);
     t->info.n_rows = t->program_options.run.n_chunk;
 }
 
@@ -251,7 +268,9 @@ static void fill_info(train_trainer *t) {
     f->n_truncated = (int64_t)(t->data.n_cut + t->valid.n_cut);
     f->n_dropped = (int64_t)(t->data.n_dropped + t->valid.n_dropped);
     f->longest = t->data.longest;
-    for (size_t i = 0; i < t->n_train; i++) f->n_targets += t->data.samples[t->train_rows[i]].n_counted;
+    const size_t per = train_per_unit(t);
+    for (size_t i = 0; i < per * t->n_train; i++)
+        f->n_targets += t->data.samples[per * t->train_rows[i / per] + i % per].n_counted;
     f->samples_per_step = (int)t->per_step;
     f->n_steps = t->how.steps ? t->how.steps : (t->how.epochs * n + per_step - 1) / per_step;
     if (!t->method->full) f->n_matrices = (int)ln_lora_count(&t->program_options.lora, &t->m->weights);
@@ -309,6 +328,10 @@ static ln_status begin(train_trainer **out, const ln_package *m, const ln_option
     LN_TRY(take_options(t, opt, how, err));
     LN_TRY(find_checkpoint(t, err));
     t->ranks = writes ? ln_ranks_data(NULL) : NULL;
+    if (t->ranks && train_is_in_pairs(t))
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "ln_trainer_options.preference: preferences are learned on one rank, found %d",
+                       t->ranks->size);
     t->writes = writes && t->how.out && (!t->ranks || t->ranks->rank == 0);
     if (t->writes) LN_TRY(check_out(t, err));
     set_time(t);
@@ -392,7 +415,8 @@ static ln_status make_state(train_trainer *t, ln_error *err) {
 }
 
 static ln_status make_scratch(train_trainer *t, ln_error *err) {
-    const size_t most = LN_MAX(t->per_step, (size_t)EVAL_SAMPLES), rows = (size_t)t->info.n_rows;
+    const size_t most = LN_MAX(train_per_unit(t) * t->per_step, (size_t)EVAL_SAMPLES),
+                 rows = (size_t)t->info.n_rows, pairs = train_is_in_pairs(t);
     t->chosen = ln_arena_alloc(&t->arena, most * sizeof *t->chosen);
     t->sizes = ln_arena_alloc(&t->arena, most * sizeof *t->sizes);
     t->bins = ln_arena_alloc(&t->arena, most * sizeof *t->bins);
@@ -402,6 +426,10 @@ static ln_status make_scratch(train_trainer *t, ln_error *err) {
     t->lengths = ln_arena_alloc(&t->arena, most * sizeof *t->lengths);
     t->ids = ln_arena_alloc(&t->arena, rows * sizeof *t->ids);
     t->targets = ln_arena_alloc(&t->arena, rows * sizeof *t->targets);
+    t->scored = pairs ? ln_arena_alloc(&t->arena, most * sizeof *t->scored) : NULL;
+    t->weights = pairs ? ln_arena_alloc(&t->arena, rows * sizeof *t->weights) : NULL;
+    t->row_losses = pairs ? ln_arena_alloc(&t->arena, rows * sizeof *t->row_losses) : NULL;
+    if (pairs && (!t->scored || !t->weights || !t->row_losses)) return LN_OOM(err, "a micro-batch");
     if (!t->chosen || !t->sizes || !t->bins || !t->scratch || !t->uses || !t->row0 || !t->lengths ||
         !t->ids || !t->targets)
         return LN_OOM(err, "a micro-batch");
@@ -418,6 +446,7 @@ static ln_status open_run(train_trainer *t, ln_error *err) {
                                  &t->program_options, err));
     LN_TRY(make_state(t, err));
     LN_TRY(make_scratch(t, err));
+    LN_TRY(train_pairs_begin(t, err));
     if (t->how.resume) LN_TRY(train_resume_from(t, &t->found, &step, err));
     if (t->writes) LN_TRY(train_metrics_open(&t->metrics, t->how.out, step, t->state.valid_step, err));
     t->info.step = step;
@@ -474,8 +503,8 @@ ln_status train_samples(const ln_package *m, const ln_trainer_options *how, ln_t
     *n = 0;
     LN_TRY(check_options(how, err));
     LN_TRY(train_data_paths(how->data, how->valid, train, valid, err));
-    ln_status st =
-        train_data_open(&d, m, train, LN_MIN(how->max_length, m->spec.n_ctx), NULL, how->fields, err);
+    ln_status st = train_data_open(&d, m, train, LN_MIN(how->max_length, m->spec.n_ctx),
+                                   how->preference != LN_PREFERENCE_NONE, NULL, how->fields, err);
     for (; st == LN_OK && *n < LN_MIN(most, d.n); ++*n) st = copy_sample(&d, &d.samples[*n], &out[*n], err);
     train_data_close(&d);
     return st;

@@ -4,6 +4,7 @@
 #include "../model/adapter_match.h"
 #include "../model/weight_slots.h"
 #include "methods.h"
+#include "preference.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -322,8 +323,13 @@ ln_status train_configs(train_trainer *t, ln_error *err) {
     if (!t->how.out) return LN_OK;
     LN_TRY(ln_package_digests(t->m, &of, err));
     t->settings = settings(t, of);
-    if (t->settings && t->method->full &&
-        json_object_set_new(t->settings, "method", json_string(t->method->name)) != 0)
-        json_decref(t->settings), t->settings = NULL;
+    bool failed = !t->settings;
+    if (t->method->full)
+        failed = failed || json_object_set_new(t->settings, "method", json_string(t->method->name)) != 0;
+    if (t->preference->slopes)
+        failed = failed ||
+                 json_object_set_new(t->settings, "preference", json_string(t->preference->name)) != 0 ||
+                 json_object_set_new(t->settings, "beta", exact_number(t->how.beta)) != 0;
+    if (failed) json_decref(t->settings), t->settings = NULL;
     return t->settings ? LN_OK : LN_OOM(err, "the settings of a run");
 }

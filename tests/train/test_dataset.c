@@ -42,14 +42,14 @@ static void write_text(const char *text) { write_bytes(text, strlen(text)); }
 static train_data load(const char *text, int64_t most) {
     train_data d;
     write_text(text);
-    OK(train_data_open(&d, tiny, file, most, NULL, fields, err));
+    OK(train_data_open(&d, tiny, file, most, false, NULL, fields, err));
     return d;
 }
 #define REFUSES(status, word, text)                                                     \
     do {                                                                                \
         train_data d_;                                                                  \
         write_text(text);                                                               \
-        FAILS(status, word, train_data_open(&d_, tiny, file, 1024, NULL, fields, err)); \
+        FAILS(status, word, train_data_open(&d_, tiny, file, 1024, false, NULL, fields, err)); \
         train_data_close(&d_);                                                          \
     } while (0)
 
@@ -303,7 +303,8 @@ static void refused(void **state) {
         {LN_EUNSUPPORTED, "Parquet", "PAR1xxxx"},
     };
     for (size_t i = 0; i < LN_COUNT(cases); i++) REFUSES(cases[i].status, cases[i].word, cases[i].text);
-    FAILS(LN_EIO, "no-such", train_data_open(&(train_data){0}, tiny, "/no-such/file", 9, NULL, NULL, err));
+    FAILS(LN_EIO, "no-such",
+          train_data_open(&(train_data){0}, tiny, "/no-such/file", 9, false, NULL, NULL, err));
 }
 
 /* NUL bytes as an escape, a byte order mark, a last line without a newline, line separators of Unicode. */
@@ -322,7 +323,7 @@ static void a_line_too_long(void **state) {
     memset(text, 'x', n);
     write_bytes(text, n);
     free(text);
-    FAILS(LN_EINVALID, "line 1: longer than", train_data_open(&d, tiny, file, 1024, NULL, NULL, err));
+    FAILS(LN_EINVALID, "line 1: longer than", train_data_open(&d, tiny, file, 1024, false, NULL, NULL, err));
     train_data_close(&d);
 }
 
@@ -481,7 +482,7 @@ static void without_a_template(void **state) {
     train_data d;
     tiny->tmpl = NULL;
     write_text("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n");
-    FAILS(LN_EUNSUPPORTED, "chat template", train_data_open(&d, tiny, file, 1024, NULL, NULL, err));
+    FAILS(LN_EUNSUPPORTED, "chat template", train_data_open(&d, tiny, file, 1024, false, NULL, NULL, err));
     train_data_close(&d);
     d = load("{\"prompt\":\"Who?\",\"completion\":\" Tom\"}\n", 1024);
     check_text(&d, 0, false, "Who?");

@@ -71,7 +71,7 @@ static void one(const char *name, const char *line, const char *want) {
     (void)fclose(f);
     o.chat_template = template;
     OK(ln_package_open(&m, LN_ROOT "/models/tiny", &o, err));
-    OK(train_data_open(&d, m, file, 4096, NULL, NULL, err));
+    OK(train_data_open(&d, m, file, 4096, false, NULL, NULL, err));
     for (size_t i = 0; i < d.n; i++) {
         bool before = false, any = false;
         if (i > 0) ln_str_adds(&s, "/");
