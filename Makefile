@@ -12,7 +12,7 @@ VENV ?= .venv
 WERROR ?=
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(WERROR) $(CMAKE_FLAGS)
 
-.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-macos check-archs check-mlx check-gguf check-gguf-types check-families check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-cuda check-cuda bench-cuda bench golden install clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-macos check-archs check-mlx check-gguf check-gguf-types check-families check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-mlx test-cuda check-cuda bench-cuda bench golden install clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -102,6 +102,10 @@ check-archs: setup
 # On a machine with an NVIDIA GPU: the kernels against the reference, the golden models, and the engine's tests on the GPU. Two minutes.
 test-cuda: all
 	@LN_TEST_DEVICE=cuda LN_SAMPLE=1 tools/run_tests.sh $(BUILD) -j 1 -L '^cuda$$'
+# Golden models on the MLX device (docs/mlx.md); fetches MLX from PyPI.
+test-mlx:
+	@tools/mlx_wheel $(BUILD) || { echo "SKIP: no MLX from PyPI: the MLX device is NOT tested"; exit 0; }; \
+	    $(MAKE) --no-print-directory all && LN_TEST_DEVICE=mlx LN_SAMPLE=1 tools/run_tests.sh $(BUILD) -j 1 -R '^test_golden$$'
 # The kernels under compute-sanitizer: accesses out of bounds, and races of shared memory. Two minutes.
 check-cuda: all
 	@for tool in memcheck racecheck; do for test in test_cuda_kernels test_cuda_attention test_cuda_sampler; do \

@@ -115,11 +115,11 @@ LN_API void ln_log_set(ln_log_fn *fn, void *user);
  * and the KV cache is bf16 (docs/numerics.md). The default is LN_FAST for bf16, f16 and quantised
  * checkpoints; dense f32 checkpoints are always exact. */
 typedef enum ln_numerics { LN_NUMERICS_DEFAULT = 0, LN_EXACT, LN_FAST } ln_numerics;
-/* LN_DEVICE_CUDA: an NVIDIA GPU, through the plug-in liblinnet-cuda.so (docs/cuda.md). Opening it fails with
- * LN_EDEVICE if the plug-in, the driver or a GPU is missing; the message says which. LN_DEVICE_AUTO: CUDA if
- * it can be opened, else the CPU. If the plug-in is installed, the log has the choice. LN_DEVICE_REF: the
- * plain C reference kernels, on one thread. */
-typedef enum ln_device { LN_DEVICE_AUTO = 0, LN_DEVICE_REF, LN_DEVICE_CPU, LN_DEVICE_CUDA } ln_device;
+/* LN_DEVICE_CUDA: an NVIDIA GPU (docs/cuda.md). LN_DEVICE_MLX: dense models on MLX (docs/mlx.md). Both are
+ * plug-ins; opening them fails with LN_EDEVICE and says what is missing. LN_DEVICE_AUTO: CUDA if it can be
+ * opened, else the CPU; the log has the choice. LN_DEVICE_REF: plain C kernels on one thread. */
+typedef enum ln_device { LN_DEVICE_AUTO, LN_DEVICE_REF, LN_DEVICE_CPU, LN_DEVICE_CUDA,
+                         LN_DEVICE_MLX } ln_device;
 /* How a prompt's text is read. AUTO: through the chat template if the directory ships one, else raw. RAW: as
  * text to be continued. CHAT: through the chat template, else the family's built-in template. */
 typedef enum ln_template { LN_TEMPLATE_AUTO = 0, LN_TEMPLATE_RAW, LN_TEMPLATE_CHAT } ln_template;

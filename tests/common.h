@@ -36,9 +36,10 @@
     } while (0)
 
 /* The device that LN_DEVICE_AUTO means in a test: the CPU, or with LN_TEST_DEVICE=cuda (make test-cuda) the
- * GPU. */
+ * GPU, with LN_TEST_DEVICE=mlx (make test-mlx) MLX. */
 static inline ln_device test_device(void) {
     const char *name = getenv("LN_TEST_DEVICE");
+    if (name && strcmp(name, "mlx") == 0) return LN_DEVICE_MLX;
     return name && strcmp(name, "cuda") == 0 ? LN_DEVICE_CUDA : LN_DEVICE_CPU;
 }
 __attribute__((constructor)) static void set_test_device(void) { ln_device_auto_set(test_device()); }
@@ -59,6 +60,13 @@ static inline float test_normal(uint64_t *state) {
     float s = 0;
     for (int i = 0; i < 12; i++) s += (float)test_random(state) / 2147483648.0f;
     return s - 6.0f;
+}
+
+/* Whether a device other than the CPU has no kernels for a model: experts, recurrent layers. */
+static inline bool device_lacks(ln_device device, const ln_package *m) {
+    return (device == LN_DEVICE_CUDA || device == LN_DEVICE_MLX) &&
+           (ln_weights_have_experts(&m->weights) ||
+            (device == LN_DEVICE_MLX && (m->spec.n_recur || ln_weights_are_coded(&m->weights))));
 }
 
 /* Resolved run options for a test engine. */

@@ -98,7 +98,7 @@ static ln_status check_options(const ln_options *o, ln_error *err) {
     if (o->n_adapter_parts > LN_ADAPTER_PARTS || (o->n_adapter_parts > 0 && !o->adapter))
         return ln_fail(err, LN_EUSAGE, "options: adapter is a list of at most %d, found %zu",
                        (int)LN_ADAPTER_PARTS, o->n_adapter_parts);
-    if (o->device < LN_DEVICE_AUTO || o->device > LN_DEVICE_CUDA)
+    if (o->device < LN_DEVICE_AUTO || o->device > LN_DEVICE_MLX)
         return ln_fail(err, LN_EUSAGE, "options: device: expected an ln_device, found %d", (int)o->device);
     if (o->numerics < LN_NUMERICS_DEFAULT || o->numerics > LN_FAST)
         return ln_fail(err, LN_EUSAGE, "options: numerics: expected an ln_numerics, found %d",

@@ -36,7 +36,8 @@ ln_status options_of(const args *a, ln_options *opt, ln_error *err) {
     if (has(a, F_QUANTIZE)) opt->quantize_bits = a->flag[F_QUANTIZE].i == 0 ? 4 : 8;
     if (has(a, F_NUMERICS)) opt->numerics = a->flag[F_NUMERICS].i == 0 ? LN_EXACT : LN_FAST;
     if (has(a, F_DEVICE)) {
-        static const ln_device devices[] = {LN_DEVICE_AUTO, LN_DEVICE_REF, LN_DEVICE_CPU, LN_DEVICE_CUDA};
+        static const ln_device devices[] = {LN_DEVICE_AUTO, LN_DEVICE_REF, LN_DEVICE_CPU, LN_DEVICE_CUDA,
+                                            LN_DEVICE_MLX};
         opt->device = devices[a->flag[F_DEVICE].i];
     }
     opt->n_threads = (int)a->flag[F_THREADS].i;

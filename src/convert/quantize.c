@@ -168,7 +168,8 @@ static ln_status check_experts(const ln_convert *c, ln_error *err) {
     char shown[LN_PATH_TEXT], name[160];
     for (size_t i = 0; i < c->weights.n; i++) {
         const ln_weight *w = &c->weights.items[i];
-        if (!w->n_experts || (!w->parts && ln_expert_name(name, &c->spec, w->slot, w->layer, 0))) continue;
+        if (!w->n_experts || (!w->parts && ln_expert_name(name, &c->spec, (ln_slot)w->slot, w->layer, 0)))
+            continue;
         return ln_fail(err, LN_EUNSUPPORTED,
                        "%s: tensor %s: experts of %s models are not written to a directory; use the GGUF "
                        "file "

@@ -188,9 +188,10 @@ static ln_status find_plugin(const char *name, const ln_device_ops **out, ln_err
         return st;
     }
     return ln_fail(err, LN_EDEVICE,
-                   "device %s: found neither %s nor %s; install that file, or use ln_options.device = "
+                   "device %s: found neither %s nor %s; install that file%s, or use ln_options.device = "
                    "LN_DEVICE_CPU",
-                   name, path[0][0] ? path[0] : "a plug-in next to this program", path[1]);
+                   name, path[0][0] ? path[0] : "a plug-in next to this program", path[1],
+                   strcmp(name, "mlx") == 0 ? " (docs/mlx.md: tools/mlx_wheel build, then make)" : "");
 }
 #endif
 
@@ -205,7 +206,7 @@ ln_status ln_device_find(const char *name, const ln_device_ops **out, ln_error *
 }
 
 size_t ln_device_list(ln_device_entry *entries, size_t cap) {
-    static const char *const names[] = {"cpu", "ref", "cuda"};
+    static const char *const names[] = {"cpu", "ref", "cuda", "mlx"};
     const size_t n = LN_MIN(cap, LN_COUNT(names));
     for (size_t i = 0; i < n; i++) {
         const ln_device_ops *ops;

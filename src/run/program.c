@@ -15,8 +15,10 @@ ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted) {
 }
 
 ln_status ln_run_device(const ln_run_options *opt, const ln_device_ops **out, ln_error *err) {
-    static const char *const names[] = {
-        [LN_DEVICE_REF] = "ref", [LN_DEVICE_CPU] = "cpu", [LN_DEVICE_CUDA] = "cuda"};
+    static const char *const names[] = {[LN_DEVICE_REF] = "ref",
+                                        [LN_DEVICE_CPU] = "cpu",
+                                        [LN_DEVICE_CUDA] = "cuda",
+                                        [LN_DEVICE_MLX] = "mlx"};
     const ln_device device =
         opt->device ? opt->device : ln_device_auto(opt->n_adapters > 0 ? LN_CAN_ADAPTERS : 0);
     *out = opt->ops;

@@ -71,9 +71,8 @@ static inline void each_family(void (*fn)(family_model *f), bool adapted) {
         if (i % step != 0) continue;
         if (only && !strstr(json_string_value(json_object_get(row, "dir")), only)) continue;
         family_open(&f, folder, row);
-        const bool lacks = test_device() == LN_DEVICE_CUDA && ln_weights_have_experts(&f.m->weights),
-                   asked = !lacks && (f.is_adapted || !adapted);
-        if (lacks) print_message("SKIP: %s: the GPU has no kernels for experts\n", f.name);
+        const bool lacks = device_lacks(test_device(), f.m), asked = !lacks && (f.is_adapted || !adapted);
+        if (lacks) print_message("SKIP: %s: the device has no kernels for it\n", f.name);
         else if (!asked)
             print_message("SKIP: %s has no adapted.safetensors (tools/golden_adapted.py)\n", f.name);
         if (asked) fn(&f), n++;

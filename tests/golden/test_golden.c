@@ -4,7 +4,7 @@
  * Exact: |logit| differences <= 2e-4, keys <= 1e-4 (at position 30,000: 1e-4 + 6e-5 max|k|). Fast: rms <=
  * 1.5 % and maximum <= 8 % of the logits' standard deviation, or the errors of transformers in bf16 if the
  * index has them. 2 % and 16 % for quantised models. Greedy tokens are compared up to the first whose margin
- * is under 1e-3. With LN_TEST_DEVICE=cuda on the GPU alone.
+ * is under 1e-3. With LN_TEST_DEVICE=cuda or mlx on that device alone.
  * With LN_GOLDEN=DIR the models of that folder instead (tools/golden_families.py --sweep). */
 /* run: quick cuda */
 #include "../common.h"
@@ -274,8 +274,8 @@ static void each_of(const char *in, const char *index_name, size_t at_least, ln_
         if (skipped_when_quick(index, i)) continue;
         golden_open(&g, json_string_value(json_object_get(row, "dir")), row);
         check_facts(&g, row);
-        const bool lacks = device == LN_DEVICE_CUDA && ln_weights_have_experts(&g.m->weights);
-        if (lacks) print_message("SKIP: %s: the GPU has no kernels for experts\n", g.dir);
+        const bool lacks = device_lacks(device, g.m);
+        if (lacks) print_message("SKIP: %s: the device has no kernels for it\n", g.dir);
         if (!lacks && (with_long || !g.is_long) &&
             !skipped_in_a_sample(&g, json_string_value(json_object_get(row, "dir")))) {
             check_exact(&g, device, where);
@@ -319,10 +319,13 @@ static void test_cpu(void **s) {
 }
 
 static void test_cuda(void **s) { (void)s, each(LN_DEVICE_CUDA, "cuda", true); }
+static void test_mlx(void **s) { (void)s, each(LN_DEVICE_MLX, "mlx", false); }
 
 int main(void) {
     const struct CMUnitTest cuda[] = {cmocka_unit_test(test_cuda)};
+    const struct CMUnitTest mlx[] = {cmocka_unit_test(test_mlx)};
     if (test_device() == LN_DEVICE_CUDA) return cmocka_run_group_tests(cuda, NULL, NULL);
+    if (test_device() == LN_DEVICE_MLX) return cmocka_run_group_tests(mlx, NULL, NULL);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_ref), cmocka_unit_test(test_cpu)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

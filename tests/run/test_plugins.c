@@ -60,11 +60,13 @@ static void list(void **state) {
     ln_device_entry entries[8];
     assert_int_equal(ln_device_list(entries, 1), 1);
     const size_t n = ln_device_list(entries, LN_COUNT(entries));
-    assert_int_equal(n, 3);
+    assert_int_equal(n, 4);
     assert_true(strcmp(entries[0].name, "cpu") == 0 && entries[0].available && !entries[0].reason[0]);
     assert_true(strcmp(entries[1].name, "ref") == 0 && entries[1].available);
     assert_true(strcmp(entries[2].name, "cuda") == 0 && !entries[2].available);
     assert_non_null(strstr(entries[2].reason, "device cuda"));
+    assert_string_equal(entries[3].name, "mlx");
+    if (!entries[3].available) assert_non_null(strstr(entries[3].reason, "mlx"));
 }
 
 /* All logits of a text, on ops. */
