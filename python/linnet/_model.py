@@ -78,7 +78,7 @@ class Model:
     """A model directory, GGUF file or cache id, opened, with the memory that its answers need.
 
     `model` is a path, a cache id `org/name[@rev]` or "tiny", the bundled model. The keyword arguments are the members of
-    ln_options in linnet.h: `numerics` ("exact", "fast"), `device` ("auto", "cpu", "cuda", "ref"), `quantize_bits` (4, 8),
+    ln_options in linnet.h: `numerics` ("exact", "fast"), `device` ("auto", "cpu", "cuda", "mlx", "ref"), `quantize_bits` (4, 8),
     `n_threads`, `n_ctx` (positions of a context), `n_parallel` (answers at once), `memory_bytes` (limit of everything the
     process holds), `kv_bytes`, `n_adapters`, `adapter_rank`, `chat_template` and so on. `adapter` is a LoRA directory, a pair
     (directory, factor) or a list of them, whose sum every answer uses. All memory is taken here, or OutOfMemoryError says

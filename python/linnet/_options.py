@@ -8,7 +8,8 @@ from . import _abi
 from ._library import UsageError, default
 
 NUMERICS = {None: 0, "exact": _abi.LN_EXACT, "fast": _abi.LN_FAST}
-DEVICES = {"auto": _abi.LN_DEVICE_AUTO, "ref": _abi.LN_DEVICE_REF, "cpu": _abi.LN_DEVICE_CPU, "cuda": _abi.LN_DEVICE_CUDA}
+DEVICES = {"auto": _abi.LN_DEVICE_AUTO, "ref": _abi.LN_DEVICE_REF, "cpu": _abi.LN_DEVICE_CPU, "cuda": _abi.LN_DEVICE_CUDA,
+           "mlx": _abi.LN_DEVICE_MLX}
 TEMPLATES = {"auto": _abi.LN_TEMPLATE_AUTO, "raw": _abi.LN_TEMPLATE_RAW, "chat": _abi.LN_TEMPLATE_CHAT}
 TOOL_CHOICES = {"auto": _abi.LN_TOOLS_AUTO, "required": _abi.LN_TOOLS_REQUIRED, "none": _abi.LN_TOOLS_OFF}
 

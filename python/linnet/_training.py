@@ -9,6 +9,9 @@ from ._library import Callback, call, default, lib, sized
 from ._options import Held, one_of, options, path_bytes
 
 SCHEDULES = {"constant": 0, "linear": 1, "cosine": 2}
+METHODS = {"lora": 0, "full": 1}
+PREFERENCES = {"none": 0, "dpo": 1, "dpo_norm": 2, "ipo": 3, "orpo": 4}
+_WORDS = {"schedule": SCHEDULES, "method": METHODS, "preference": PREFERENCES}
 _PATHS = ("data", "valid", "init_adapter", "out")
 
 
@@ -31,9 +34,10 @@ def _facts(report) -> Dict[str, Any]:
 def train(model: Union[str, os.PathLike], data: Union[str, os.PathLike], out: Union[str, os.PathLike], *,
           on_step: Optional[Callable[[Dict[str, Any]], Any]] = None, on_valid: Optional[Callable[[Dict[str, Any]], Any]] = None,
           numerics: Optional[str] = None, n_threads: int = 0, memory_bytes: int = 0, **how: Any) -> Trained:
-    """Trains a LoRA adapter of a model on a file of samples (docs/training.md) and writes it to the directory `out`.
+    """Trains a LoRA adapter of a model, or with `method="full"` all of its weights, on a file of samples (docs/training.md) and
+    writes the result to the directory `out`.
 
-    The keyword arguments are the members of ln_trainer_options in linnet_train.h: `rank`, `alpha`, `targets`, `lr`, `batch`,
+    The keyword arguments are the members of ln_trainer_options in linnet_train.h: `preference` ("dpo", ...), `rank`, `alpha`, `targets`, `lr`, `batch`,
     `accum`, `epochs`, `steps`, `warmup`, `schedule` ("constant", "linear", "cosine"), `valid`, `valid_split`, `resume` and so on.
     `on_step` and `on_valid` receive the members of ln_step_report and ln_valid_report as a dict; False ends the run after a
     checkpoint, and so does an exception (Ctrl-C among them), which is raised when the checkpoint is written."""
@@ -47,8 +51,8 @@ def train(model: Union[str, os.PathLike], data: Union[str, os.PathLike], out: Un
             continue
         if name in _PATHS:
             value = path_bytes(value)
-        elif name == "schedule":
-            value = one_of(name, SCHEDULES, value)
+        elif name in _WORDS:
+            value = one_of(name, _WORDS[name], value)
         elif isinstance(value, str):
             value = value.encode()
         setattr(held.struct, name, value)

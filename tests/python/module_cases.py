@@ -45,6 +45,16 @@ class Layout(unittest.TestCase):
             self.assertEqual(getattr(kind, member).offset if member else ctypes.sizeof(kind), int(value), name)
 
 
+    def test_words_are_those_of_the_enums(self):
+        from linnet import _options, _model, _training
+        for prefix, table in (("LN_DEVICE_", _options.DEVICES), ("LN_TEMPLATE_", _options.TEMPLATES), ("LN_POOLING_", _model.POOLINGS),
+                              ("LN_SCHEDULE_", _training.SCHEDULES), ("LN_METHOD_", _training.METHODS),
+                              ("LN_PREFERENCE_", _training.PREFERENCES)):
+            want = {name[len(prefix):].lower(): value for name, value in vars(_abi).items()
+                    if name.startswith(prefix) and name != "LN_DEVICE_ABI"}
+            self.assertEqual(table, want, prefix)
+
+
 class Generating(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

@@ -16,7 +16,7 @@ static array weight_dense(const ln_exec *e, const ln_pnode *n, int k) { return *
 /* ---- products ---- */
 
 /* x w^T in f32, by weights that are converted for this step. MLX's products of bf16 round their results to
- * bf16, and its CPU build takes longer for them. */
+ * bf16. */
 static array product(const array &x, const mlx_weight &w) {
     if (w.dense) return mx::matmul(mlx_f32(x), mx::transpose(mlx_f32(*w.dense)));
     return mx::quantized_matmul(mlx_f32(x), *w.codes, mlx_f32(*w.scales), mlx_f32(*w.biases), true, w.group,
