@@ -34,21 +34,24 @@ ln_status ln_run_measure_bytes(uint64_t memory_bytes, size_t *out, ln_error *err
                          : "close other programs, or raise the limit of this process (cgroup, ulimit -v)");
 }
 
-/* The names of the devices that can be opened here; of a device with memory of its own what it is, or why it
- * cannot be opened. */
+/* The names of the devices that can be opened here; of the first one with memory of its own what it is, or
+ * why CUDA cannot be opened. */
 static void list_devices(ln_machine *out) {
     ln_device_entry entries[8];
     char total[32], left[32];
     const size_t n = ln_device_list(entries, LN_COUNT(entries)), cap = sizeof out->devices;
     size_t at = 0;
+    bool has_gpu = false;
     for (size_t i = 0; i < n; i++) {
         const ln_dev_info *info = &entries[i].info;
         if (!entries[i].available) {
-            (void)snprintf(out->gpu, sizeof out->gpu, "%s", entries[i].reason);
+            if (strcmp(entries[i].name, "cuda") == 0)
+                (void)snprintf(out->gpu, sizeof out->gpu, "%s", entries[i].reason);
             continue;
         }
         at += (size_t)snprintf(out->devices + at, cap - at, "%s%s", at ? ", " : "", entries[i].name);
-        if (info->memory_total == 0) continue;
+        if (info->memory_total == 0 || has_gpu) continue;
+        has_gpu = true;
         (void)snprintf(out->gpu, sizeof out->gpu, "%s, %s, %s of memory, %s free", info->isas, info->isa,
                        ln_bytes_text(total, info->memory_total), ln_bytes_text(left, info->memory_free));
     }
