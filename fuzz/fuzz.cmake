@@ -22,7 +22,7 @@ set(LN_FUZZED_FILES src/base/*.c src/unicode/*.c src/quant/*.c src/io/*.c src/ch
   src/model/*.c src/model/families/*.c src/graph/*.c src/grammar/*.c src/api/api_form.c src/args/sized_struct.c src/args/struct_defaults.c
   src/wire/*.c src/batch/batch_input.c
   src/train/adapter_file.c src/train/batches.c src/train/checkpoint.c src/train/dataset.c src/train/sample_reader.c
-  src/train/foreign_lines.c src/train/foreign_messages.c src/train/records.c
+  src/train/foreign_lines.c src/train/foreign_messages.c src/train/pair_lines.c src/train/records.c
   src/serve/http_*.c src/serve/stream.c src/serve/dialect.c src/serve/messages_*.c src/serve/responses_*.c)
 file(GLOB LN_FUZZED CONFIGURE_DEPENDS ${LN_FUZZED_FILES})
 list(FILTER LN_FUZZED EXCLUDE REGEX "${LN_OTHER_SYSTEM}")

@@ -243,10 +243,6 @@ static ln_status load(mpi_ranks *m, ln_error *err) {
 static ln_status join(mpi_ranks *m, ln_error *err) {
     int got = 0, n = 0;
     const mpi_handle returns = dlsym(m->library, "ompi_mpi_errors_return");
-    /* Ranks of one host exchange by shared memory, not by reading each other's memory, which the sandbox of
-     * the server and containers forbid. Names of Open MPI 4 and 5; what the user has set stays. */
-    (void)setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
-    (void)setenv("OMPI_MCA_smsc", "^cma", 0);
     if (m->f.Init_thread(NULL, NULL, SERIALIZED, &got) != 0 || got < SERIALIZED)
         return ln_fail(err, LN_EDEVICE,
                        "MPI_Init_thread failed: expected MPI_THREAD_SERIALIZED (%d), found %d",

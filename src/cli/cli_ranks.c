@@ -30,6 +30,11 @@ static void ignore_signals(void) {
 ln_status ranks_begin(const args *a, bool *follows, ln_error *err) {
     int rank, size;
     *follows = false;
+    /* Ranks of one host exchange by shared memory, not by reading each other's memory, which the sandbox of
+     * the server and containers forbid. Names of Open MPI 4 and 5; what the user has set stays. The library
+     * changes no environment. */
+    (void)setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+    (void)setenv("OMPI_MCA_smsc", "^cma", 0);
     LN_TRY(ln_ranks_join(a->verb == VERB_TRAIN ? LN_RANKS_DATA : LN_RANKS_MODEL, &rank, &size, err));
     if (size == 1) return LN_OK;
     if (is_shared(a->verb) && other_backend(a))

@@ -2,7 +2,7 @@
  * of several texts, in both numerics, quantised at load or before, in every format of files, with adapters.
  * Each rank has its share of every split weight. Ranks are threads here
  * (base/thread_ranks.c); tests/cli has some over MPI. A rank that ends makes the steps of the others fail. */
-/* run: quick asan */
+/* run: slow asan */
 #include "family_models.h"
 
 #include <dirent.h>

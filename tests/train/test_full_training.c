@@ -1,7 +1,7 @@
 /* Training of all weights: what torch makes of the same start (tests/golden/trainer, made by
  * tools/golden_trainer.py), the same bits after an interruption, a result that is a model, and what is
  * rejected. */
-/* run: quick asan */
+/* run: slow asan */
 #include "../common.h"
 
 #include "base/json.h"

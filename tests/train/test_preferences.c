@@ -1,6 +1,6 @@
 /* Preferences: what peft makes of TRL's losses (tests/golden/trainer, made by tools/golden_trainer.py), the
  * same bits after an interruption, the layouts of data, and what is rejected. */
-/* run: quick asan */
+/* run: slow asan */
 #include "../common.h"
 
 #include "base/json.h"
