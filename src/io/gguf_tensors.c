@@ -167,10 +167,8 @@ static ln_status find_value_heads(const ln_gguf *g, ln_gguf_arch_id arch, const 
     return LN_OK;
 }
 
-static ln_status add_tensor(ln_tensors *t, const ln_gguf *g, ln_gguf_arch_id arch, const ln_gguf_tensor *from,
-                            ln_error *err) {
-    ln_str name = {0};
-    if (!translate(arch, from->name, &name) && !name.failed) return LN_OK;
+/* Returns a tensor of a file without its name; dimensions in the order of safetensors. */
+static ln_tensor tensor_of(const ln_gguf *g, const ln_gguf_tensor *from) {
     ln_tensor x = {.dtype = dtype_of(from->type),
                    .n_dims = from->n_dims,
                    .data = from->data,
@@ -178,6 +176,14 @@ static ln_status add_tensor(ln_tensors *t, const ln_gguf *g, ln_gguf_arch_id arc
                    .file = from->file,
                    .copied = g->files[from->file].map.copied};
     for (int d = 0; d < from->n_dims; d++) x.dims[d] = from->dims[from->n_dims - 1 - d];
+    return x;
+}
+
+static ln_status add_tensor(ln_tensors *t, const ln_gguf *g, ln_gguf_arch_id arch, const ln_gguf_tensor *from,
+                            ln_error *err) {
+    ln_str name = {0};
+    if (!translate(arch, from->name, &name) && !name.failed) return LN_OK;
+    ln_tensor x = tensor_of(g, from);
     x.name = name.failed ? NULL : ln_arena_strndup(&t->arena, name.data, name.len);
     x.name_bytes = name.len;
     ln_str_free(&name);
@@ -244,13 +250,7 @@ static ln_status add_lora(ln_tensors *t, const ln_gguf *g, ln_gguf_arch_id arch,
         memcmp(name.data + name.len - (sizeof weight - 1), weight, sizeof weight - 1) == 0)
         name.len -= sizeof weight - 1;
     ln_str_adds(&name, end);
-    ln_tensor x = {.dtype = dtype_of(from->type),
-                   .n_dims = from->n_dims,
-                   .data = from->data,
-                   .bytes = from->bytes,
-                   .file = from->file,
-                   .copied = g->files[from->file].map.copied};
-    for (int d = 0; d < from->n_dims; d++) x.dims[d] = from->dims[from->n_dims - 1 - d];
+    ln_tensor x = tensor_of(g, from);
     if (ln_gguf_archs[arch].pairs && strcmp(end, ".lora_b") == 0 &&
         (is_stem(&p, "attn_q") || is_stem(&p, "attn_k")))
         x.rows = (ln_tensor_order){.n_outer = 2, .unit = 1};
