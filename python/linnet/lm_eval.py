@@ -8,6 +8,7 @@ import collections
 import os
 from typing import List, Tuple
 
+import lm_eval.models  # noqa: F401  registers lm-eval's own types, which are not looked for once one is registered
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
