@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/golden/trainer: for small models an initial adapter, rows of training data, and what peft and torch make of them in 12 steps of
-AdamW: losses, and the final adapter; and of all weights (full.*): losses, and every SPARSE-th number of each tensor. of preferences (preferences.*): for each
-loss of PREFERENCES, as trl.DPOTrainer and trl.experimental.orpo.ORPOTrainer (1.16) have it, the same of pairs.jsonl. test_trainer, test_full_training and
+AdamW: losses, and the final adapter; and of all weights (full.*): losses, and every SPARSE-th number of each tensor. Of preferences (preferences.*): for each
+loss of PREFERENCES the same of pairs.jsonl, by the formulas that trl.DPOTrainer and trl.experimental.orpo.ORPOTrainer (1.16) have in their source; TRL does not run. test_trainer, test_full_training and
 test_preferences compare `ln_trainer_*` with it.
 
 usage: python tools/golden_trainer.py [OUT]           in an environment that has torch, transformers and peft

@@ -1,5 +1,5 @@
-/* Preferences: what peft makes of TRL's losses (tests/golden/trainer, made by tools/golden_trainer.py), the
- * same bits after an interruption, the layouts of data, and what is rejected. */
+/* Preferences: what peft and torch make of the formulas of TRL's losses (tests/golden/trainer, made by
+ * tools/golden_trainer.py), the same bits after an interruption, layouts of data, and what is rejected. */
 /* run: slow asan */
 #include "../common.h"
 
@@ -89,7 +89,7 @@ static double cosine(const char *from, const char *to, const char *recorded, con
     return dot / sqrt(xx * yy);
 }
 
-static void as_trl(void **state) {
+static void as_formulas_of_trl(void **state) {
     (void)state;
     static const char *const models[] = {"llama-plain-f32"};
     for (size_t i = 0; i < LN_COUNT(models); i++) {
@@ -278,8 +278,8 @@ static int remove_files(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_trl),          cmocka_unit_test(slopes_are_derivatives),
-        cmocka_unit_test(micro_batches),   cmocka_unit_test(interrupted_or_not),
-        cmocka_unit_test(layouts_of_data), cmocka_unit_test(what_is_rejected)};
+        cmocka_unit_test(as_formulas_of_trl), cmocka_unit_test(slopes_are_derivatives),
+        cmocka_unit_test(micro_batches),      cmocka_unit_test(interrupted_or_not),
+        cmocka_unit_test(layouts_of_data),    cmocka_unit_test(what_is_rejected)};
     return cmocka_run_group_tests_name("preferences", tests, make_files, remove_files);
 }
