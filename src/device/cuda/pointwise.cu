@@ -41,14 +41,16 @@ int gpu_gather_rows(const gpu_launch *l, const gpu_step *s, const gpu_array *x, 
     return launched();
 }
 
-__global__ void slice(gpu_step s, gpu_array x, int64_t at, gpu_array y) {
+__global__ void slice(gpu_step s, gpu_array x, gpu_columns from, gpu_array y) {
     begin();
     const int32_t r = (int32_t)blockIdx.x, c = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x);
-    if (r < live_rows(s, y.rows) && c < y.cols) store_at(y, r, c, load_at(x, r, at + c));
+    if (r < live_rows(s, y.rows) && c < y.cols)
+        store_at(y, r, c, load_at(x, r, c / from.cols * from.every + from.at + c % from.cols));
 }
 
-int gpu_slice(const gpu_launch *l, const gpu_step *s, const gpu_array *x, int64_t at, const gpu_array *y) {
-    run(l, grid_of(l, y), 256, 0, slice, *s, *x, at, *y);
+int gpu_slice(const gpu_launch *l, const gpu_step *s, const gpu_array *x, gpu_columns from,
+              const gpu_array *y) {
+    run(l, grid_of(l, y), 256, 0, slice, *s, *x, from, *y);
     return launched();
 }
 
@@ -67,7 +69,20 @@ int gpu_pos_scale(const gpu_launch *l, const gpu_step *s, float by, int64_t posi
 
 // ---- pointwise ops ----
 
-template <int OP> __device__ float pointwise_of(float a, float b, float by) {
+// exp(z) - 1 for z <= 0, as the reference computes it (ops/pointwise_ops.c).
+__device__ inline float expm1_of(float z) {
+    float sum = 1;
+    if (z <= -0.03f) return ln_expf(z) - 1.0f;
+    for (int i = 7; i > 1; i--) sum = 1.0f + z / (float)i * sum;
+    return z * sum;
+}
+__device__ inline float xielu(float x, const gpu_numbers &n) {
+    const float alpha_p = n.by[0], alpha_n = n.by[1], eps = n.by[3], linear = n.by[2] * x;
+    if (x > 0) return alpha_p * x * x + linear;
+    return alpha_n * (expm1_of(x < eps ? x : eps) - x) + linear;
+}
+template <int OP> __device__ float pointwise_of(float a, float b, const gpu_numbers &n) {
+    const float by = n.by[0];
     switch (OP) {
     case GPU_ADD: return a + b;
     case GPU_MUL:
@@ -80,11 +95,14 @@ template <int OP> __device__ float pointwise_of(float a, float b, float by) {
     case GPU_SIGMOID: return 1.0f / (1.0f + ln_expf(-a));
     case GPU_SOFTCAP: return ln_softcapf(a, by);
     case GPU_SCALE: return a * by;
+    case GPU_CLAMP: return a < by ? by : a > n.by[1] ? n.by[1] : a;
+    case GPU_XIELU: return xielu(a, n);
     default: return bf16_to_f32(f32_to_bf16(a));
     }
 }
 
-template <int OP> __global__ void pointwise(gpu_step s, gpu_array a, gpu_array b, float by, gpu_array y) {
+template <int OP>
+__global__ void pointwise(gpu_step s, gpu_array a, gpu_array b, gpu_numbers by, gpu_array y) {
     begin();
     const int32_t r = (int32_t)blockIdx.x, c = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x);
     const bool two = OP <= GPU_SCALE_ROWS;
@@ -94,13 +112,14 @@ template <int OP> __global__ void pointwise(gpu_step s, gpu_array a, gpu_array b
 }
 
 int gpu_pointwise(const gpu_launch *l, const gpu_step *s, int op, const gpu_array *a, const gpu_array *b,
-                  float by, const gpu_array *y) {
-    typedef void kernel(gpu_step, gpu_array, gpu_array, float, gpu_array);
+                  gpu_numbers by, const gpu_array *y) {
+    typedef void kernel(gpu_step, gpu_array, gpu_array, gpu_numbers, gpu_array);
     static kernel *const kernels[] = {
         pointwise<GPU_ADD>,        pointwise<GPU_MUL>,        pointwise<GPU_GATED_SILU>,
         pointwise<GPU_GATED_GELU>, pointwise<GPU_SCALE_ROWS>, pointwise<GPU_SILU>,
         pointwise<GPU_GELU_TANH>,  pointwise<GPU_RELU2>,      pointwise<GPU_SIGMOID>,
-        pointwise<GPU_SOFTCAP>,    pointwise<GPU_SCALE>,      pointwise<GPU_CONVERT>};
+        pointwise<GPU_SOFTCAP>,    pointwise<GPU_SCALE>,      pointwise<GPU_CLAMP>,
+        pointwise<GPU_XIELU>,      pointwise<GPU_CONVERT>};
     run(l, grid_of(l, y), 256, 0, kernels[op], *s, *a, b ? *b : *a, by, *y);
     return launched();
 }
