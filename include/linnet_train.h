@@ -57,14 +57,15 @@ typedef struct ln_trainer_info {
     /* The six parts of peak_bytes. optimizer_bytes are the moments of AdamW, data_bytes the samples' tokens,
      * other_bytes what the process holds now, and tables. */
     uint64_t weights_bytes, adapter_bytes, optimizer_bytes, activation_bytes, data_bytes, other_bytes;
-    uint64_t peak_bytes;        /* what the process will hold at its peak: the sum of the six parts */
-    uint64_t available_bytes;   /* what the machine or the caller allows the process */
-    const char *limit;          /* which limit decides available_bytes, as in ln_plan; static */
-    bool fits;                  /* peak_bytes <= available_bytes */
+    uint64_t peak_bytes;      /* what the process will hold at its peak: the sum of the six parts, of a GPU
+                            without device_bytes */
+    uint64_t available_bytes; /* what the machine or the caller allows the process */
+    const char *limit;        /* which limit decides available_bytes, as in ln_plan; static */
+    bool fits;                /* both memories have what is needed */
     uint64_t n_trainable; /* values that training changes: those of the adapter's matrices, or of the model */
-    uint64_t n_parameters;      /* values of the model */
-    int64_t n_matrices; /* matrices of the model that the adapter changes: A and B for each; or tensors */
-    int64_t n_rows;             /* tokens of a micro-batch, into which samples are packed */
+    uint64_t n_parameters; /* values of the model */
+    int64_t n_matrices;    /* matrices of the model that the adapter changes: A and B for each; or tensors */
+    int64_t n_rows;        /* tokens of a micro-batch, into which samples are packed */
     int64_t n_samples, n_valid; /* samples that train; samples that validate */
     int64_t n_truncated;        /* samples that were longer than max_length, and were cut to it */
     int64_t n_dropped;          /* samples that were left out, because no token of them counts */
@@ -75,6 +76,9 @@ typedef struct ln_trainer_info {
     int n_recompute; /* layers whose activations are computed again for the gradients, to save memory */
     ln_numerics numerics;
     ln_method method;
+    /* Of a GPU: what is taken of its memory, weights, activations and copies of the parameters, and what is
+     * free there, or ln_options.memory_bytes if that is less. 0: the device has the process's memory. */
+    uint64_t device_bytes, device_available_bytes;
 } ln_trainer_info;
 
 /* What is trained, on what, and how. Start from ln_trainer_options_default. The struct and its texts are

@@ -283,6 +283,10 @@ static ln_status plan_train(const args *a, const ln_options *opt, ln_error *err)
                  {"steps", (uint64_t)f.n_steps}};
     ln_str_adds(&s, "{");
     for (size_t i = 0; i < LN_COUNT(parts); i++) put_uint(&s, parts[i].name, parts[i].bytes);
+    if (f.device_available_bytes) {
+        put_uint(&s, "device_bytes", f.device_bytes);
+        put_uint(&s, "device_available_bytes", f.device_available_bytes);
+    }
     put_text(&s, "numerics", numerics_name(f.numerics));
     put_text(&s, "limit", f.limit);
     ln_str_addf(&s, ",\"fits\":%s}\n", f.fits ? "true" : "false");

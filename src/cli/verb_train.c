@@ -194,6 +194,10 @@ void train_plan_text(ln_str *s, const ln_trainer_info *f) {
     add_bytes(s, "data", f->data_bytes);
     add_bytes(s, "other", f->other_bytes);
     add_bytes(s, "peak", f->peak_bytes);
+    if (f->device_available_bytes) {
+        add_bytes(s, "GPU peak", f->device_bytes);
+        add_bytes(s, "GPU free", f->device_available_bytes);
+    }
     ln_str_addf(s, "%s: %s are available (", f->fits ? "fits" : "does NOT fit",
                 bytes_text(have, f->available_bytes));
     advice_add(s, f->limit);

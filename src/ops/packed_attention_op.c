@@ -16,6 +16,7 @@
  *             * scale
  *     dv[j]   the same chain of P dy[e], without the scale
  *
+ * In `fast` training q, k, v and dy may be rounded to bf16 (pass_cast.c): GPUs read them so, CPUs read f32.
  * A sink enters lse alone: it has no value, and its own gradient is not computed.
  *
  * A partition is a set of (sequence, KV head) pairs, each of which owns its part of dq, dk and dv. */
@@ -151,7 +152,7 @@ LN_KERNEL(ln_ref_attn_back) {
 
 #ifdef LN_REAL_FLOAT
 static bool fits(const ln_value *v, int64_t cols) {
-    return v->kind == LN_KIND_TEMP && v->n_dims == 2 && v->format.kind == LN_FORMAT_F32 &&
+    return v->kind == LN_KIND_TEMP && v->n_dims == 2 && v->format.kind <= LN_FORMAT_BF16 &&
            v->dims[0] == LN_DIM_T && v->dims[1] == cols;
 }
 static bool are_heads(const ln_graph *g, const ln_node *n) {

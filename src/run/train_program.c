@@ -231,6 +231,9 @@ static ln_status take_sizes(ln_train_program *p, ln_error *err) {
     p->sizes.activation_bytes = p->temp_bytes;
     p->sizes.param_bytes = 2 * p->n_numbers * sizeof(float) + 2 * p->bound_bytes +
                            p->read_numbers * sizeof(float) + p->rounded_bytes;
+    p->sizes.bound_bytes = p->bound_bytes;
+    p->sizes.device_total = p->info.memory_total;
+    p->sizes.device_free = p->info.memory_free;
     p->sizes.step_bytes = (uint64_t)step;
     return ln_device_weights_bytes(p->ops, p->dev, p->weights, LN_EXACT, p->opt.full, &p->sizes.weights_bytes,
                                    &copies, err);
@@ -477,8 +480,8 @@ static ln_status write_params(ln_train_program *p, ln_error *err) {
     return LN_OK;
 }
 
-static ln_status add_losses(ln_train_program *p, const mode *m, const ln_train_batch *b,
-                            ln_train_result *out, ln_error *err) {
+static ln_status add_losses(ln_train_program *p, const mode *m, const ln_train_batch *b, ln_train_result *out,
+                            ln_error *err) {
     const float *weights = (const float *)(const void *)(p->host + p->input_at[LN_TRAIN_WEIGHTS]);
     LN_TRY(p->ops->value(m->exec, m->built.loss, 0, out->n_counted, p->read, false, err));
     for (int64_t n = 0; n < out->n_counted; n++) out->loss += (double)weights[n] * (double)p->read[n];

@@ -22,8 +22,8 @@ typedef struct ln_train_options {
      * progress; n_chunk, n_seqs: the most rows and sequences of a micro-batch. All of them are set
      * (ln_run_options); other fields are not read. */
     ln_run_options run;
-    bool full;    /* the parameters are the weights of the model, and `lora` is not read */
-    ln_lora lora; /* else those of these adapters */
+    bool full;       /* the parameters are the weights of the model, and `lora` is not read */
+    ln_lora lora;    /* else those of these adapters */
     int n_recompute; /* layers whose activations are computed again for the gradients, from the first on */
 } ln_train_options;
 
@@ -48,11 +48,15 @@ typedef struct ln_train_sizes {
     uint64_t activation_bytes; /* temps of the larger of the two programs */
     uint64_t scratch_bytes;    /* of the device, for both programs */
     uint64_t param_bytes;      /* parameters and gradients, in host memory and on the device */
+    uint64_t bound_bytes;      /* of these, what the device has */
     uint64_t step_bytes;       /* step block and inputs */
     uint64_t graph_bytes;      /* graphs and programs, in host memory, to about a tenth */
-    uint64_t n_params;         /* trained numbers */
-    uint64_t n_matrices;       /* parameters that they are in */
-    int n_recompute;           /* layers that are recomputed */
+    /* Of a device with memory of its own: all of it, and what is free before the program is opened; 0: the
+     * device has the host's. Its part of the sizes: weights, activations, scratch, bound. */
+    uint64_t device_total, device_free;
+    uint64_t n_params;   /* trained numbers */
+    uint64_t n_matrices; /* parameters that they are in */
+    int n_recompute;     /* layers that are recomputed */
 } ln_train_sizes;
 
 /* One micro-batch; all arrays are borrowed during the call. Sequences follow each other without padding. */
@@ -64,7 +68,7 @@ typedef struct ln_train_batch {
     /* [n_seqs] tokens of the whole text whose first rows each sequence has, which decide the frequencies of a
      * dynamic rope; NULL: the rows are the text. */
     const int32_t *lengths;
-    const float *weights;    /* [n_rows] of the losses; NULL: 1 */
+    const float *weights; /* [n_rows] of the losses; NULL: 1 */
     float *losses; /* [n_rows] receives the loss of each row with a target, without its weight; NULL: not
                       wanted */
     const uint64_t *samples; /* [n_seqs] number of the sample's use, the same for no two uses, for dropout;

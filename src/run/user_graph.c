@@ -11,6 +11,8 @@ typedef struct bound {
     bool trainable, is_set;
     int64_t n;
     void *data;      /* [n] f32, of labels int32 */
+    void *device;    /* a copy in the device's own memory; NULL: it reads `data` */
+    bool stale;      /* the copy has other numbers */
     float *m, *v;    /* [n] moments of AdamW; NULL before the first step */
     int64_t below;   /* of labels: columns of the narrowest logits that they index */
     ln_v inverse_of; /* of a hidden input [1,1]: the mask, the inverse of whose sum it is; -1: none */
@@ -29,6 +31,7 @@ typedef struct program {
     void *temp;
     ln_v *out;     /* [n_wrt] gradients, or [1] tangent; -1: zero */
     float **given; /* [n_wrt] tangents, or [1] cotangent: memory of inputs of this program alone */
+    void **device; /* [n_wrt] or [1] copies of them in the device's own memory; NULL: it reads `given` */
 } program;
 
 struct ln_user_graph {
@@ -69,12 +72,21 @@ out:
     return st;
 }
 
+/* Bytes of input i of a program alone: those of a value of that shape. */
+static size_t given_bytes(const program *p, size_t i) {
+    const int64_t *dims = p->graph.values[p->kind == GRADIENT ? p->y : p->wrt[i]].dims;
+    return (size_t)(dims[0] * dims[1]) * sizeof(float);
+}
 static void free_program(ln_user_graph *u, program *p) {
     if (p->exec) u->ops->release(&p->exec);
     if (p->temp) u->ops->free(u->dev, p->temp, (size_t)p->program.temp_bytes);
-    for (size_t i = 0; p->given && i < LN_MAX(p->n_wrt, (size_t)1); i++) ln_free(p->given[i]);
+    for (size_t i = 0; p->given && i < LN_MAX(p->n_wrt, (size_t)1); i++) {
+        if (p->device && p->device[i]) u->ops->free(u->dev, p->device[i], given_bytes(p, i));
+        ln_free(p->given[i]);
+    }
     ln_graph_close(&p->graph);
     ln_free(p->given);
+    ln_free(p->device);
     ln_free(p->wrt);
     ln_free(p->out);
     ln_free(p);
@@ -84,6 +96,7 @@ void ln_user_graph_close(ln_user_graph **graph) {
     if (!u) return;
     for (program *p = u->programs, *next; p; p = next) next = p->next, free_program(u, p);
     for (size_t i = 0; i < u->n_bounds; i++) {
+        if (u->bounds[i].device) u->ops->free(u->dev, u->bounds[i].device, (size_t)u->bounds[i].n * 4);
         ln_free(u->bounds[i].data);
         ln_free(u->bounds[i].m);
         ln_free(u->bounds[i].v);
@@ -234,7 +247,7 @@ ln_status ln_user_graph_set(ln_user_graph *u, int32_t value, const float *data, 
     if (!b || u->graph.values[b->bound].dtype != LN_F32)
         return ln_fail(err, LN_EUSAGE, "value %d of the graph: expected an input or a trainable", value);
     memcpy(b->data, data, (size_t)b->n * sizeof *data);
-    b->is_set = true;
+    b->is_set = b->stale = true;
     return LN_OK;
 }
 ln_status ln_user_graph_set_labels(ln_user_graph *u, int32_t value, const int32_t *ids, ln_error *err) {
@@ -243,7 +256,7 @@ ln_status ln_user_graph_set_labels(ln_user_graph *u, int32_t value, const int32_
     if (!b || u->graph.values[b->bound].dtype != LN_I32)
         return ln_fail(err, LN_EUSAGE, "value %d of the graph: expected labels", value);
     memcpy(b->data, ids, (size_t)b->n * sizeof *ids);
-    b->is_set = true;
+    b->is_set = b->stale = true;
     return LN_OK;
 }
 ln_status ln_user_graph_get(ln_user_graph *u, int32_t value, float *out, ln_error *err) {
@@ -299,6 +312,12 @@ static ln_status build(const ln_user_graph *u, program *p, ln_v *inputs, ln_erro
     return ln_graph_check(g, "build", err);
 }
 
+/* Allocates a copy of an input in the memory of the device, if it has its own and there is none yet. */
+static ln_status take_copy(ln_user_graph *u, void **copy, size_t bytes, bool *stale, ln_error *err) {
+    if (u->info.memory_total == 0 || *copy) return LN_OK;
+    if (stale) *stale = true;
+    return u->ops->alloc(u->dev, bytes, 0, copy, err);
+}
 static ln_status prepare(ln_user_graph *u, program *p, const ln_v *inputs, ln_error *err) {
     const ln_compile_options o = {.policy = LN_POLICY_EXACT,
                                   .fuses = true,
@@ -307,11 +326,17 @@ static ln_status prepare(ln_user_graph *u, program *p, const ln_v *inputs, ln_er
                                   .ops = u->ops,
                                   .dev = u->dev};
     LN_TRY(ln_compile(&p->graph, &o, &p->graph.arena, &p->program, err));
-    for (size_t i = 0; i < u->n_bounds; i++)
-        if (u->bounds[i].bound < p->program.n_values)
-            p->program.values[u->bounds[i].bound].data = u->bounds[i].data;
-    for (size_t i = 0; i < LN_MAX(p->n_wrt, (size_t)1); i++)
-        if (p->given[i]) p->program.values[inputs[i]].data = p->given[i];
+    for (size_t i = 0; i < u->n_bounds; i++) {
+        bound *b = &u->bounds[i];
+        if (b->bound >= p->program.n_values) continue;
+        LN_TRY(take_copy(u, &b->device, (size_t)b->n * 4, &b->stale, err));
+        p->program.values[b->bound].data = b->device ? b->device : b->data;
+    }
+    for (size_t i = 0; i < LN_MAX(p->n_wrt, (size_t)1); i++) {
+        if (!p->given[i]) continue;
+        LN_TRY(take_copy(u, &p->device[i], given_bytes(p, i), NULL, err));
+        p->program.values[inputs[i]].data = p->device[i] ? p->device[i] : (void *)p->given[i];
+    }
     LN_TRY(u->ops->alloc(u->dev, (size_t)p->program.temp_bytes, 0, &p->temp, err));
     return u->ops->prepare(u->queue, &p->program, p->temp, &p->exec, err);
 }
@@ -325,9 +350,10 @@ static ln_status new_program(ln_user_graph *u, const program *like, program **ou
     *p = *like;
     ln_graph_open(&p->graph);
     p->given = ln_zalloc(n, sizeof *p->given);
+    p->device = ln_zalloc(n, sizeof *p->device);
     p->wrt = ln_zalloc(n, sizeof *p->wrt);
     p->out = ln_zalloc(n, sizeof *p->out);
-    if (!p->given || !p->wrt || !p->out) LN_GO(LN_OOM(err, "a program"));
+    if (!p->given || !p->device || !p->wrt || !p->out) LN_GO(LN_OOM(err, "a program"));
     if (like->n_wrt) memcpy(p->wrt, like->wrt, like->n_wrt * sizeof *p->wrt);
     LN_GO(build(u, p, inputs, err));
     LN_GO(prepare(u, p, inputs, err));
@@ -376,11 +402,12 @@ static ln_status check_labels(const bound *b, ln_error *err) {
     return LN_OK;
 }
 /* Sets the hidden input to the inverse of the sum of its mask. */
-static ln_status invert_mask(const ln_user_graph *u, const bound *b, ln_error *err) {
+static ln_status invert_mask(const ln_user_graph *u, bound *b, ln_error *err) {
     const bound *mask = bound_of(u, b->inverse_of);
     double sum = 0;
     for (int64_t k = 0; k < mask->n; k++) sum += (double)((const float *)mask->data)[k];
     *(float *)b->data = (float)(1 / sum);
+    b->stale = true;
     if (!mask->is_set || sum != 0) return LN_OK;
     return ln_fail(err, LN_EINVALID,
                    "value %d of the graph: the mask of a cross-entropy is empty; expected at least one "
@@ -391,7 +418,7 @@ static ln_status invert_mask(const ln_user_graph *u, const bound *b, ln_error *e
 /* Checks the data that a program is about to read. */
 static ln_status check_data(const ln_user_graph *u, const program *p, ln_error *err) {
     for (size_t i = 0; i < u->n_bounds; i++) {
-        const bound *b = &u->bounds[i];
+        bound *b = &u->bounds[i];
         if ((size_t)b->bound >= p->graph.n_values || !reads(p, b->bound)) continue;
         if (b->inverse_of >= 0) LN_TRY(invert_mask(u, b, err));
         else if (!b->is_set)
@@ -401,9 +428,23 @@ static ln_status check_data(const ln_user_graph *u, const program *p, ln_error *
     return LN_OK;
 }
 
+/* Brings what a program is about to read to the device's own memory. */
+static ln_status send_data(ln_user_graph *u, const program *p, ln_error *err) {
+    for (size_t i = 0; i < u->n_bounds; i++) {
+        bound *b = &u->bounds[i];
+        if (!b->device || !b->stale || (size_t)b->bound >= p->graph.n_values) continue;
+        LN_TRY(u->ops->copy(u->queue, b->device, b->data, (size_t)b->n * 4, LN_COPY_IN, err));
+        b->stale = false;
+    }
+    for (size_t i = 0; i < LN_MAX(p->n_wrt, (size_t)1); i++)
+        if (p->device[i])
+            LN_TRY(u->ops->copy(u->queue, p->device[i], p->given[i], given_bytes(p, i), LN_COPY_IN, err));
+    return LN_OK;
+}
 static ln_status run(ln_user_graph *u, program *p, ln_error *err) {
     uint64_t fence;
     LN_TRY(check_data(u, p, err));
+    LN_TRY(send_data(u, p, err));
     u->step->n_rows = u->step->n_seqs = 1;
     ln_step_row0(u->step)[1] = 1;
     LN_TRY(u->ops->submit(p->exec, u->step, NULL, &fence, err));
@@ -469,7 +510,8 @@ ln_status ln_user_graph_adamw(ln_user_graph *u, const ln_adamw_rates *rates, con
     }
     u->t++;
     for (size_t i = 0; i < n; i++) {
-        const bound *b = bound_of(u, params[i]);
+        bound *b = bound_of(u, params[i]);
+        b->stale = true;
         ln_adamw_update(rates, u->t, b->n, b->data, grads[i], 1, b->m, b->v);
     }
     return LN_OK;

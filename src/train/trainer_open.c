@@ -77,11 +77,16 @@ static ln_status take_options(train_trainer *t, const ln_options *opt, const ln_
     if (failed) return LN_OOM(err, "options");
     if (t->how.max_length > t->m->spec.n_ctx) t->how.max_length = t->m->spec.n_ctx;
     t->memory_bytes = opt->memory_bytes;
+    const uint32_t needs = LN_CAN_GRADIENTS |
+                           (ln_weights_are_coded(&t->m->weights) ? (uint32_t)LN_CAN_CODED : 0u) |
+                           (ln_weights_have_experts(&t->m->weights) ? (uint32_t)LN_CAN_EXPERTS : 0u) |
+                           (t->m->spec.n_recur ? (uint32_t)LN_CAN_RECURRENT : 0u) |
+                           (ln_spec_both_ways(&t->m->spec) ? (uint32_t)LN_CAN_BOTH_WAYS : 0u);
     t->per_step = (size_t)how->batch * (size_t)how->accum;
     t->program_options.size = sizeof t->program_options;
     t->program_options.run = (ln_run_options){
         .numerics = ln_run_numerics(&t->m->spec, opt->numerics ? opt->numerics : t->m->opt.numerics),
-        .device = opt->device ? opt->device : ln_device_auto(LN_CAN_GRADIENTS),
+        .device = opt->device ? opt->device : ln_device_auto(needs),
         .n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), LN_RUN_MAX_THREADS),
         .progress = opt->progress};
     t->info.numerics = t->program_options.run.numerics;
@@ -194,6 +199,18 @@ static void set_program_bounds(train_trainer *t, int64_t rows) {
     t->info.n_rows = t->program_options.run.n_chunk;
 }
 
+/* What the device takes of memory of its own, with a margin for what its allocator rounds up. */
+static void sum_device(train_trainer *t, const ln_train_sizes *z) {
+    enum { MARGIN = 64 << 20 };
+    ln_trainer_info *f = &t->info;
+    f->device_bytes = f->device_available_bytes = 0;
+    if (!z->device_total) return;
+    f->device_bytes = z->weights_bytes + z->activation_bytes + z->scratch_bytes + z->bound_bytes + MARGIN;
+    f->device_available_bytes = z->device_free;
+    if (t->memory_bytes && t->memory_bytes < z->device_free) f->device_available_bytes = t->memory_bytes;
+    f->peak_bytes -= f->device_bytes - MARGIN;
+}
+
 /* The other bytes are those that the process holds already, the graphs, and what no part counts. */
 static void sum_plan(train_trainer *t, const ln_train_sizes *z, uint64_t here) {
     ln_trainer_info *f = &t->info;
@@ -207,10 +224,11 @@ static void sum_plan(train_trainer *t, const ln_train_sizes *z, uint64_t here) {
                      LN_MEMORY_ALLOWANCE + threads * LN_MEMORY_THREAD_ALLOWANCE;
     f->peak_bytes = f->weights_bytes + f->adapter_bytes + f->optimizer_bytes + f->activation_bytes +
                     f->data_bytes + f->other_bytes;
+    sum_device(t, z);
     f->n_trainable = z->n_params;
     if (t->method->full) f->n_matrices = (int64_t)z->n_matrices;
     f->n_recompute = z->n_recompute;
-    f->fits = f->peak_bytes <= f->available_bytes;
+    f->fits = f->peak_bytes <= f->available_bytes && f->device_bytes <= f->device_available_bytes;
 }
 
 /* Measures the program for so many rows: with no recomputation, else with that of a quarter, half, three
@@ -220,7 +238,7 @@ static ln_status measure(train_trainer *t, int64_t rows, uint64_t here, ln_error
     ln_train_options *o = &t->program_options;
     const int L = t->m->spec.L;
     ln_train_sizes least = {0};
-    uint64_t least_peak = UINT64_MAX;
+    uint64_t least_peak = UINT64_MAX; /* in the memory in which activations are */
     set_program_bounds(t, rows);
     o->n_recompute = -1;
     for (int quarter = 0; quarter <= 4; quarter++) {
@@ -231,7 +249,8 @@ static ln_status measure(train_trainer *t, int64_t rows, uint64_t here, ln_error
         LN_TRY(ln_train_program_measure(&t->m->spec, &t->m->weights, o, &z, err));
         sum_plan(t, &z, here);
         if (t->info.fits) return LN_OK;
-        if (t->info.peak_bytes < least_peak) least = z, least_peak = t->info.peak_bytes;
+        const uint64_t peak = z.device_total ? t->info.device_bytes : t->info.peak_bytes;
+        if (peak < least_peak) least = z, least_peak = peak;
     }
     o->n_recompute = least.n_recompute;
     sum_plan(t, &least, here);
@@ -354,7 +373,18 @@ ln_status train_plan(const ln_package *m, const ln_options *opt, const ln_traine
 
 static ln_status check_plan(const train_trainer *t, ln_error *err) {
     char need[32], have[32];
-    if (t->info.fits) return LN_OK;
+    const ln_trainer_info *f = &t->info;
+    if (f->fits) return LN_OK;
+    if (f->peak_bytes <= f->available_bytes)
+        return ln_fail(err, LN_EMEMORY,
+                       "training needs %s (%llu bytes) of the GPU's memory, %s (%llu bytes) are available "
+                       "(%s), with micro-batches of %lld tokens, the longest sample; lower "
+                       "ln_trainer_options.max_length or rank, or take a quantised model",
+                       ln_bytes_text(need, f->device_bytes), (unsigned long long)f->device_bytes,
+                       ln_bytes_text(have, f->device_available_bytes),
+                       (unsigned long long)f->device_available_bytes,
+                       f->device_available_bytes == t->memory_bytes ? "ln_options.memory_bytes" : "free",
+                       (long long)f->n_rows);
     return ln_fail(err, LN_EMEMORY,
                    "training needs %s (%llu bytes), %s (%llu bytes) are available (%s), with micro-batches "
                    "of %lld tokens, the longest sample; lower ln_trainer_options.max_length or rank, or take "

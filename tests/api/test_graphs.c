@@ -1,6 +1,6 @@
 /* Graphs of the public API: known values and gradients, losses, AdamW, Jacobian products, mistakes. The first
  * vectors are those of go-mlx, which linnet's users come from. */
-/* run: quick */
+/* run: quick cuda */
 #include <linnet.h>
 #include <linnet_train.h>
 
@@ -30,7 +30,12 @@
         if (!strstr(e_.message, word)) fail_msg("%s: the message lacks '%s': %s", #x, word, e_.message); \
     } while (0)
 
-static const ln_device devices[] = {LN_DEVICE_REF, LN_DEVICE_CPU};
+/* The reference, and the CPU or, with LN_TEST_DEVICE=cuda, the GPU. */
+static ln_device devices[] = {LN_DEVICE_REF, LN_DEVICE_CPU};
+__attribute__((constructor)) static void set_device(void) {
+    const char *name = getenv("LN_TEST_DEVICE");
+    if (name && strcmp(name, "cuda") == 0) devices[1] = LN_DEVICE_CUDA;
+}
 static ln_graph *new_graph(ln_device device) {
     ln_options o = ln_options_default();
     ln_graph *g = NULL;
@@ -126,7 +131,7 @@ static void losses_have_the_known_values(void **s) {
 
 static void adamw_minimises_and_decays(void **s) {
     (void)s;
-    ln_graph *g = new_graph(LN_DEVICE_CPU);
+    ln_graph *g = new_graph(devices[1]);
     const int32_t x = scalar(g, 10), y = ln_graph_square(g, x), p = scalar(g, 1);
     float value, grad, *to[] = {&grad};
     const float *from[] = {&grad};
@@ -156,7 +161,7 @@ static void adamw_minimises_and_decays(void **s) {
 static void adamw_keeps_values_finite(void **s) {
     (void)s;
     static const float bad[] = {NAN, INFINITY, -INFINITY, 1e30f};
-    ln_graph *g = new_graph(LN_DEVICE_CPU), *fresh = new_graph(LN_DEVICE_CPU);
+    ln_graph *g = new_graph(devices[1]), *fresh = new_graph(devices[1]);
     const int32_t x = scalar(g, 10), y = scalar(g, 2), xy[] = {x, y}, twice[] = {x, x};
     const int32_t fx = scalar(fresh, 10), fy = scalar(fresh, 2), fxy[] = {fx, fy};
     float good = 0.5f, wrong, value, want;
@@ -226,7 +231,7 @@ static void jacobian_products_agree(void **s) {
 static void mistakes_are_named(void **s) {
     (void)s;
     float x[6] = {0}, *to[] = {x};
-    ln_graph *g = new_graph(LN_DEVICE_CPU), *closed = g;
+    ln_graph *g = new_graph(devices[1]), *closed = g;
     const int32_t a = ln_graph_input(g, 2, 3), b = ln_graph_input(g, 2, 3);
     FAILS(LN_EUSAGE, "no data", ln_graph_value_and_grad(g, ln_graph_sum(g, a), &a, 1, x, to, err));
     OK(ln_graph_set(g, a, x, err));

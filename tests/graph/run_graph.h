@@ -32,6 +32,8 @@ static inline void rg_open(run_graph *r, ln_graph *g, const ln_device_ops *ops, 
     OK(ops->open(&r->dev, &o, err));
     r->info.size = sizeof r->info;
     ops->describe(r->dev, &r->info);
+    const ln_queue_options q = {.size = sizeof q, .n_slots = 1, .n_blocks = 1};
+    OK(ops->queue_open(r->dev, &q, &r->queue, err));
 }
 /* policy: of the cast pass. */
 static inline void rg_prepare(run_graph *r, ln_policy policy) {
@@ -50,8 +52,6 @@ static inline void rg_prepare(run_graph *r, ln_policy policy) {
     for (size_t v = 0; v < g->n_values; v++)
         r->program.values[v].data = r->bound[v], r->program.values[v].layout_id = r->layout_id[v];
     OK(r->ops->alloc(r->dev, (size_t)r->program.temp_bytes + 64, 0, &r->temp, err));
-    const ln_queue_options q = {.size = sizeof q, .n_slots = 1, .n_blocks = 1};
-    OK(r->ops->queue_open(r->dev, &q, &r->queue, err));
     OK(r->ops->prepare(r->queue, &r->program, r->temp, &r->exec, err));
     const size_t bytes = ((size_t)ln_step_bytes(&r->bounds, 0) + 63) / 64 * 64;
     r->step = aligned_alloc(64, bytes);

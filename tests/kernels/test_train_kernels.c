@@ -1,144 +1,21 @@
 /* Kernels of training and of experts on every ISA level and number of threads against the reference device:
  * equality of bits, at sizes that are no multiples of tiles, for weights in every encoding. */
 /* run: quick */
-#include "../graph/run_graph.h"
+#include "train_cases.h"
 #include "device/cpu/exec.h"
 #include "kernels.h"
 
-enum { T = 300, B = 3, MOST = 64 };
-static const int lengths[B] = {5, 278, 17};
-
-typedef struct bits_case {
-    ln_graph g;
-    run_graph r;
-    uint64_t seed;
-    void *bound[512];
-    struct frozen {
-        ln_v v;
-        ln_weight_desc desc;
-        ln_host_weight host;
-    } weights[8];
-    int n_weights;
-    void *blocks[64];
-    int n_blocks;
-} bits_case;
-
-static void *block_of(bits_case *m, size_t bytes) {
-    void *p = NULL;
-    if (posix_memalign(&p, 64, bytes + 64)) abort();
-    memset(p, 0, bytes + 64);
-    return m->blocks[m->n_blocks++] = p;
-}
-static float some(bits_case *m) { return test_normal(&m->seed); }
-static int64_t count_of(int64_t d) {
-    const ln_bounds live = {T, T / 2, B};
-    return ln_dim(d, &live);
-}
-
-static ln_v input(bits_case *m, int64_t d0, int64_t d1) {
-    const int64_t dims[2] = {d0, d1}, n = count_of(d0) * d1;
-    const ln_v v = ln_g_input(&m->g, "input", 0, LN_F32, 2, dims);
-    float *data = block_of(m, (size_t)n * sizeof *data);
-    for (int64_t i = 0; i < n; i++) data[i] = some(m);
-    m->bound[v] = data;
-    return ln_g_load(&m->g, "rows", v);
-}
-static ln_v targets(bits_case *m, int64_t d0, int32_t V) {
-    const int64_t dims[2] = {d0, 1};
-    const ln_v v = ln_g_input(&m->g, "targets", 0, LN_I32, 2, dims);
-    int32_t *data = block_of(m, (size_t)count_of(d0) * sizeof *data);
-    for (int64_t i = 0; i < count_of(d0); i++)
-        data[i] = (int32_t)(test_random(&m->seed) % (uint32_t)(V + 1)) - 1;
-    m->bound[v] = data;
-    return v;
-}
-/* A weight of random values in an encoding; with `wild` some of bf16's exponents are rare ones. */
-static ln_v frozen_matrices(bits_case *m, ln_dtype dtype, ln_groups enc, int64_t X, int64_t D, int64_t C);
-static ln_v frozen(bits_case *m, ln_dtype dtype, ln_groups enc, int64_t D, int64_t C) {
-    return frozen_matrices(m, dtype, enc, 0, D, C);
-}
-/* The matrices of X experts; 0: one matrix. */
-static ln_v frozen_matrices(bits_case *m, ln_dtype dtype, ln_groups enc, int64_t X, int64_t D, int64_t C) {
-    const int64_t matrix[2] = {D, C}, matrices[3] = {X, D, C};
-    const ln_v v = ln_g_encoded(&m->g, "w", ln_encoding_of(dtype, enc), 0, X ? 3 : 2, X ? matrices : matrix);
-    struct frozen *f = &m->weights[m->n_weights++];
-    *f = (struct frozen){.v = v};
-    f->desc = (ln_weight_desc){.size = sizeof f->desc,
-                               .name = "w",
-                               .enc = ln_encoding_of(dtype, enc),
-                               .n_dims = 2,
-                               .dims = {D, C},
-                               .uses = LN_USE_F32};
-    if (X) f->desc.n_dims = 3, memcpy(f->desc.dims, matrices, sizeof matrices), D *= X;
-    f->host = (ln_host_weight){.n_rows = D, .n_cols = C};
-    uint8_t *data = block_of(m, (size_t)(D * C * 4));
-    f->host.data = data;
-    if (!enc.bits) {
-        for (int64_t i = 0; i < D * C; i++)
-            ln_num_store(data, dtype, i, i % 97 == 0 ? some(m) * 0x1p-30f : some(m) * 0.1f);
-        return v;
-    }
-    const size_t groups = (size_t)(C / enc.group * ln_dtype_bytes(dtype));
-    uint8_t *scales = block_of(m, (size_t)D * groups), *biases = block_of(m, (size_t)D * groups);
-    float *row = block_of(m, (size_t)C * sizeof *row);
-    for (int64_t d = 0; d < D; d++) {
-        for (int64_t i = 0; i < C; i++) row[i] = some(m);
-        ln_affine_quantize(row, C, enc, dtype, data + d * ln_affine_row_bytes(enc, C),
-                           scales + (size_t)d * groups, biases + (size_t)d * groups);
-    }
-    f->host.scales = scales;
-    f->host.offsets = biases;
-    return v;
-}
-
-/* Opens the program on a device, with weights in its layout, and runs one step. */
-static void run_on(bits_case *m, const ln_device_ops *ops, int n_threads) {
-    rg_open(&m->r, &m->g, ops, n_threads, (ln_bounds){T, T, B});
-    memcpy(m->r.bound, m->bound, sizeof m->bound);
-    for (int i = 0; i < m->n_weights; i++) {
-        const struct frozen *f = &m->weights[i];
-        ln_weight_size z;
-        ln_device_weight w;
-        OK(ops->weight_size(m->r.dev, &f->desc, &f->host, &z, err));
-        OK(ops->upload(m->r.dev, &f->desc, &f->host, block_of(m, z.bound), &w, err));
-        m->r.bound[f->v] = w.data;
-        m->r.layout_id[f->v] = w.layout_id;
-    }
-    rg_prepare(&m->r, LN_POLICY_EXACT);
-    rg_rows(&m->r, lengths, B, 11);
-    rg_run(&m->r);
-}
-
-/* The outputs of a case, concatenated, as f32. */
-typedef void build_fn(bits_case *m, int form);
-static float *outputs(build_fn *build, int form, const ln_device_ops *ops, int n_threads, size_t *n) {
-    bits_case m = {.seed = 7};
-    ln_graph_open(&m.g);
-    build(&m, form);
-    run_on(&m, ops, n_threads);
-    float *out = NULL;
-    *n = 0;
-    for (size_t i = 0; i < m.g.n_outputs; i++) {
-        const ln_value *v = &m.g.values[m.g.outputs[i]];
-        const int64_t rows = count_of(v->dims[0]);
-        out = realloc(out, (*n + (size_t)(rows * v->dims[1])) * sizeof *out);
-        OK(ops->value(m.r.exec, m.g.outputs[i], 0, rows, out + *n, false, err));
-        *n += (size_t)(rows * v->dims[1]);
-    }
-    rg_close(&m.r);
-    ln_graph_close(&m.g);
-    for (int i = 0; i < m.n_blocks; i++) free(m.blocks[i]);
-    return out;
-}
 static void check_bits(const char *name, build_fn *build, int form) {
-    size_t n, n_got;
-    float *want = outputs(build, form, &ln_device_ref, 1, &n);
+    case_output out[24];
+    size_t n_out, n_got;
+    float *want = outputs_of(build, form, &ln_device_ref, 1, LN_POLICY_EXACT, out, &n_out);
+    const size_t n = out[n_out - 1].at + out[n_out - 1].n;
     for (int isa = 0; isa < LN_ISA_COUNT; isa++)
         for (int threads = isa == LN_ISA_PLAIN ? 3 : 1; threads <= 3 && ln_cpu_isa_here((ln_isa)isa);
              threads += fewer(1, 2)) {
             setenv("LINNET_CPU", ln_cpu_isa_name((ln_isa)isa), 1);
-            float *got = outputs(build, form, &ln_device_cpu, threads, &n_got);
-            assert_int_equal(n, n_got);
+            float *got = outputs_of(build, form, &ln_device_cpu, threads, LN_POLICY_EXACT, out, &n_got);
+            assert_int_equal(n_out, n_got);
             for (size_t i = 0; i < n; i++)
                 if (memcmp(want + i, got + i, sizeof *got) != 0)
                     fail_msg("%s, form %d, on %s with %d threads: output %zu of %zu is %.9g, the reference "
@@ -151,137 +28,20 @@ static void check_bits(const char *name, build_fn *build, int form) {
     free(want);
 }
 
-static void out(bits_case *m, ln_v v) { ln_g_output(&m->g, v); }
-
-static void build_matmul(bits_case *m, int form) {
-    static const int64_t sizes[][3] = {{8, 261, 45}, {3, 16, 300}, {70, 5, 1}};
-    const int64_t d = sizes[form][0], c = sizes[form][1], e = sizes[form][2];
-    const ln_v x = input(m, LN_DIM_T, c), w = input(m, d, c), y = input(m, LN_DIM_T, d), z = input(m, d, e);
-    out(m, ln_g_matmul(&m->g, "nt", x, w, LN_MATMUL_NT));
-    out(m, ln_g_matmul(&m->g, "nn", y, z, LN_MATMUL_NN));
-    out(m, ln_g_matmul(&m->g, "tn", y, x, LN_MATMUL_TN));
-    out(m, ln_g_matmul(&m->g, "tn2", x, y, LN_MATMUL_TN));
+/* AMX adds products of experts with bf16 weights in another order. */
+static bool has_bits(build_fn *build, int form) {
+    return build != build_experts || stored[form].dtype != LN_BF16 || stored[form].bits;
 }
-static void test_matmul(void **s) {
-    (void)s;
-    for (int form = 0; form < 3; form++) check_bits("matmul", build_matmul, form);
-}
-
-static const struct {
-    ln_dtype dtype;
-    int bits, group;
-    int64_t D, C;
-} stored[] = {{LN_F32, 0, 0, 281, 45},  {LN_BF16, 0, 0, 281, 45},   {LN_F16, 0, 0, 281, 70},
-              {LN_BF16, 0, 0, 70, 545}, {LN_BF16, 4, 32, 281, 64},  {LN_F16, 3, 32, 281, 96},
-              {LN_F32, 8, 64, 270, 64}, {LN_BF16, 5, 128, 40, 128}, {LN_BF16, 2, 32, 33, 32},
-              {LN_F32, 6, 32, 33, 96}};
-static void build_weights(bits_case *m, int form) {
-    const int64_t D = stored[form].D, C = stored[form].C;
-    const ln_groups enc = {stored[form].bits, stored[form].group};
-    const ln_v w = frozen(m, stored[form].dtype, enc, D, C);
-    const ln_v x = input(m, LN_DIM_N, C), dy = input(m, LN_DIM_N, D), up = input(m, LN_DIM_N, 1);
-    const ln_v loss = ln_g_linear_cross_entropy(&m->g, "loss", x, w, targets(m, LN_DIM_N, (int32_t)D));
-    ln_v dx;
-    out(m, ln_g_linear_back(&m->g, "dx", dy, w));
-    out(m, loss);
-    OK(ln_graph_grad(&m->g, loss, up, &x, 1, &dx, err));
-    out(m, dx);
-}
-static void test_weights(void **s) {
-    (void)s;
-    for (int form = 0; form < (int)LN_COUNT(stored); form++)
-        check_bits("products with weights", build_weights, form);
-}
-
-static ln_v sinks_of(bits_case *m, int n_heads) {
-    const int64_t dims[2] = {n_heads, 0};
-    const ln_v w = ln_g_trainable(&m->g, "sinks", 0, LN_BF16, 1, dims);
-    m->bound[w] = block_of(m, (size_t)n_heads * 2);
-    for (int i = 0; i < n_heads; i++) ln_num_store(m->bound[w], LN_BF16, i, some(m));
-    return w;
-}
-static void build_attention(bits_case *m, int form) {
-    static const ln_p_packed forms[] = {{2, 1, 20, 20, 0.25f, 0},      {4, 4, 9, 9, 0.5f, 33},
-                                        {6, 2, 32, 32, 0.2f, 270},     {4, 2, 12, 21, 0.3f, 40},
-                                        {2, 1, 40, 16, 0.3f, 0},       {4, 2, 16, 16, 0.4f, 0, 1.5f},
-                                        {4, 4, 20, 12, 0.4f, 33, 0.8f}};
-    const ln_p_packed *p = &forms[form];
-    const ln_v q = input(m, LN_DIM_T, p->n_heads * p->head_dim),
-               k = input(m, LN_DIM_T, p->n_kv_heads * p->head_dim),
-               v = input(m, LN_DIM_T, p->n_kv_heads * p->v_dim),
-               dy = input(m, LN_DIM_T, p->n_heads * p->v_dim);
-    const ln_v wrt[3] = {q, k, v};
-    ln_v lse, grads[3], y = ln_g_attn(&m->g, "y", q, k, v, form > 4 ? sinks_of(m, p->n_heads) : -1, p, &lse);
-    out(m, y), out(m, lse);
-    OK(ln_graph_grad(&m->g, y, dy, wrt, 3, grads, err));
-    for (int i = 0; i < 3; i++) out(m, grads[i]);
-}
-static void test_attention(void **s) {
-    (void)s;
-    for (int form = 0; form < 7; form++) check_bits("attention", build_attention, form);
-}
-
-static void build_rowwise(bits_case *m, int form) {
-    static const ln_dtype types[] = {LN_F32, LN_BF16, LN_F16};
-    const int64_t n = form ? 37 : 64, C = 3 * n, dims[2] = {n, 0};
-    const ln_v w = ln_g_trainable(&m->g, "w", 0, types[form], 1, dims);
-    uint8_t *data = m->bound[w] = block_of(m, (size_t)n * 4);
-    for (int64_t i = 0; i < n; i++) ln_num_store(data, types[form], i, some(m));
-    const ln_v x = input(m, LN_DIM_T, C), dy = input(m, LN_DIM_T, C);
-    out(m, ln_g_act_back(&m->g, "silu", x, dy, LN_ACT_SILU));
-    out(m, ln_g_act_back(&m->g, "gelu", x, dy, LN_ACT_GELU_TANH));
-    out(m, ln_g_act_back(&m->g, "relu2", x, dy, LN_ACT_RELU2));
-    out(m, ln_g_scale(&m->g, "scaled", x, 0.3f));
-    out(m, ln_g_scale_rows(&m->g, "scaled_rows", x, input(m, LN_DIM_T, 1)));
-    const ln_v y = ln_g_rmsnorm(&m->g, "norm", x, w, 1e-5f, (float)form), wrt[2] = {x, w};
-    ln_v grads[2];
-    OK(ln_graph_grad(&m->g, y, dy, wrt, 2, grads, err));
-    out(m, grads[0]), out(m, grads[1]);
-    const ln_v plain = ln_g_rmsnorm_plain(&m->g, "plain", x, n, 1e-5f);
-    OK(ln_graph_grad(&m->g, plain, dy, wrt, 1, grads, err));
-    out(m, grads[0]);
-}
-static void test_rowwise(void **s) {
-    (void)s;
-    for (int form = 0; form < 3; form++) check_bits("row-wise ops", build_rowwise, form);
-}
-
-/* Experts of some rows, of all, and more rows of one than a kernel takes at a time. D and C as in
- * `stored`. */
-static void build_experts(bits_case *m, int form) {
-    static const ln_route_kind kinds[] = {LN_ROUTE_SOFTMAX, LN_ROUTE_CHOSEN, LN_ROUTE_SIGMOID};
-    const int X = form % 3 ? 7 : 3, k = 3;
-    const int64_t D = stored[form].D, C = stored[form].C, each = ln_dim_times(LN_DIM_T, k);
-    const ln_groups enc = {stored[form].bits, stored[form].group};
-    const ln_p_route p = {.kind = kinds[form % 3],
-                          .top_k = k,
-                          .normed = form % 2 == 0,
-                          .eps = 1e-20f,
-                          .factor = 1.5f,
-                          .n_groups = 1};
-    ln_v weights, grads[3];
-    const ln_v w = frozen_matrices(m, stored[form].dtype, enc, X, D, C), x = input(m, LN_DIM_T, C),
-               logits = input(m, LN_DIM_T, X), ids = ln_g_route(&m->g, "ids", logits, -1, -1, &p, &weights),
-               shared = ln_g_experts(&m->g, "shared", x, w, ids, -1, k), own = input(m, each, C),
-               apart = ln_g_experts(&m->g, "apart", own, w, ids, -1, k);
-    out(m, weights), out(m, shared), out(m, apart);
-    const ln_v bound = ln_g_clamp(&m->g, "bound", apart, -0.7f, 0.4f),
-               y = ln_g_fold_rows(&m->g, "y", ln_g_add(&m->g, "both", shared, bound), weights, k),
-               wrt[3] = {x, logits, own};
-    out(m, y);
-    OK(ln_graph_grad(&m->g, y, input(m, LN_DIM_T, D), wrt, 3, grads, err));
-    for (int i = 0; i < 3; i++) out(m, grads[i]);
-}
-static void test_experts(void **s) {
-    (void)s;
-    for (int form = 0; form < (int)LN_COUNT(stored); form++)
-        if (stored[form].dtype != LN_BF16 || stored[form].bits) /* which AMX adds in another order */
-            check_bits("experts", build_experts, form);
+static void test_case(void **s) {
+    const size_t i = (size_t)(uintptr_t)*s;
+    for (int form = 0; form < train_cases[i].forms; form++)
+        if (has_bits(train_cases[i].build, form)) check_bits(train_cases[i].name, train_cases[i].build, form);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_experts), cmocka_unit_test(test_matmul),
-                                       cmocka_unit_test(test_weights), cmocka_unit_test(test_attention),
-                                       cmocka_unit_test(test_rowwise)};
+    struct CMUnitTest tests[LN_COUNT(train_cases)];
+    for (size_t i = 0; i < LN_COUNT(tests); i++)
+        tests[i] = (struct CMUnitTest){
+            .name = train_cases[i].name, .test_func = test_case, .initial_state = (void *)(uintptr_t)i};
     return cmocka_run_group_tests_name("train_kernels", tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* Training of all weights: what torch makes of the same start (tests/golden/trainer, made by
  * tools/golden_trainer.py), the same bits after an interruption, a result that is a model, and what is
  * rejected. */
-/* run: slow asan */
+/* run: slow asan cuda */
 #include "../common.h"
 
 #include "base/json.h"
@@ -224,7 +224,7 @@ static void gradients_are_taken_in_time(void **state) {
         double off = 0, norm = 0;
         snprintf(path, sizeof path, GOLDEN "%s", models[i]);
         OK(ln_package_open(&m, path, &o, err));
-        float *a = gradients_of(m, LN_DEVICE_CPU, 1, 0, &n), *b = gradients_of(m, LN_DEVICE_CPU, 3, 2, &n),
+        float *a = gradients_of(m, test_device(), 1, 0, &n), *b = gradients_of(m, test_device(), 3, 2, &n),
               *c = gradients_of(m, LN_DEVICE_REF, 2, 1, &n);
         assert_memory_equal(a, b, n * sizeof *a);
         for (size_t k = 0; k < n; k++) {

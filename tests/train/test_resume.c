@@ -1,6 +1,6 @@
 /* What a run that is resumed must find as it was: whatever changes its samples or its base model is rejected
  * by name, and the time that a template writes is that of the start. */
-/* run: slow */
+/* run: slow cuda */
 #include <linnet.h>
 #include <linnet_train.h>
 

@@ -1,6 +1,6 @@
 /* A dynamic rope in training: the frequencies follow the length of the whole sample, as in one prompt of it,
  * although rows after the last counted target are left out. */
-/* run: quick */
+/* run: quick cuda */
 #include "../common.h"
 
 #include <math.h>

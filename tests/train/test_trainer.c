@@ -1,6 +1,6 @@
 /* The trainer: what torch and peft make of the same start (tests/golden/trainer), the same bits after any
  * interruption, and what is rejected. */
-/* run: quick */
+/* run: quick cuda */
 #include "../common.h"
 
 #include "base/json.h"
@@ -218,24 +218,39 @@ static void interrupted_or_not(void **state) {
     assert_true(n_losses == 0 && r.steps == 14);
 }
 
+/* Starts this program again, as a process that may use a GPU although this one has. It continues the rich run
+ * in `out`. dies: it ends as if killed after a validation. */
+static pid_t start_run(const char *out, bool dies) {
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)execl("/proc/self/exe", "test_trainer", top, out, dies ? "dies" : "runs", (char *)NULL);
+        _exit(127);
+    }
+    return pid;
+}
+static int continue_run(char **argv) {
+    ln_trainer_result r;
+    ln_error err;
+    snprintf(top, sizeof top, "%s", argv[1]);
+    ln_trainer_options how = rich(argv[2]);
+    how.resume = true;
+    dies_at_valid = strcmp(argv[3], "dies") == 0;
+    return run(SMALL, &how, 1, &r, &err) == LN_OK ? 0 : 1;
+}
+
 /* SIGKILL at random moments: no checkpoint is lost, and the result has the same bits. */
 static void killed(void **state) {
     (void)state;
     uint64_t random = 8;
     int n_killed = 0;
     const int kills = getenv("LN_LONG") ? 200 : 5;
+    const unsigned longest = test_device() == LN_DEVICE_CUDA ? 1000000 : 300000; /* a GPU is opened first */
     if (!ln_exists(at("whole"))) skip();
     for (int i = 0; n_killed < kills; i++) {
-        const pid_t pid = fork();
-        if (pid == 0) {
-            ln_trainer_result r;
-            ln_trainer_options how = rich(at("killed"));
-            ln_error err;
-            how.resume = true;
-            _exit(run(SMALL, &how, 1, &r, &err) == LN_OK ? 0 : 1);
-        }
+        const pid_t pid = start_run(at("killed"), false);
         int status;
-        usleep(test_random(&random) % 300000);
+        usleep(test_random(&random) % longest);
         (void)kill(pid, SIGKILL);
         assert_int_equal(waitpid(pid, &status, 0), pid);
         if (WIFEXITED(status)) {
@@ -280,11 +295,7 @@ static void killed_after_a_validation(void **state) {
     stop_after = 0;
     how.resume = true;
     for (int i = 0; i < 2; i++) {
-        const pid_t pid = fork();
-        if (pid == 0) {
-            dies_at_valid = true;
-            _exit(run(SMALL, &how, 1, &r, NULL));
-        }
+        const pid_t pid = start_run(at("dying"), true);
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 3);
     }
@@ -526,7 +537,8 @@ static void takes_what_was_planned(void **state) {
     (void)state;
     ln_model *m;
     const ln_options o = exact(2);
-    if (getenv("LN_SANITIZED")) skip(); /* a sanitizer's shadow is no part of a plan */
+    if (getenv("LN_SANITIZED")) skip();          /* a sanitizer's shadow is no part of a plan */
+    if (test_device() == LN_DEVICE_CUDA) skip(); /* test_cuda_memory has the GPU's */
     make_long_rows();
     OK(ln_model_open(&m, SMALL, &o, err));
     const ln_trainer_info all = measure(m, 0);
@@ -551,7 +563,8 @@ static int end(void **state) {
     return system(command);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc == 4) return continue_run(argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_torch_and_peft),
         cmocka_unit_test(interrupted_or_not),

@@ -44,6 +44,13 @@ static bool is_bf16_by_tiles(ln_isa isa, const ln_lower_ask *q) {
            stored(&q->in[1]) == LN_STORED_BF16;
 }
 
+/* Whether training asks for bf16 and every level reads f32: in attention, and next to weights in affine
+ * groups. */
+static bool reads_f32(const ln_lower_ask *q) {
+    const bool affine = reads_weight(q) && stored(&q->in[1]) == LN_STORED_AFFINE;
+    return q->op == LN_OP_ATTN || q->op == LN_OP_ATTN_BACK || affine;
+}
+
 static bool choose_formats(ln_isa isa, const ln_lower_ask *q, ln_lower_answer *a) {
     const uint8_t x = q->in[0].format.kind;
     if (q->candidate)
@@ -52,6 +59,8 @@ static bool choose_formats(ln_isa isa, const ln_lower_ask *q, ln_lower_answer *a
     if (is_product(q) && x == LN_FORMAT_BFP && ln_cpu_columns_per_row(isa, weight_cols(q)))
         a->in_format[0].kind = LN_FORMAT_I8PAIR;
     if (is_backward(q) && !has_tiles(isa)) a->in_format[0].kind = LN_FORMAT_F32;
+    for (int k = 0; reads_f32(q) && k < q->n_in; k++)
+        if (q->in[k].format.kind == LN_FORMAT_BF16) a->in_format[k].kind = LN_FORMAT_F32;
     return true;
 }
 

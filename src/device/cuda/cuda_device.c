@@ -188,6 +188,7 @@ static ln_status gpu_open(ln_dev **out, const ln_dev_options *opt, ln_error *err
     LN_GO(ln_pool_reserve(d->copiers, d->n_copiers, err));
     GPU_GO(cudaStreamCreateWithFlags(&d->uploads, cudaStreamNonBlocking), "opening the GPU");
     GPU_GO(gpu_attention_open(d->shared_limit), "loading the kernels");
+    GPU_GO(gpu_training_open(d->shared_limit), "loading the kernels");
     GPU_GO(gpu_products_open(d->major == 9 && d->minor == 0, &d->clusters), "loading the kernels");
     *out = d;
     return LN_OK;
@@ -207,7 +208,7 @@ static void gpu_describe(const ln_dev *d, ln_dev_info *out) {
     out->n_threads = 1;
     out->upload_rows = 1;
     out->layout_uses = LN_USE_FP8;
-    out->can = LN_CAN_ADAPTERS | LN_CAN_CODED | LN_CAN_FP8 | LN_CAN_EXPERTS | LN_CAN_RECURRENT;
+    out->can = LN_CAN_ADAPTERS | LN_CAN_GRADIENTS | LN_CAN_CODED | LN_CAN_FP8;
     if (gpu_use(d, NULL) != LN_OK || cudaMemGetInfo(&left, &total) != cudaSuccess) left = 0;
     out->memory_total = d->memory_total;
     out->memory_free = left;

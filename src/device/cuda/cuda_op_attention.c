@@ -72,7 +72,8 @@ static ln_status prepare_rope(gpu_preparing *p, gpu_node *g, ln_error *err) {
     return gpu_operand(p, 1, &g->second, err);
 }
 static int launch_rope(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
-    return gpu_rope(l, s, &g->x, &g->second, &g->y, g->n_heads, g->head_dim, g->interleaved);
+    return gpu_rope(l, s, &g->x, &g->second, &g->y, g->n_heads, g->head_dim, g->interleaved,
+                    g->op == LN_OP_ROPE_BACK);
 }
 const gpu_op gpu_op_rope = {.prepare = prepare_rope, .launch = launch_rope};
 

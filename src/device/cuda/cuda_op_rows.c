@@ -49,10 +49,15 @@ static int variant_of(const ln_pnode *n) {
     case LN_OP_SIGMOID: return GPU_SIGMOID;
     case LN_OP_SOFTCAP: return GPU_SOFTCAP;
     case LN_OP_SCALE: return GPU_SCALE;
-    case LN_OP_CLAMP: return GPU_CLAMP;
-    case LN_OP_XIELU: return GPU_XIELU;
     case LN_OP_SCALE_ROWS: return GPU_SCALE_ROWS;
     case LN_OP_CONVERT: return GPU_CONVERT;
+    case LN_OP_XIELU: return GPU_XIELU;
+    case LN_OP_XIELU_BACK: return GPU_XIELU_BACK;
+    case LN_OP_CLAMP: return n->n_in > 1 ? GPU_CLAMP_BACK : GPU_CLAMP;
+    case LN_OP_ACT_BACK:
+        return n->p.gate.act == LN_ACT_SILU        ? GPU_SILU_BACK
+               : n->p.gate.act == LN_ACT_GELU_TANH ? GPU_GELU_BACK
+                                                   : GPU_RELU2_BACK;
     default: return n->p.gate.act == LN_ACT_SILU ? GPU_GATED_SILU : GPU_GATED_GELU; /* LN_OP_GATED */
     }
 }
@@ -62,7 +67,8 @@ static gpu_numbers numbers_of(const ln_pnode *n) {
     case LN_OP_SOFTCAP:
     case LN_OP_SCALE: return (gpu_numbers){{n->p.scale.factor}};
     case LN_OP_CLAMP: return (gpu_numbers){{n->p.clamp.low, n->p.clamp.high}};
-    case LN_OP_XIELU: return (gpu_numbers){{x->alpha_p, x->alpha_n, x->beta, x->eps}};
+    case LN_OP_XIELU:
+    case LN_OP_XIELU_BACK: return (gpu_numbers){{x->alpha_p, x->alpha_n, x->beta, x->eps}};
     default: return (gpu_numbers){{0}};
     }
 }
@@ -76,10 +82,6 @@ static int launch_pointwise(const gpu_launch *l, const gpu_step *s, const gpu_no
     return gpu_pointwise(l, s, g->variant, &g->x, g->second.data ? &g->second : NULL, g->numbers, &g->y);
 }
 const gpu_op gpu_op_pointwise = {.prepare = prepare_pointwise, .launch = launch_pointwise};
-
-/* That of the forward pass; the slope is an op of training. */
-static bool can_clamp(const ln_lower_ask *q) { return q->n_in == 1; }
-const gpu_op gpu_op_clamp = {.can = can_clamp, .prepare = prepare_pointwise, .launch = launch_pointwise};
 
 static bool can_convert(const ln_lower_ask *q) {
     return ((const ln_p_convert *)q->params)->to.kind == LN_FORMAT_BF16;
@@ -95,12 +97,13 @@ static int launch_gather(const gpu_launch *l, const gpu_step *s, const gpu_node 
 const gpu_op gpu_op_gather_rows = {.prepare = prepare_gather, .launch = launch_gather};
 
 static ln_status prepare_slice(gpu_preparing *p, gpu_node *g, ln_error *err) {
-    const ln_p_slice *from = &p->n->p.slice;
-    g->columns = (gpu_columns){from->at, from->cols, from->every};
-    return gpu_operand(p, 0, &g->x, err);
+    const ln_p_slice *c = &p->n->p.slice;
+    LN_TRY(gpu_operand(p, 0, &g->x, err));
+    g->at = c->at, g->cols = c->cols, g->every = c->every ? c->every : g->x.cols;
+    return LN_OK;
 }
 static int launch_slice(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
-    return gpu_slice(l, s, &g->x, g->columns, &g->y);
+    return gpu_slice(l, s, &g->x, g->at, g->cols, g->every, &g->y);
 }
 const gpu_op gpu_op_slice = {.prepare = prepare_slice, .launch = launch_slice};
 

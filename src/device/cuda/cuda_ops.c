@@ -19,14 +19,6 @@ static const gpu_op *const ops[GPU_OP_COUNT] = {
     [LN_OP_CENTRE] = &gpu_op_centre,
     [LN_OP_SLICE] = &gpu_op_slice,
     [LN_OP_POS_SCALE] = &gpu_op_pos_scale,
-    [LN_OP_CLAMP] = &gpu_op_clamp,
-    [LN_OP_XIELU] = &gpu_op_pointwise,
-    [LN_OP_ROUTE] = &gpu_op_route,
-    [LN_OP_EXPERTS] = &gpu_op_experts,
-    [LN_OP_FOLD_ROWS] = &gpu_op_fold_rows,
-    [LN_OP_SHORT_CONV] = &gpu_op_short_conv,
-    [LN_OP_DELTA_GATES] = &gpu_op_delta_gates,
-    [LN_OP_GATED_DELTA] = &gpu_op_gated_delta,
     [LN_OP_CONVERT] = &gpu_op_convert,
     [LN_OP_ROPE_TABLE] = &gpu_op_rope_table,
     [LN_OP_ROPE] = &gpu_op_rope,
@@ -35,6 +27,29 @@ static const gpu_op *const ops[GPU_OP_COUNT] = {
     [LN_OP_GATHER_ROWS] = &gpu_op_gather_rows,
     [LN_OP_LORA_DOWN] = &gpu_op_lora_down,
     [LN_OP_LORA_UP] = &gpu_op_lora_up,
+    [LN_OP_LOAD] = &gpu_op_load,
+    [LN_OP_MATMUL] = &gpu_op_matmul,
+    [LN_OP_LINEAR_BACK] = &gpu_op_linear_back,
+    [LN_OP_SUM] = &gpu_op_sum,
+    [LN_OP_SPREAD] = &gpu_op_spread,
+    [LN_OP_SOFTMAX] = &gpu_op_softmax,
+    [LN_OP_SOFTMAX_BACK] = &gpu_op_softmax_back,
+    [LN_OP_NLL] = &gpu_op_nll,
+    [LN_OP_NLL_BACK] = &gpu_op_nll_back,
+    [LN_OP_ACT_BACK] = &gpu_op_pointwise,
+    [LN_OP_XIELU] = &gpu_op_pointwise,
+    [LN_OP_XIELU_BACK] = &gpu_op_pointwise,
+    [LN_OP_CLAMP] = &gpu_op_pointwise,
+    [LN_OP_RMSNORM_BACK] = &gpu_op_rmsnorm_back,
+    [LN_OP_RMSNORM_DW] = &gpu_op_rmsnorm_dw,
+    [LN_OP_ROPE_BACK] = &gpu_op_rope,
+    [LN_OP_EMBED_BACK] = &gpu_op_embed_back,
+    [LN_OP_SCATTER_ROWS] = &gpu_op_scatter_rows,
+    [LN_OP_SLICE_BACK] = &gpu_op_slice_back,
+    [LN_OP_ATTN] = &gpu_op_packed,
+    [LN_OP_ATTN_BACK] = &gpu_op_packed_back,
+    [LN_OP_LINEAR_CROSS_ENTROPY] = &gpu_op_cross_entropy,
+    [LN_OP_DROPOUT] = &gpu_op_dropout,
     [GPU_OP_HEADS] = &gpu_op_heads,
     [GPU_OP_ATTENTION] = &gpu_op_attention_heads,
 };
@@ -63,4 +78,23 @@ ln_status gpu_weight_operand(const gpu_preparing *p, int k, gpu_weight *out, ln_
 }
 void *gpu_state_operand(const gpu_preparing *p, int k) {
     return ln_program_value(p->e->program, p->n->in[k])->data;
+}
+static ln_status has_address(const ln_pvalue *v, ln_error *err) {
+    if (v->data) return LN_OK;
+    return ln_fail(err, LN_EINTERNAL, "program: %s has no address", v->name);
+}
+ln_status gpu_bound_operand(const gpu_preparing *p, int k, gpu_array *out, ln_error *err) {
+    const ln_pvalue *v = ln_program_value(p->e->program, p->n->in[k]);
+    const int64_t cols = v->dims[v->n_dims - 1];
+    *out = (gpu_array){.data = v->data,
+                       .pitch = cols,
+                       .cols = (int32_t)cols,
+                       .rows = v->n_dims > 1 ? (int32_t)v->dims[0] : 1,
+                       .type = (int32_t)v->dtype};
+    return has_address(v, err);
+}
+ln_status gpu_integers_operand(const gpu_preparing *p, int k, const int32_t **out, ln_error *err) {
+    const ln_pvalue *v = ln_program_value(p->e->program, p->n->in[k]);
+    *out = v->data;
+    return has_address(v, err);
 }

@@ -41,18 +41,23 @@ const gpu_op *gpu_op_of(int op);
 /* Rows of the table. */
 extern const gpu_op gpu_op_embed, gpu_op_rmsnorm, gpu_op_centre, gpu_op_pointwise, gpu_op_convert,
     gpu_op_gather_rows, gpu_op_slice, gpu_op_pos_scale;
-extern const gpu_op gpu_op_clamp;
 extern const gpu_op gpu_op_linear;
-extern const gpu_op gpu_op_route, gpu_op_experts, gpu_op_fold_rows;
-extern const gpu_op gpu_op_short_conv, gpu_op_delta_gates, gpu_op_gated_delta;
 extern const gpu_op gpu_op_rope_table, gpu_op_rope, gpu_op_kv_write, gpu_op_attention, gpu_op_heads,
     gpu_op_attention_heads;
 extern const gpu_op gpu_op_lora_down, gpu_op_lora_up;
+extern const gpu_op gpu_op_load, gpu_op_spread, gpu_op_slice_back, gpu_op_scatter_rows, gpu_op_embed_back,
+    gpu_op_dropout, gpu_op_sum, gpu_op_softmax, gpu_op_softmax_back, gpu_op_nll, gpu_op_nll_back,
+    gpu_op_rmsnorm_back, gpu_op_rmsnorm_dw;
+extern const gpu_op gpu_op_matmul, gpu_op_linear_back, gpu_op_cross_entropy, gpu_op_packed,
+    gpu_op_packed_back;
 
 /* Operand k of a node as an array, a weight; the address of a state. LN_EINTERNAL: it has no address. */
 ln_status gpu_operand(const gpu_preparing *p, int k, gpu_array *out, ln_error *err);
 ln_status gpu_weight_operand(const gpu_preparing *p, int k, gpu_weight *out, ln_error *err);
 void *gpu_state_operand(const gpu_preparing *p, int k);
+/* Operand k, a trainable or an input, as an array; of int32 the address alone. */
+ln_status gpu_bound_operand(const gpu_preparing *p, int k, gpu_array *out, ln_error *err);
+ln_status gpu_integers_operand(const gpu_preparing *p, int k, const int32_t **out, ln_error *err);
 /* A value of a program as an array. LN_EINTERNAL: it has no buffer. */
 ln_status gpu_array_of(const ln_exec *e, ln_v i, gpu_array *out, ln_error *err);
 

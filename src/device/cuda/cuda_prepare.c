@@ -27,11 +27,11 @@ static size_t append(room *r, size_t bytes) {
     return at;
 }
 /* The output whose argmax is computed with every step, and from which tokens are chosen: the first of f32
- * rows, one for each output row. -1: there is none. */
+ * rows of several columns, one for each output row. -1: there is none. */
 static int logits_of(const ln_program *p) {
     for (int i = 0; i < p->n_outputs; i++) {
         const ln_pvalue *v = ln_program_value(p, p->outputs[i]);
-        if (v->kind == LN_KIND_TEMP && v->n_dims == 2 && v->dims[0] == LN_DIM_N &&
+        if (v->kind == LN_KIND_TEMP && v->n_dims == 2 && v->dims[0] == LN_DIM_N && v->dims[1] > 1 &&
             v->layout == LN_LAYOUT_ROWS && v->format.kind == LN_FORMAT_F32)
             return p->outputs[i];
     }

@@ -41,16 +41,16 @@ int gpu_gather_rows(const gpu_launch *l, const gpu_step *s, const gpu_array *x, 
     return launched();
 }
 
-__global__ void slice(gpu_step s, gpu_array x, gpu_columns from, gpu_array y) {
+__global__ void slice(gpu_step s, gpu_array x, int64_t at, int64_t cols, int64_t every, gpu_array y) {
     begin();
     const int32_t r = (int32_t)blockIdx.x, c = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x);
     if (r < live_rows(s, y.rows) && c < y.cols)
-        store_at(y, r, c, load_at(x, r, c / from.cols * from.every + from.at + c % from.cols));
+        store_at(y, r, c, load_at(x, r, c / cols * every + at + c % cols));
 }
 
-int gpu_slice(const gpu_launch *l, const gpu_step *s, const gpu_array *x, gpu_columns from,
-              const gpu_array *y) {
-    run(l, grid_of(l, y), 256, 0, slice, *s, *x, from, *y);
+int gpu_slice(const gpu_launch *l, const gpu_step *s, const gpu_array *x, int64_t at, int64_t cols,
+              int64_t every, const gpu_array *y) {
+    run(l, grid_of(l, y), 256, 0, slice, *s, *x, at, cols, every, *y);
     return launched();
 }
 
@@ -69,34 +69,52 @@ int gpu_pos_scale(const gpu_launch *l, const gpu_step *s, float by, int64_t posi
 
 // ---- pointwise ops ----
 
-// exp(z) - 1 for z <= 0, as the reference computes it (ops/pointwise_ops.c).
+// exp(z) - 1 for z <= 0, xIELU and its slope: ops/pointwise_ops.c.
 __device__ inline float expm1_of(float z) {
     float sum = 1;
-    if (z <= -0.03f) return ln_expf(z) - 1.0f;
-    for (int i = 7; i > 1; i--) sum = 1.0f + z / (float)i * sum;
+    if (z <= -0.03f) return ln_expf(z) - 1;
+    for (int i = 7; i > 1; i--) sum = 1 + z / (float)i * sum;
     return z * sum;
 }
-__device__ inline float xielu(float x, const gpu_numbers &n) {
-    const float alpha_p = n.by[0], alpha_n = n.by[1], eps = n.by[3], linear = n.by[2] * x;
-    if (x > 0) return alpha_p * x * x + linear;
-    return alpha_n * (expm1_of(x < eps ? x : eps) - x) + linear;
+__device__ inline float xielu_of(const gpu_numbers &p, float x) {
+    const float eps = p.v[3], linear = p.v[2] * x;
+    if (x > 0) return p.v[0] * x * x + linear;
+    return p.v[1] * (expm1_of(x < eps ? x : eps) - x) + linear;
 }
-template <int OP> __device__ float pointwise_of(float a, float b, const gpu_numbers &n) {
-    const float by = n.by[0];
+__device__ inline float xielu_slope(const gpu_numbers &p, float x) {
+    if (x > 0) return 2 * p.v[0] * x + p.v[2];
+    return p.v[1] * ((x < p.v[3] ? ln_expf(x) : 0) - 1) + p.v[2];
+}
+// The slopes of SiLU and of gelu_tanh (act_slope in ops/pointwise_ops.c).
+template <bool SILU> __device__ inline float gate_slope(float x) {
+    const float once = 1.5957691216057308f, cube = 0.0713548162726f;
+    const float u = SILU ? x : x * (once + cube * x * x), s = 1 / (1 + ln_expf(-u));
+    return SILU ? s * (1 + x * (1 - s)) : s + x * s * (1 - s) * (once + 3 * cube * x * x);
+}
+__device__ inline float clamped(const gpu_numbers &p, float x) {
+    return x < p.v[0] ? p.v[0] : x > p.v[1] ? p.v[1] : x;
+}
+
+template <int OP> __device__ float pointwise_of(float a, float b, const gpu_numbers &by) {
     switch (OP) {
     case GPU_ADD: return a + b;
     case GPU_MUL:
     case GPU_SCALE_ROWS: return a * b;
     case GPU_GATED_SILU: return ln_siluf(a) * b;
     case GPU_GATED_GELU: return ln_gelu_tanhf(a) * b;
+    case GPU_SILU_BACK: return b * gate_slope<true>(a);
+    case GPU_GELU_BACK: return b * gate_slope<false>(a);
+    case GPU_RELU2_BACK: return b * (a <= 0 ? 0 : 2 * a);
+    case GPU_XIELU_BACK: return b * xielu_slope(by, a);
+    case GPU_CLAMP_BACK: return clamped(by, a) == a ? b : 0.0f;
+    case GPU_XIELU: return xielu_of(by, a);
+    case GPU_CLAMP: return clamped(by, a);
     case GPU_SILU: return ln_siluf(a);
     case GPU_GELU_TANH: return ln_gelu_tanhf(a);
     case GPU_RELU2: return a <= 0 ? 0 : a * a;
     case GPU_SIGMOID: return 1.0f / (1.0f + ln_expf(-a));
-    case GPU_SOFTCAP: return ln_softcapf(a, by);
-    case GPU_SCALE: return a * by;
-    case GPU_CLAMP: return a < by ? by : a > n.by[1] ? n.by[1] : a;
-    case GPU_XIELU: return xielu(a, n);
+    case GPU_SOFTCAP: return ln_softcapf(a, by.v[0]);
+    case GPU_SCALE: return a * by.v[0];
     default: return bf16_to_f32(f32_to_bf16(a));
     }
 }
@@ -105,7 +123,7 @@ template <int OP>
 __global__ void pointwise(gpu_step s, gpu_array a, gpu_array b, gpu_numbers by, gpu_array y) {
     begin();
     const int32_t r = (int32_t)blockIdx.x, c = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x);
-    const bool two = OP <= GPU_SCALE_ROWS;
+    const bool two = OP <= GPU_CLAMP_BACK;
     if (r >= live_rows(s, y.rows) || c >= y.cols) return;
     const float second = two ? load_at(b, r, OP == GPU_SCALE_ROWS ? 0 : c) : 0.0f;
     store_at(y, r, c, pointwise_of<OP>(load_at(a, r, c), second, by));
@@ -116,10 +134,12 @@ int gpu_pointwise(const gpu_launch *l, const gpu_step *s, int op, const gpu_arra
     typedef void kernel(gpu_step, gpu_array, gpu_array, gpu_numbers, gpu_array);
     static kernel *const kernels[] = {
         pointwise<GPU_ADD>,        pointwise<GPU_MUL>,        pointwise<GPU_GATED_SILU>,
-        pointwise<GPU_GATED_GELU>, pointwise<GPU_SCALE_ROWS>, pointwise<GPU_SILU>,
-        pointwise<GPU_GELU_TANH>,  pointwise<GPU_RELU2>,      pointwise<GPU_SIGMOID>,
-        pointwise<GPU_SOFTCAP>,    pointwise<GPU_SCALE>,      pointwise<GPU_CLAMP>,
-        pointwise<GPU_XIELU>,      pointwise<GPU_CONVERT>};
+        pointwise<GPU_GATED_GELU>, pointwise<GPU_SCALE_ROWS>, pointwise<GPU_SILU_BACK>,
+        pointwise<GPU_GELU_BACK>,  pointwise<GPU_RELU2_BACK>, pointwise<GPU_XIELU_BACK>,
+        pointwise<GPU_CLAMP_BACK>, pointwise<GPU_SILU>,       pointwise<GPU_GELU_TANH>,
+        pointwise<GPU_RELU2>,      pointwise<GPU_SIGMOID>,    pointwise<GPU_SOFTCAP>,
+        pointwise<GPU_SCALE>,      pointwise<GPU_XIELU>,      pointwise<GPU_CLAMP>,
+        pointwise<GPU_CONVERT>};
     run(l, grid_of(l, y), 256, 0, kernels[op], *s, *a, b ? *b : *a, by, *y);
     return launched();
 }

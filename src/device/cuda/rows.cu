@@ -162,7 +162,7 @@ int gpu_rope_table(const gpu_launch *l, const gpu_step *s, const gpu_freqs *f, c
 
 // A thread has a pair of columns, or one or two of those that pass unchanged.
 __global__ void rope(gpu_step s, gpu_array x, gpu_array table, gpu_array y, int32_t n_heads, int32_t E,
-                     bool interleaved) {
+                     bool interleaved, bool back) {
     begin();
     const int32_t r = (int32_t)blockIdx.x, n = table.cols / 2, each = (E + 1) / 2;
     if (r >= live_rows(s, y.rows)) return;
@@ -177,16 +177,16 @@ __global__ void rope(gpu_step s, gpu_array x, gpu_array table, gpu_array y, int3
         }
         const int64_t one = at + (interleaved ? 2 * i : i), two = interleaved ? one + 1 : one + n;
         const float a = load_at(x, r, one), b = load_at(x, r, two), co = load_at(table, r, i),
-                    sn = load_at(table, r, i + n);
+                    sine = load_at(table, r, i + n), sn = back ? -sine : sine;
         store_at(y, r, one, a * co - b * sn);
         store_at(y, r, two, b * co + a * sn);
     }
 }
 
 int gpu_rope(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_array *table,
-             const gpu_array *y, int32_t n_heads, int32_t head_dim, bool interleaved) {
+             const gpu_array *y, int32_t n_heads, int32_t head_dim, bool interleaved, bool back) {
     const dim3 grid((unsigned)grid_rows(l, y->rows), blocks_of((int64_t)n_heads * ((head_dim + 1) / 2), 256));
-    run(l, grid, 256, 0, rope, *s, *x, *table, *y, n_heads, head_dim, interleaved);
+    run(l, grid, 256, 0, rope, *s, *x, *table, *y, n_heads, head_dim, interleaved, back);
     return launched();
 }
 

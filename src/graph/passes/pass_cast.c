@@ -20,12 +20,15 @@ static ln_format product_operand(ln_policy p, const ln_value *w) {
     case LN_POLICY_FAST:
         if (ln_encoding_is_coded(w->enc)) return f32;
         return ln_encoding_is_dense(w->enc) ? bf16 : ln_format_of(LN_FORMAT_BFP, ln_encoding_groups(w->enc));
-    case LN_POLICY_TRAIN: return w->enc.kind == LN_STORED_BF16 ? bf16 : f32;
+    case LN_POLICY_TRAIN:
+        return w->enc.kind == LN_STORED_BF16 || w->enc.kind == LN_STORED_AFFINE ? bf16 : f32;
     default: return f32;
     }
 }
 
 ln_format ln_policy_operand(ln_policy p, const ln_node *n, int k, const ln_value *values) {
+    if (n->op == LN_OP_ATTN || n->op == LN_OP_ATTN_BACK) /* q, k, v and the gradient of y */
+        return p == LN_POLICY_TRAIN && (k < 3 || k == 5) ? bf16 : f32;
     if (k > 0) return f32;
     if (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_GATED || n->op == LN_OP_EXPERTS)
         return product_operand(p, &values[n->in[1]]);
