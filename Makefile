@@ -12,7 +12,7 @@ VENV ?= .venv
 WERROR ?=
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(WERROR) $(CMAKE_FLAGS)
 
-.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-macos check-archs check-mlx check-gguf check-gguf-types check-families check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-mlx test-cuda check-cuda bench-cuda bench golden install clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-macos check-archs check-mlx check-gguf check-gguf-types check-training check-families check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-mlx test-cuda check-cuda bench-cuda bench golden install clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -48,6 +48,7 @@ check-long: setup
 	@$(MAKE) --no-print-directory tsan
 	@LN_LONG=1 LN_SAME_BITS_MODEL=$(abspath $(BUILD))/shape LN_TEST_TIMEOUT=7200 tools/run_tests.sh $(BUILD)
 	@$(MAKE) --no-print-directory check-templates
+	@$(MAKE) --no-print-directory check-training
 	@$(MAKE) --no-print-directory check-amx
 	@$(MAKE) --no-print-directory check-neon
 	@$(MAKE) --no-print-directory check-macos
@@ -78,6 +79,11 @@ check-mlx: all
 # Real GGUF files against transformers on their dequantised weights: make check-gguf [GGUF="FILE..."]. PYTHON has torch, transformers and gguf.
 check-gguf: all
 	@$(or $(PYTHON),python3) tools/check_gguf.py $(BUILD)/linnet $(GGUF)
+# Training from scratch next to PyTorch (PYTHON has torch and transformers), and preferences of the bundled model.
+check-training: all
+	@python3 tools/check_preferences.py $(BUILD)/linnet
+	@if $(or $(PYTHON),python3) -c 'import torch, transformers' 2>/dev/null; then $(or $(PYTHON),python3) tools/check_scratch.py $(BUILD)/linnet; \
+	 else echo "SKIP: $(or $(PYTHON),python3) has no torch and transformers: training from scratch was NOT compared"; fi
 # Each architecture with each type of 32 columns against its dequantised numbers: make check-gguf-types GGUF="FILE..." (tools/golden_gguf.py).
 check-gguf-types: all
 	@$(or $(PYTHON),python3) tools/check_gguf_types.py $(BUILD)/linnet $(or $(GGUF),$(wildcard tests/golden/gguf/*.gguf))
@@ -220,6 +226,7 @@ help:
 	@echo "make check-mlx   mlx-lm from PyPI gives linnet's tokens, keys and classes on tiny models"
 	@echo "make check-gguf  real GGUF files give the logits and tokens of transformers on the dequantised weights"
 	@echo "make check-gguf-types  GGUF files of each architecture give the same in each quantised type as dequantised"
+	@echo "make check-training  a model from scratch next to PyTorch, preferences of the bundled model"
 	@echo "make check-page  the server's page in Chromium, and pictures of it"
 	@echo "make check-openapi  schemathesis finds no fault with /openapi.json, promtool none with /metrics"
 	@echo "make check-macos the sources compile and link for macOS (docs/macos.md)"

@@ -2,7 +2,7 @@
 """Compares the memory that `linnet plan --for train` predicts with the peak resident size (VmHWM) of `linnet train`: measured / planned must be at
 most 1.10.
 
-Each model is trained for one step of --batch samples of --length random tokens, rank 8 on q_proj and v_proj or by --method full, first with all the memory of the
+Each model is trained for one step of --batch samples (--preference: pairs) of --length random tokens, rank 8 on q_proj and v_proj or by --method full, first with all the memory of the
 machine, then with ever smaller limits (--memory), so that every policy of the planner has its turn: nothing recomputed, some layers, all of them,
 smaller micro-batches. --policies takes some of these rows alone: the numbers of the policies, from 0. The environment variable LINNET is the path of
 the command."""
@@ -32,13 +32,15 @@ def peak_of(command):
     return most * 1024
 
 
-def write_rows(path, model, batch, length, counted):
+def write_rows(path, model, batch, length, counted, pairs):
     config = json.load(open(f"{model}/config.json"))
     vocab = config.get("vocab_size") or config["text_config"]["vocab_size"]
     random.seed(1)
     with open(path, "w") as f:
         for _ in range(batch):
-            f.write(json.dumps({"ids": [random.randrange(vocab) for _ in range(length)], "mask": [int(i < counted) for i in range(length)]}) + "\n")
+            ids = [random.randrange(vocab) for _ in range(2 * length)] if pairs else []
+            f.write(json.dumps({"prompt_ids": ids[:length // 2], "chosen_ids": ids[length // 2:length], "rejected_ids": ids[length:length + length // 2]}) + "\n" if pairs else
+                    json.dumps({"ids": [random.randrange(vocab) for _ in range(length)], "mask": [int(i < counted) for i in range(length)]}) + "\n")
 
 
 def policies(model, flags):
@@ -59,8 +61,8 @@ def policies(model, flags):
 def measure(model, a, tmp):
     """Prints the rows of a model. Returns how many are beyond the bound."""
     rows, bad = os.path.join(tmp, "rows.jsonl"), 0
-    write_rows(rows, model, a.batch, a.length, a.counted or a.length)
-    flags = ["--data", rows, "--batch", str(a.batch), "--steps", "1", "--threads", str(a.threads), "--numerics", a.numerics, "--method", a.method]
+    write_rows(rows, model, a.batch, a.length, a.counted or a.length, a.preference != "none")
+    flags = ["--data", rows, "--batch", str(a.batch), "--steps", "1", "--threads", str(a.threads), "--numerics", a.numerics, "--method", a.method, "--preference", a.preference]
     for i, (plan, limit) in enumerate(policies(model, flags)):
         if a.policies and i not in a.policies:
             continue
@@ -87,6 +89,7 @@ def main():
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--numerics", choices=("exact", "fast"), default="fast")
     p.add_argument("--method", choices=("lora", "full"), default="lora")
+    p.add_argument("--preference", choices=("none", "dpo", "dpo-norm", "ipo", "orpo"), default="none")
     p.add_argument("--policies", type=int, nargs="*", help="the rows to measure, from 0 (all)")
     a = p.parse_args()
     for model in a.models:

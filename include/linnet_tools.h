@@ -531,6 +531,29 @@ LN_API LN_MUST_CHECK ln_status ln_convert_model(const char *model, const char *o
                                                 const ln_convert_options *opt, ln_quantized_fn *fn,
                                                 void *user, ln_error *err);
 
+/* Start from ln_init_options_default. Borrowed during the call. */
+typedef struct ln_init_options {
+    uint32_t size; /* of the caller's struct; set by ln_init_options_default */
+    /* The model whose tokenizer, chat template and generation_config.json are copied; NULL: those that are
+     * next to the configuration. */
+    const char *tokenizer;
+    const char *dtype; /* float32, bfloat16, float16; NULL: that of the configuration, else float32 */
+    uint64_t seed;     /* of the weights; default 0 */
+    int n_threads;     /* 0: the physical cores within affinity mask and cgroup quota */
+    bool force;        /* replace an existing model directory */
+} ln_init_options;
+LN_DEFAULT(ln_init_options)
+
+/* Writes a model that is not trained yet to the directory `out`: the tensors that the configuration `config`
+ * (a config.json, or a model that has it) describes, with the initial values of transformers. Matrices are
+ * normal numbers of the deviation initializer_range (0.02), biases are 0, norms change nothing. `opt` and
+ * `fn` may be NULL.
+ *
+ * LN_EUSAGE: a dtype that is none. LN_EINVALID: the tokenizer has more tokens than vocab_size.
+ * LN_EUNSUPPORTED: a model of experts, of recurrent layers or of images. Otherwise as ln_quantize. */
+LN_API LN_MUST_CHECK ln_status ln_init_model(const char *config, const char *out, const ln_init_options *opt,
+                                             ln_quantized_fn *fn, void *user, ln_error *err);
+
 /* Start from ln_fuse_options_default; a zero field but `scale` is its default. Borrowed during the call. */
 typedef struct ln_fuse_options {
     uint32_t size;   /* of the caller's struct; set by ln_fuse_options_default */

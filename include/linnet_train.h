@@ -49,13 +49,26 @@ typedef enum ln_preference {
     LN_PREFERENCE_IPO,
     LN_PREFERENCE_ORPO
 } ln_preference;
-typedef enum ln_schedule { LN_SCHEDULE_CONSTANT = 0, LN_SCHEDULE_LINEAR, LN_SCHEDULE_COSINE } ln_schedule;
+/* What updates the values: AdamW, or SGD, whose weight decay is a part of the gradient as in PyTorch. */
+typedef enum ln_optimizer { LN_OPTIMIZER_ADAMW = 0, LN_OPTIMIZER_SGD } ln_optimizer;
+/* The learning rate after the warm-up, by the names of transformers. */
+typedef enum ln_schedule {
+    LN_SCHEDULE_CONSTANT = 0,
+    LN_SCHEDULE_LINEAR, /* to 0 */
+    LN_SCHEDULE_COSINE, /* as half a cosine to 0 */
+    LN_SCHEDULE_CONSTANT_WITH_WARMUP,
+    LN_SCHEDULE_COSINE_WITH_RESTARTS, /* to 0 `cycles` times */
+    LN_SCHEDULE_POLYNOMIAL,           /* to min_lr as (1 - p)^power */
+    LN_SCHEDULE_INVERSE_SQRT,         /* as 1 / sqrt(step); no end */
+    LN_SCHEDULE_COSINE_WITH_MIN_LR,   /* as half a cosine to min_lr */
+    LN_SCHEDULE_WARMUP_STABLE_DECAY   /* constant, in the last decay_steps as half a cosine to min_lr */
+} ln_schedule;
 
 /* A run before its first step: its memory, its data and its steps. */
 typedef struct ln_trainer_info {
     uint32_t size; /* of the caller's struct: sizeof(ln_trainer_info) */
-    /* The six parts of peak_bytes. optimizer_bytes are the moments of AdamW, data_bytes the samples' tokens,
-     * other_bytes what the process holds now, and tables. */
+    /* The six parts of peak_bytes. optimizer_bytes are the moments of the optimiser, data_bytes the samples'
+     * tokens and what is known of each sample, other_bytes what the process holds now, and tables. */
     uint64_t weights_bytes, adapter_bytes, optimizer_bytes, activation_bytes, data_bytes, other_bytes;
     uint64_t peak_bytes;      /* what the process will hold at its peak: the sum of the six parts, of a GPU
                             without device_bytes */
@@ -102,8 +115,8 @@ typedef struct ln_trainer_options {
     /* Directory of an adapter to begin with, which decides rank, scale and targets; NULL: A is normal with
      * deviation 1 / sqrt(n_in), B is 0. */
     const char *init_adapter;
-    double lr;            /* learning rate of AdamW; default 1e-4 */
-    double weight_decay;  /* decoupled; default 0.01 */
+    double lr;            /* learning rate; default 1e-4 */
+    double weight_decay;  /* AdamW: decoupled; default 0.01 */
     double clip;          /* largest norm of the gradient (0: no limit); default 1 */
     int batch;            /* samples that are computed at once; default 4 */
     int accum;            /* a step takes batch * accum samples; default 1 */
@@ -129,7 +142,15 @@ typedef struct ln_trainer_options {
     /* The data are pairs of answers, {"prompt", "chosen", "rejected"}. A sample is such a pair. The
      * log-probabilities that DPO and IPO compare with are those before the first step. dropout is 0. */
     ln_preference preference;
-    double beta; /* how much a preference counts; default 0.1 */
+    double beta;            /* how much a preference counts; default 0.1 */
+    bool event_file;     /* also write events that TensorBoard reads below `out` */
+    ln_optimizer optimizer; /* default AdamW */
+    double momentum;        /* of SGD, 0 .. below 1; default 0 */
+    const char *layers;     /* the layers that are adapted, such as "0-3,7"; NULL: all */
+    double min_lr;          /* of schedules that end above 0; default 0 */
+    double power;           /* of LN_SCHEDULE_POLYNOMIAL; default 1 */
+    int cycles;             /* of LN_SCHEDULE_COSINE_WITH_RESTARTS; default 1 */
+    int64_t decay_steps;    /* of LN_SCHEDULE_WARMUP_STABLE_DECAY, at least 1; default 0 */
 } ln_trainer_options;
 LN_DEFAULT(ln_trainer_options)
 
@@ -181,8 +202,8 @@ typedef struct ln_valid_report {
     bool best;               /* the loss is the lowest so far */
     double accuracy, margin; /* as in ln_step_report; the perplexity is NaN then */
 } ln_valid_report;
-/* Runs one step, then AdamW. The third step in a row without a finite loss and gradient, and each after it,
- * is LN_ENUMERIC. LN_EUSAGE: all steps are done. The caller sets out->size. */
+/* Runs one step, then the optimiser. The third step in a row without a finite loss and gradient, and each
+ * after it, is LN_ENUMERIC. LN_EUSAGE: all steps are done. The caller sets out->size. */
 LN_API LN_MUST_CHECK ln_status ln_trainer_step(ln_trainer *trainer, ln_step_report *out, ln_error *err);
 /* Validates (LN_EUSAGE: no samples); writes a checkpoint of the last step below `out`/checkpoints, whole or
  * not at all. */

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Makes tests/golden/trainer: for small models an initial adapter, rows of training data, and what peft and torch make of them in 12 steps of
-AdamW: losses, and the final adapter; and of all weights (full.*): losses, and every SPARSE-th number of each tensor. Of preferences (preferences.*): for each
-loss of PREFERENCES the same of pairs.jsonl, by the formulas that trl.DPOTrainer and trl.experimental.orpo.ORPOTrainer (1.16) have in their source; TRL does not run. test_trainer, test_full_training and
+AdamW: losses, and the final adapter; and of all weights (full.*): losses, and every SPARSE-th number of each tensor. With SGD (sgd.*) and of some layers
+(layers/, layers.*) losses, and every SPARSE_PAIRS-th number of the adapter. Of preferences (preferences.*): for each
+loss of PREFERENCES what trl.DPOTrainer and trl.experimental.orpo.ORPOTrainer (TRL 1.16) make of pairs.jsonl. test_trainer, test_full_training and
 test_preferences compare `ln_trainer_*` with it.
 
-usage: python tools/golden_trainer.py [OUT]           in an environment that has torch, transformers and peft
+usage: python tools/golden_trainer.py [OUT]           in an environment that has torch, transformers, peft and trl
        python tools/golden_trainer.py --full [OUT]     full.* alone
-       python tools/golden_trainer.py --preferences [OUT]   preferences.* alone
+       python tools/golden_trainer.py --preferences [OUT]   preferences.* alone; --sgd, --layers likewise
        python tools/golden_trainer.py --check MODEL   trains MODEL with peft and with build/linnet, and prints the differences
 """
 import json
@@ -16,10 +17,11 @@ import sys
 import tempfile
 
 import torch
-import torch.nn.functional as F
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from transformers.trainer_pt_utils import get_parameter_names
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
@@ -27,6 +29,7 @@ MODELS = ["llama-plain-f32", "qwen2-f32", "qwen3-bias-f32", "gemma3-text-f32"]
 FULL_MODELS = MODELS + ["families/glm4-base-f32"]
 STEPS, BATCH, LR, DECAY = 12, 3, 1e-3, 0.01
 SPARSE = 16
+SGD_LR, MOMENTUM, LAYERS = 0.1, 0.9, [1]
 PREFERENCES, BETA, SPARSE_PAIRS = ["dpo", "dpo-norm", "ipo", "orpo"], 0.1, 4
 
 
@@ -42,9 +45,9 @@ def make_rows(vocab, n=7, seed=0):
     return rows
 
 
-def make_adapter(model, path, seed):
+def make_adapter(model, path, seed, layers=None):
     torch.manual_seed(seed)
-    m = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=6, target_modules=["q_proj", "v_proj", "down_proj"]))
+    m = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=6, target_modules=["q_proj", "v_proj", "down_proj"], layers_to_transform=layers))
     with torch.no_grad():
         for name, p in m.named_parameters():
             if "lora_B" in name:
@@ -60,12 +63,13 @@ def make_adapter(model, path, seed):
     json.dump(config, open(name, "w"), indent=1, sort_keys=True)
 
 
-def train(model_dir, adapter, rows):
+def train(model_dir, adapter, rows, sgd=False):
     """The losses of the steps, and the final adapter by name."""
     model = AutoModelForCausalLM.from_pretrained(model_dir, dtype="auto", attn_implementation="eager").float()
     m = PeftModel.from_pretrained(model, adapter, is_trainable=True)
     params = [p for p in m.parameters() if p.requires_grad]
-    losses = steps(m, [{"params": params, "weight_decay": DECAY}], rows)
+    groups = [{"params": params, "weight_decay": DECAY}]
+    losses = steps(m, groups, rows, torch.optim.SGD(groups, lr=SGD_LR, momentum=MOMENTUM) if sgd else None)
     state = {n.replace(".default", ""): p.detach().clone() for n, p in m.named_parameters() if p.requires_grad}
     return losses, state
 
@@ -81,9 +85,9 @@ def train_all(model_dir, rows):
     return losses, {n: p.detach() for n, p in named.items()}
 
 
-def steps(m, groups, rows):
+def steps(m, groups, rows, opt=None):
     m.train()
-    opt = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.999), eps=1e-8)
+    opt = opt or torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.999), eps=1e-8)
     losses, at = [], 0
     for _ in range(STEPS):
         total, count = 0.0, 0
@@ -140,47 +144,54 @@ def make_pairs(vocab, seed):
     return [{"prompt_ids": ids(2, 7), "chosen_ids": ids(2, 10), "rejected_ids": ids(2, 10)} for _ in range(7)]
 
 
-def logps_of(m, pair):
-    """The log-probabilities of all tokens but the first, of prompt and chosen and of prompt and rejected answer."""
-    for answer in ("chosen_ids", "rejected_ids"):
-        ids = torch.tensor(pair["prompt_ids"] + pair[answer])
-        logp = torch.log_softmax(m(ids[None]).logits[0, :-1].float(), -1)
-        yield logp.gather(1, ids[1:, None])[:, 0]
+def in_order(trainer_class, losses):
+    """A trainer of TRL that takes ids and the samples in their order, and adds the loss of each step to `losses`."""
+    class Trainer(trainer_class):
+        def _prepare_dataset(self, dataset, *_):
+            return dataset
 
+        def tokenize_row(self, row, **_):
+            out = {}
+            for which in ("chosen", "rejected"):
+                ids = row["prompt_ids"] + row[which + "_ids"]
+                out[which + "_input_ids"], out[which + "_attention_mask"] = ids, [1] * len(ids)
+                out[which + "_labels"] = [-100] * len(row["prompt_ids"]) + row[which + "_ids"]
+            return out
 
-def preference_loss(kind, chosen, rejected, ref):
-    """Of one pair, from the log-probabilities of the answers' tokens and the sums that the reference has of them; the cases of TRL's code."""
-    c, r = chosen.sum() - ref[0], rejected.sum() - ref[1]
-    if kind == "dpo":
-        return -F.logsigmoid(BETA * (c - r))
-    if kind == "orpo":
-        c, r = chosen.mean(), rejected.mean()
-        log_odds = (c - r) - (torch.log(-torch.expm1(c)) - torch.log(-torch.expm1(r)))
-        return -BETA * F.logsigmoid(log_odds)
-    delta = c / len(chosen) - r / len(rejected)
-    return -F.logsigmoid(BETA * delta) if kind == "dpo-norm" else (delta - 1 / (2 * BETA)) ** 2
+        def _get_train_sampler(self, dataset=None):
+            return torch.utils.data.SequentialSampler(dataset if dataset is not None else self.train_dataset)
+
+        def compute_loss(self, *args, **kwargs):
+            loss = super().compute_loss(*args, **kwargs)
+            losses.append(float((loss[0] if isinstance(loss, tuple) else loss).detach()))
+            return loss
+    return Trainer
 
 
 def train_pairs(model_dir, adapter, pairs, kind):
+    """The losses of TRL's trainer, and the final adapter by name."""
+    from datasets import Dataset
+    from trl import DPOConfig, DPOTrainer
+    from trl.experimental.orpo import ORPOConfig, ORPOTrainer
     model = AutoModelForCausalLM.from_pretrained(model_dir, dtype="auto", attn_implementation="eager").float()
     m = PeftModel.from_pretrained(model, adapter, is_trainable=True)
-    opt = torch.optim.AdamW([p for p in m.parameters() if p.requires_grad], lr=LR, betas=(0.9, 0.999), eps=1e-8, weight_decay=DECAY)
-    starts = [len(p["prompt_ids"]) - 1 for p in pairs]
-    with torch.no_grad():  # TRL copies an adapter that is trained on as "ref"
-        refs = [[x[n:].sum() for x in logps_of(m, p)] for p, n in zip(pairs, starts)]
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({str(i): i for i in range(model.config.vocab_size)})), pad_token="0", eos_token="1")
+    text = {"prompt": "2", "chosen": "3", "rejected": "4"}  # which the ids replace
+    data = Dataset.from_list([{**pairs[i % len(pairs)], **text} for i in range(STEPS * BATCH)])
     losses = []
-    for step in range(STEPS):
-        opt.zero_grad()
-        total, tokens = 0.0, []
-        for i in [(BATCH * step + k) % len(pairs) for k in range(BATCH)]:
-            chosen, rejected = logps_of(m, pairs[i])
-            total = total + preference_loss(kind, chosen[starts[i]:], rejected[starts[i]:], refs[i])
-            tokens.append(chosen)
-        loss = total / BATCH - (torch.cat(tokens).mean() if kind == "orpo" else 0)
-        loss.backward()
-        opt.step()
-        losses.append(float(loss.detach()))
-    return losses, {n.replace(".default", ""): p.detach() for n, p in m.named_parameters() if p.requires_grad}
+    with tempfile.TemporaryDirectory() as tmp:
+        how = dict(output_dir=tmp, per_device_train_batch_size=BATCH, num_train_epochs=1, learning_rate=LR, weight_decay=DECAY, lr_scheduler_type="constant", max_grad_norm=0,
+                   beta=BETA, report_to=[], save_strategy="no", logging_strategy="no", gradient_checkpointing=False, bf16=False, use_cpu=True, optim="adamw_torch",
+                   remove_unused_columns=False, max_length=64, disable_tqdm=True)
+        if kind == "orpo":
+            trainer = in_order(ORPOTrainer, losses)(model=m, args=ORPOConfig(**how), train_dataset=data, processing_class=tokenizer)
+        else:
+            loss = {"dpo": "sigmoid", "dpo-norm": "sigmoid_norm", "ipo": "ipo"}[kind]
+            trainer = in_order(DPOTrainer, losses)(model=m, args=DPOConfig(loss_type=[loss], **how), train_dataset=data, processing_class=tokenizer)
+        trainer.train()
+    assert len(losses) == STEPS
+    named = [(n, p) for n, p in m.named_parameters() if ".default." in n]
+    return losses, {n.replace(".default", ""): p.detach() for n, p in named}
 
 
 def make_preferences(out):
@@ -196,6 +207,28 @@ def make_preferences(out):
             print(name, kind, losses[kind][0], losses[kind][-1], flush=True)
         save_file(numbers, os.path.join(path, "preferences.safetensors"))
         json.dump(losses, open(os.path.join(path, "preferences.json"), "w"))
+
+
+def make_variant(out, name, **how):
+    """NAME.json and NAME.safetensors of each model; of `layers`, from an adapter of its own."""
+    for i, model in enumerate(MODELS):
+        model_dir, path = os.path.join(ROOT, "tests/golden", model), os.path.join(out, model)
+        init = os.path.join(path, "init")
+        if name == "layers":
+            init = os.path.join(path, "layers")
+            make_adapter(AutoModelForCausalLM.from_pretrained(model_dir, dtype="auto").float(), init, i, LAYERS)
+        losses, state = train(model_dir, init, [json.loads(x) for x in open(os.path.join(path, "rows.jsonl"))], **how)
+        save_file({n: p.flatten()[::SPARSE_PAIRS].clone() for n, p in state.items()}, os.path.join(path, name + ".safetensors"))
+        json.dump(losses, open(os.path.join(path, name + ".json"), "w"))
+        print(model, name, losses[0], losses[-1])
+
+
+def make_sgd(out):
+    make_variant(out, "sgd", sgd=True)
+
+
+def make_layers(out):
+    make_variant(out, "layers")
 
 
 def make_full(out):
@@ -237,6 +270,6 @@ if __name__ == "__main__":
         only = [x for x in sys.argv[1:] if x.startswith("--")]
         rest = [x for x in sys.argv[1:] if not x.startswith("--")]
         to = rest[0] if rest else os.path.join(ROOT, "tests/golden/trainer")
-        for flag, work in ("--adapters", make), ("--full", make_full), ("--preferences", make_preferences):
+        for flag, work in [("--adapters", make), ("--full", make_full), ("--preferences", make_preferences), ("--sgd", make_sgd), ("--layers", make_layers)]:
             if not only or flag in only:
                 work(to)

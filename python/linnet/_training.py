@@ -8,10 +8,12 @@ from . import _abi
 from ._library import Callback, call, default, lib, sized
 from ._options import Held, one_of, options, path_bytes
 
-SCHEDULES = {"constant": 0, "linear": 1, "cosine": 2}
+SCHEDULES = {"constant": 0, "linear": 1, "cosine": 2, "constant_with_warmup": 3, "cosine_with_restarts": 4, "polynomial": 5, "inverse_sqrt": 6,
+             "cosine_with_min_lr": 7, "warmup_stable_decay": 8}
+OPTIMIZERS = {"adamw": 0, "sgd": 1}
 METHODS = {"lora": 0, "full": 1}
 PREFERENCES = {"none": 0, "dpo": 1, "dpo_norm": 2, "ipo": 3, "orpo": 4}
-_WORDS = {"schedule": SCHEDULES, "method": METHODS, "preference": PREFERENCES}
+_WORDS = {"schedule": SCHEDULES, "optimizer": OPTIMIZERS, "method": METHODS, "preference": PREFERENCES}
 _PATHS = ("data", "valid", "init_adapter", "out")
 
 
@@ -38,7 +40,7 @@ def train(model: Union[str, os.PathLike], data: Union[str, os.PathLike], out: Un
     writes the result to the directory `out`.
 
     The keyword arguments are the members of ln_trainer_options in linnet_train.h: `preference` ("dpo", ...), `rank`, `alpha`, `targets`, `lr`, `batch`,
-    `accum`, `epochs`, `steps`, `warmup`, `schedule` ("constant", "linear", "cosine"), `valid`, `valid_split`, `resume` and so on.
+    `accum`, `epochs`, `steps`, `warmup`, `schedule` ("constant", "linear", "cosine", ...), `valid`, `valid_split`, `resume` and so on.
     `on_step` and `on_valid` receive the members of ln_step_report and ln_valid_report as a dict; False ends the run after a
     checkpoint, and so does an exception (Ctrl-C among them), which is raised when the checkpoint is written."""
     known = {name for name, _ in _abi.ln_trainer_options._fields_} - {"size", "on_ready", "user", "data", "out"}

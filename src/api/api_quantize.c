@@ -1,5 +1,6 @@
 /* The public API of quantised weights: checks arguments and forwards; the contracts are in linnet.h. */
 #include "../convert/convert.h"
+#include "../package/package.h"
 #include "check.h"
 #include "../args/handle.h"
 
@@ -78,4 +79,26 @@ ln_status ln_convert_model(const char *model, const char *out, const ln_convert_
                        "ln_convert_options.group: expected 32, 64 or 128, with bits, found %d", o->group);
     if (o->n_threads < 0) return ln_fail(err, LN_EUSAGE, "ln_convert_options.n_threads must not be negative");
     return ln_convert_gguf(model, out, o, LN_CONVERT_SHARD_BYTES, fn, user, err);
+}
+
+/* The check of ln_init_model: the model that was written opens, tokenizer included. */
+static ln_status opens(void *user, const char *dir, ln_error *err) {
+    const ln_options o = ln_options_default();
+    ln_package *m = NULL;
+    (void)user;
+    LN_TRY(ln_package_open(&m, dir, &o, err));
+    if (ln_tok_check(m->tok, NULL) != LN_OK)
+        ln_log(LN_LOG_WARN, "the model has no tokenizer, and works with token ids alone: "
+                            "ln_init_options.tokenizer names a model that has one");
+    ln_package_close(&m);
+    return LN_OK;
+}
+
+ln_status ln_init_model(const char *config, const char *out, const ln_init_options *opt, ln_quantized_fn *fn,
+                        void *user, ln_error *err) {
+    ln_init_options all = ln_init_options_default(), *o = &all;
+    ARG(config && out, "config and out must not be NULL");
+    if (opt) LN_TRY(ln_api_copy_sized(&all, sizeof all, opt, "ln_init_options", err));
+    if (o->n_threads < 0) return ln_fail(err, LN_EUSAGE, "ln_init_options.n_threads must not be negative");
+    return ln_convert_new(config, out, o, LN_CONVERT_SHARD_BYTES, fn, user, opens, NULL, err);
 }

@@ -25,11 +25,14 @@ static const ln_trainer_options trainer = {.size = sizeof trainer,
                                            .weight_decay = 0.01,
                                            .save_every = 100,
                                            .keep = 2,
-                                           .beta = 0.1};
+                                           .beta = 0.1,
+                                           .power = 1,
+                                           .cycles = 1};
 static const ln_backend_options backend = {.size = sizeof backend, .adapter_scale = 1};
 static const ln_bench_options bench = {.size = sizeof bench};
 static const ln_quantize_options quantize = {.size = sizeof quantize};
 static const ln_convert_options convert = {.size = sizeof convert};
+static const ln_init_options init = {.size = sizeof init};
 static const ln_fuse_options fuse = {.size = sizeof fuse, .scale = 1};
 static const ln_adamw adamw = {
     .size = sizeof adamw, .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01};
@@ -45,7 +48,7 @@ static const struct {
     {"ln_trainer_options", &trainer, sizeof trainer}, {"ln_backend_options", &backend, sizeof backend},
     {"ln_bench_options", &bench, sizeof bench},       {"ln_quantize_options", &quantize, sizeof quantize},
     {"ln_fuse_options", &fuse, sizeof fuse},          {"ln_adamw", &adamw, sizeof adamw},
-    {"ln_convert_options", &convert, sizeof convert},
+    {"ln_convert_options", &convert, sizeof convert}, {"ln_init_options", &init, sizeof init},
 };
 
 void ln_set_default(const char *name, void *out, uint32_t size) {

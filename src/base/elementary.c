@@ -162,6 +162,16 @@ void ln_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]
     ln_philox_core(counter, key, out);
 }
 
+void ln_normal_pair(const uint32_t counter[4], const uint32_t key[2], double out[2]) {
+    uint32_t u[4];
+    double s, c;
+    ln_philox(counter, key, u);
+    const double r = sqrt(-2 * ln_log64(((double)u[0] + 0.5) * 0x1p-32));
+    ln_sincos64(6.283185307179586 * ((double)u[1] * 0x1p-32), &s, &c);
+    out[0] = r * c;
+    out[1] = r * s;
+}
+
 enum { SOME = 64 };
 /* Whether one of SOME values is above `top` or NaN. The loop vectorises; ln_argmax skips most blocks by
  * it. */

@@ -47,6 +47,8 @@ int64_t ln_argmax(const float *x, int64_t n);
 
 /* Philox-4x32-10 (Salmon et al., SC 2011): 128 random bits, a pure function of counter and key. */
 void ln_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+/* Computes two normal numbers of mean 0 and deviation 1 from such bits (Box and Muller 1958). */
+void ln_normal_pair(const uint32_t counter[4], const uint32_t key[2], double out[2]);
 /* Gumbel noise -log(-log(u)) for one token of one sample, u in (0, 1) from Philox with key `seed` and
  * counter (position, id). */
 double ln_gumbel(uint64_t seed, uint64_t position, uint32_t id);

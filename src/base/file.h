@@ -115,6 +115,8 @@ typedef struct ln_out_dir {
 /* Creates a directory, and the ones above it that do not exist. LN_EIO: the message names the one that cannot
  * be created. */
 ln_status ln_make_dirs(const char *path, ln_error *err);
+/* Writes the entries of a directory to the disk: names that were given or taken. LN_EIO. */
+ln_status ln_sync_dir(const char *path, ln_error *err);
 ln_status ln_out_dir_open(ln_out_dir *o, const char *path, bool force, ln_error *err);
 ln_status ln_out_dir_commit(ln_out_dir *o, ln_error *err);
 void ln_out_dir_abort(ln_out_dir *o); /* does nothing after commit and on a zeroed struct */

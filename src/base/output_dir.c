@@ -169,12 +169,14 @@ ln_status ln_out_dir_open(ln_out_dir *o, const char *path, bool force, ln_error 
     return st;
 }
 
-static int sync_dir(const char *path) {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return -1;
-    int bad = fsync(fd);
-    close(fd);
-    return bad;
+ln_status ln_sync_dir(const char *path, ln_error *err) {
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return fail_errno(err, path, "open");
+    const int bad = fsync(fd);
+    const int number = errno;
+    (void)close(fd);
+    errno = number;
+    return bad ? fail_errno(err, path, "sync") : LN_OK;
 }
 
 /* Exchanges the new directory with the old one, which then has the temporary name. */
@@ -194,7 +196,7 @@ static int exchange(const ln_out_dir *o) {
 
 ln_status ln_out_dir_commit(ln_out_dir *o, ln_error *err) {
     ln_status st = LN_OK;
-    (void)sync_dir(o->tmp);
+    (void)ln_sync_dir(o->tmp, NULL);
     if ((o->replace ? exchange(o) : rename(o->tmp, o->path)) != 0)
         st = fail_errno(err, o->path, "rename into place");
     else if (!o->replace) o->made = false;
@@ -202,9 +204,9 @@ ln_status ln_out_dir_commit(ln_out_dir *o, ln_error *err) {
         char *slash = strrchr(o->path, '/');
         if (slash && slash != o->path) {
             *slash = '\0';
-            (void)sync_dir(o->path);
+            (void)ln_sync_dir(o->path, NULL);
             *slash = '/';
-        } else (void)sync_dir(slash ? "/" : ".");
+        } else (void)ln_sync_dir(slash ? "/" : ".", NULL);
     }
     ln_out_dir_abort(o);
     return st;

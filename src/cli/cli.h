@@ -173,6 +173,8 @@ ln_status adapter_options(const args *a, ln_options *opt, ln_error *err);
 
 /* The library's options as the flags set them. The lists in *opt are borrowed from `a`. */
 ln_status options_of(const args *a, ln_options *opt, ln_error *err);
+/* Sets *seed to --seed; one from the system is printed. */
+ln_status seed_of(const args *a, uint64_t *seed, ln_error *err);
 void template_args(const args *a, ln_prompt *p); /* sets the variables of the chat template */
 ln_prompt prompt_of(const args *a, const input *in);
 /* The model's default sampling parameters, overridden by the flags. */

@@ -22,8 +22,9 @@
      ON(SERVE))
 /* verbs that run several sequences at once */
 #define SHARES (ON(PLAN) | ON(CLASSIFY) | ON(EVAL) | ON(BATCH) | ON(SERVE))
-#define OF_MODEL \
-    (LOADS | ON(TOKENIZE) | ON(TEMPLATE) | ON(QUANTIZE) | ON(CONVERT) | ON(FUSE) | ON(TRAIN) | ON(SHOW))
+#define OF_MODEL                                                                                          \
+    (LOADS | ON(TOKENIZE) | ON(TEMPLATE) | ON(QUANTIZE) | ON(CONVERT) | ON(FUSE) | ON(INIT) | ON(TRAIN) | \
+     ON(SHOW))
 #define BACKENDS   (ON(RUN) | ON(CHAT) | ON(CLASSIFY) | ON(BATCH) | ON(BENCH))
 #define TRAINS     (ON(TRAIN) | ON(PLAN))
 #define EVERYWHERE (~0u)

@@ -159,7 +159,7 @@ static ln_status check_needs(args *a, ln_error *err) {
                        verb_rows[a->verb].name);
     if (a->verb == VERB_ATTENTION && !has(a, F_OUTPUT))
         return ln_fail(err, LN_EUSAGE, "attention needs -o FILE");
-    if ((a->verb == VERB_QUANTIZE || a->verb == VERB_CONVERT) && !has(a, F_OUTPUT))
+    if ((a->verb == VERB_QUANTIZE || a->verb == VERB_CONVERT || a->verb == VERB_INIT) && !has(a, F_OUTPUT))
         return ln_fail(err, LN_EUSAGE, "%s needs -o DIR", verb_rows[a->verb].name);
     if (a->verb == VERB_TRAIN && (!has(a, F_DATA) || (!has(a, F_OUTPUT) && !has(a, F_DRY_RUN))))
         return ln_fail(err, LN_EUSAGE,

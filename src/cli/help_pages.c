@@ -25,7 +25,7 @@ static const char model_text[] = "a directory, else a cache id org/name[@rev], e
 
 /* ---- help ---- */
 
-enum { HELP_COLUMN = 36, VERB_COLUMN = 35, NARROW = 72, INDENT = 8 };
+enum { HELP_COLUMN = 36, VERB_COLUMN = 35, NARROW = 72, INDENT = 8, MOST_VALUE = 40 };
 
 /* Appends an entry: a name at the left and its meaning at `column`, or on the next line where the name is
  * too long or the terminal is narrow. */
@@ -46,12 +46,29 @@ static void entry(ln_str *s, const char *left, const char *what, int column, int
     add_wrapped(s, what, strlen(what), columns > 0 ? at : 0, at, columns);
 }
 
+/* Whether the words of a flag are too many to stand after its name: its meaning lists them then. */
+static bool has_many_words(const flag_row *r) { return r->kind == CHOICE && strlen(r->value) > MOST_VALUE; }
+static const char *shown_value(const flag_row *r) { return has_many_words(r) ? "NAME" : r->value; }
+
+/* Appends what a flag means. */
+static void add_meaning(ln_str *s, const flag_row *r) {
+    ln_str_adds(s, r->help);
+    if (!has_many_words(r)) return;
+    ln_str_adds(s, ": ");
+    for (const char *p = r->value; *p; p++) ln_str_add(s, *p == '|' ? ", " : p, *p == '|' ? 2 : 1);
+}
+
 static void flag_line(ln_str *s, const flag_row *r, int columns) {
     char left[64];
+    ln_str meaning = {0};
     const char *gap = r->value[0] ? " " : "";
-    if (r->letter) (void)snprintf(left, sizeof left, "  -%c, %s%s%s", r->letter, r->name, gap, r->value);
-    else (void)snprintf(left, sizeof left, "      %s%s%s", r->name, gap, r->value);
-    entry(s, left, r->help, HELP_COLUMN, columns);
+    if (r->letter)
+        (void)snprintf(left, sizeof left, "  -%c, %s%s%s", r->letter, r->name, gap, shown_value(r));
+    else (void)snprintf(left, sizeof left, "      %s%s%s", r->name, gap, shown_value(r));
+    add_meaning(&meaning, r);
+    if (meaning.data) entry(s, left, meaning.data, HELP_COLUMN, columns);
+    s->failed = s->failed || meaning.failed;
+    ln_str_free(&meaning);
 }
 
 static void verb_help(ln_str *s, verb v, int columns) {
@@ -188,17 +205,21 @@ static void man_text(ln_str *s, const char *text) {
 static flag flag_of(const flag_row *r) { return (flag)(r - flag_rows); }
 
 static void man_flag(ln_str *s, const flag_row *r) {
+    ln_str meaning = {0};
     ln_str_adds(s, ".TP\n\\fB");
     if (r->letter) ln_str_addf(s, "\\-%c\\fR, \\fB", r->letter);
     roff_text(s, r->name);
     ln_str_adds(s, "\\fR");
     if (r->value[0]) {
         ln_str_adds(s, " \\fI");
-        roff_text(s, r->value);
+        roff_text(s, shown_value(r));
         ln_str_adds(s, "\\fR");
     }
     ln_str_adds(s, "\n");
-    roff_text(s, r->help);
+    add_meaning(&meaning, r);
+    if (meaning.data) roff(s, meaning.data, meaning.len);
+    s->failed = s->failed || meaning.failed;
+    ln_str_free(&meaning);
     const char *others = flag_other_names(flag_of(r));
     if (others) {
         ln_str_adds(s, " (also ");

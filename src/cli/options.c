@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 
 enum {
     RAW_TOKENS = 256,
@@ -170,4 +171,13 @@ void start_note(const args *a, const ln_info *info, const ln_sampling *s) {
              "no_repeat_ngram_size %lld, min_new_tokens %lld, %zu stop_strings",
              s->n_suppress, s->n_begin_suppress, s->n_bad_words, (long long)s->no_repeat_ngram,
              (long long)s->min_new, s->n_model_stop);
+}
+
+ln_status seed_of(const args *a, uint64_t *seed, ln_error *err) {
+    *seed = a->flag[F_SEED].u;
+    if (!a->flag[F_SEED].random) return LN_OK;
+    if (getentropy(seed, sizeof *seed) != 0)
+        return ln_fail(err, LN_EIO, "--seed random: the system gives no random number");
+    note("--seed %llu", (unsigned long long)*seed);
+    return LN_OK;
 }

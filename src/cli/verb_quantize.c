@@ -1,4 +1,5 @@
-/* linnet quantize, convert and fuse: write a model into a new directory, and print a line for each tensor. */
+/* linnet quantize, convert, fuse and init: write a model into a new directory, and print a line for each
+ * tensor. */
 #include "cli.h"
 
 #include <math.h>
@@ -141,6 +142,41 @@ ln_status cmd_convert(const args *a, ln_error *err) {
     ln_status st = ln_convert_model(a->model, a->flag[F_OUTPUT].text, &o, on_tensor, &q, err);
     signals_note(false);
     if (st == LN_OK) st = print_converted(&q, a->flag[F_OUTPUT].text, &o, err);
+    ln_str_free(&q.tensors);
+    return st;
+}
+
+/* linnet init: a model with random weights. */
+static ln_status print_new(quantizing *q, const char *dir, ln_error *err) {
+    ln_str s = {0};
+    char size[32], path[LN_PATH_TEXT];
+    if (!q->json) {
+        ln_str_addf(&s, "%s: %s, %lld parameters\n", ln_path_text(path, dir), bytes_text(size, q->after),
+                    (long long)q->n_params);
+        return out_str(&s, err);
+    }
+    if (q->tensors.failed) return LN_OOM(err, "the result");
+    ln_str_adds(&s, "{");
+    put_text(&s, "path", dir);
+    put_int(&s, "parameters", q->n_params);
+    put_uint(&s, "bytes", q->after);
+    end_json(&s, q);
+    return out_str(&s, err);
+}
+
+ln_status cmd_init(const args *a, ln_error *err) {
+    static const char *const dtypes[] = {"float32", "bfloat16", "float16"}; /* as the words of --dtype */
+    quantizing q = {.json = has(a, F_JSON)};
+    ln_init_options o = ln_init_options_default();
+    LN_TRY(seed_of(a, &o.seed, err));
+    o.dtype = has(a, F_DTYPE) ? dtypes[a->flag[F_DTYPE].i] : NULL;
+    o.tokenizer = has(a, F_TOKENIZER) ? a->flag[F_TOKENIZER].text : NULL;
+    o.n_threads = (int)a->flag[F_THREADS].i;
+    o.force = has(a, F_FORCE);
+    signals_note(true);
+    ln_status st = ln_init_model(a->model, a->flag[F_OUTPUT].text, &o, on_tensor, &q, err);
+    signals_note(false);
+    if (st == LN_OK) st = print_new(&q, a->flag[F_OUTPUT].text, err);
     ln_str_free(&q.tensors);
     return st;
 }

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 enum { MOST_LINES = 50, BAR = 24 };
@@ -23,19 +22,10 @@ typedef struct training {
 
 /* ---- options ---- */
 
-static ln_status seed_of(const args *a, uint64_t *seed, ln_error *err) {
-    *seed = a->flag[F_SEED].u;
-    if (!a->flag[F_SEED].random) return LN_OK;
-    if (getentropy(seed, sizeof *seed) != 0)
-        return ln_fail(err, LN_EIO, "--seed random: the system gives no random number");
-    note("--seed %llu", (unsigned long long)*seed);
-    return LN_OK;
-}
-
 /* Flags of adapters, if all weights are trained. */
 static ln_status check_method(const args *a, ln_error *err) {
-    static const flag of_adapters[] = {F_RANK,   F_ALPHA,       F_DROPOUT,     F_TARGETS,
-                                       F_RSLORA, F_PARAM_DTYPE, F_INIT_ADAPTER};
+    static const flag of_adapters[] = {F_RANK,   F_ALPHA,       F_DROPOUT,      F_TARGETS,
+                                       F_RSLORA, F_PARAM_DTYPE, F_INIT_ADAPTER, F_LAYERS};
     for (size_t i = 0; has(a, F_METHOD) && a->flag[F_METHOD].i == LN_METHOD_FULL && i < LN_COUNT(of_adapters);
          i++)
         if (has(a, of_adapters[i]))
@@ -47,12 +37,12 @@ static ln_status check_method(const args *a, ln_error *err) {
 
 /* Flags whose values an adapter that training begins with decides. */
 static ln_status check_init(const args *a, ln_error *err) {
-    static const flag decided[] = {F_RANK, F_ALPHA, F_TARGETS, F_RSLORA};
+    static const flag decided[] = {F_RANK, F_ALPHA, F_TARGETS, F_RSLORA, F_LAYERS};
     for (size_t i = 0; has(a, F_INIT_ADAPTER) && i < LN_COUNT(decided); i++)
         if (has(a, decided[i]))
             return ln_fail(err, LN_EUSAGE,
-                           "the adapter of --init-adapter decides rank, scale and targets; leave "
-                           "--rank, --alpha, --targets and --rslora out");
+                           "the adapter of --init-adapter decides rank, scale, targets and layers; leave "
+                           "--rank, --alpha, --targets, --layers and --rslora out");
     return LN_OK;
 }
 
@@ -69,6 +59,11 @@ ln_status train_options(const args *a, ln_trainer_options *o, ln_error *err) {
                    {F_ALPHA, NULL, NULL, &o->alpha},
                    {F_DROPOUT, NULL, NULL, &o->dropout},
                    {F_BETA, NULL, NULL, &o->beta},
+                   {F_MIN_LR, NULL, NULL, &o->min_lr},
+                   {F_MOMENTUM, NULL, NULL, &o->momentum},
+                   {F_POWER, NULL, NULL, &o->power},
+                   {F_CYCLES, &o->cycles, NULL, NULL},
+                   {F_DECAY_STEPS, NULL, &o->decay_steps, NULL},
                    {F_LR, NULL, NULL, &o->lr},
                    {F_BATCH, &o->batch, NULL, NULL},
                    {F_ACCUM, &o->accum, NULL, NULL},
@@ -99,11 +94,14 @@ ln_status train_options(const args *a, ln_trainer_options *o, ln_error *err) {
     o->fields = a->fields[0] ? a->fields : NULL;
     o->targets = has(a, F_TARGETS) ? a->flag[F_TARGETS].text : o->targets;
     o->init_adapter = text_of(a, F_INIT_ADAPTER);
+    o->layers = text_of(a, F_LAYERS);
     o->rslora = has(a, F_RSLORA);
     o->bf16 = has(a, F_PARAM_DTYPE) && a->flag[F_PARAM_DTYPE].i == 1;
     o->preference = (ln_preference)a->flag[F_PREFERENCE].i;
     o->method = (ln_method)a->flag[F_METHOD].i;
+    o->optimizer = (ln_optimizer)a->flag[F_OPTIMIZER].i;
     o->schedule = (ln_schedule)a->flag[F_SCHEDULE].i;
+    o->event_file = has(a, F_TENSORBOARD);
     o->no_shuffle = has(a, F_NO_SHUFFLE);
     o->resume = has(a, F_RESUME);
     o->out = text_of(a, F_OUTPUT);

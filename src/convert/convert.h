@@ -14,6 +14,15 @@
 
 /* Tensors of a quantised matrix in the new model: codes, scales, biases. */
 enum { LN_CONVERT_PARTS = 3 };
+/* The initial values of a tensor of a new model: a constant, or normal numbers. */
+typedef struct ln_initial {
+    float constant;   /* of a vector */
+    double deviation; /* of normal numbers of mean 0; 0: all values are the constant */
+    uint64_t seed;    /* of these */
+    uint32_t stream;  /* no two tensors have the same */
+    int64_t zero_row; /* a row of zeros, -1: none */
+} ln_initial;
+
 /* One tensor of the source, and how it is stored in the new model. All items are determined before anything
  * is written. */
 typedef struct ln_convert_item {
@@ -33,8 +42,9 @@ typedef struct ln_convert_item {
     int64_t first_rows[LN_FUSED_PARTS];
     int n_modules;
     const float *values; /* of all rows of the tensor, instead of the source's; NULL: the source's */
-    bool computed;    /* its rows are computed in f32 first, whatever the source's dtype */
-    float norm_shift; /* of a norm: subtracted from its weight */
+    ln_initial initial;  /* of a new model: instead of the source's */
+    bool computed;       /* its rows are computed in f32 first, whatever the source's dtype */
+    float norm_shift;    /* of a norm: subtracted from its weight */
     /* a tensor that linnet does not use, copied as it is: w then has d0 bytes and no columns; else NULL */
     const ln_tensor *raw;
 } ln_convert_item;
@@ -59,6 +69,8 @@ typedef struct ln_convert {
     ln_weight *others; /* [n_others] weights of the items that are copied */
     size_t n_others;
     int n_shards;
+    bool is_new;      /* it has no source but a configuration: all items have initial values */
+    bool other_names; /* several shards are called model-b-1-of-N: model-1-of-N is in use */
     uint64_t bytes;
 } ln_convert;
 
@@ -134,18 +146,27 @@ ln_status ln_convert_quantize(const char *model, const char *out, const ln_quant
 ln_status ln_convert_decide_dense(ln_convert *c, uint64_t shard_bytes, ln_error *err);
 
 /* trained.c: writes the model with other values of some tensors, f32 and of the same shapes, into `dir`,
- * which exists. Files of another writing are replaced. LN_EINVALID: the model has no such tensor.
- * LN_ENUMERIC: a value is not finite in the tensor's dtype. */
+ * which exists. An earlier model there is replaced at once. A shard ends before the tensor that would make it
+ * larger than shard_bytes. LN_EINVALID: the model has no such tensor. LN_ENUMERIC: a value is not finite in
+ * the tensor's dtype. */
 typedef struct ln_convert_values {
     const char *name; /* of the tensor in the model's files */
     const float *values;
 } ln_convert_values;
 ln_status ln_convert_trained(const char *model, const char *dir, const ln_convert_values *values, size_t n,
-                             int n_threads, ln_error *err);
+                             uint64_t shard_bytes, int n_threads, ln_error *err);
+
+/* new_model.c: implements ln_init_model; `check` is called with the temporary directory before that becomes
+ * `out`. */
+typedef ln_status ln_convert_check_fn(void *user, const char *dir, ln_error *err);
+ln_status ln_convert_new(const char *config, const char *out, const ln_init_options *opt,
+                         uint64_t shard_bytes, ln_quantized_fn *fn, void *user, ln_convert_check_fn *check,
+                         void *check_user, ln_error *err);
+/* Writes the initial values of row r, of `cols` elements. */
+void ln_initial_row(const ln_initial *x, int64_t r, int64_t cols, float *out);
 
 /* fuse.c: implements ln_fuse except the comparison of logits, which `check` makes. `check` is called with
  * the temporary directory before that becomes `out`. *n_modules: of the adapter. check may be NULL. */
-typedef ln_status ln_convert_check_fn(void *user, const char *dir, ln_error *err);
 ln_status ln_convert_fuse(const char *model, const char *adapter, const char *out, const ln_fuse_options *opt,
                           uint64_t shard_bytes, ln_quantized_fn *fn, void *user, int *n_modules,
                           ln_convert_check_fn *check, void *check_user, ln_error *err);

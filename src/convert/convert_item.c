@@ -14,8 +14,8 @@ ln_tensor_spec ln_convert_part(const ln_convert_item *x, int k, char name[224]) 
     static const char *const leaves[] = {"", ".scales", ".biases"};
     ln_tensor_spec s = {
         .name = name, .dtype = st_dtypes[x->dtype], .n_dims = x->w->d1 ? 2 : 1, .dims = {x->w->d0, x->w->d1}};
-    if (!x->w->d1 && x->w->tensor->n_dims == 0) s.n_dims = 0; /* a number */
-    if (x->w->taps) {                                         /* the kernel of a convolution */
+    if (!x->w->d1 && x->w->tensor && x->w->tensor->n_dims == 0) s.n_dims = 0; /* a number */
+    if (x->w->taps) { /* the kernel of a convolution */
         s.n_dims = x->w->tensor->n_dims;
         memcpy(s.dims, x->w->tensor->dims, sizeof s.dims);
     }
@@ -44,7 +44,9 @@ uint64_t ln_convert_part_bytes(const ln_convert_item *x, int k) {
 }
 
 void ln_convert_shard_name(const ln_convert *c, int shard, char out[64]) {
-    if (c->n_shards > 1) (void)snprintf(out, 64, "model-%05d-of-%05d.safetensors", shard + 1, c->n_shards);
+    if (c->n_shards > 1)
+        (void)snprintf(out, 64, "model-%s%05d-of-%05d.safetensors", c->other_names ? "b-" : "", shard + 1,
+                       c->n_shards);
     else (void)snprintf(out, 64, "model.safetensors");
 }
 

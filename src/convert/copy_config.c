@@ -167,10 +167,11 @@ static ln_status add_eos(const ln_convert *c, json_t *config, ln_error *err) {
     return ok ? LN_OK : LN_OOM(err, "a configuration");
 }
 
-/* States the dtype of a model that was a GGUF file; that of a directory is stated already. */
+/* States the dtype of a model that was a GGUF file or is new; that of a directory is stated already. */
 static bool add_dtype(const ln_convert *c, json_t *config) {
     static const char *const names[] = {[LN_F32] = "float32", [LN_BF16] = "bfloat16", [LN_F16] = "float16"};
-    return !c->config.of_gguf ||
+    if (c->is_new) (void)json_object_del(config, "torch_dtype");
+    return (!c->config.of_gguf && !c->is_new) ||
            json_object_set_new(config, "dtype", json_string(names[c->items[0].dtype])) == 0;
 }
 
@@ -185,7 +186,8 @@ static void delete_blocks(json_t *config) {
 
 /* config.json of a dense model: the source's, without the quantization blocks of a quantised one. */
 static ln_status write_dense_config(const ln_convert *c, const char *to, ln_error *err) {
-    if (!c->weights.code.bits && !c->config.of_gguf) return ln_convert_copy(c->from, to, "config.json", err);
+    if (!c->weights.code.bits && !c->config.of_gguf && !c->is_new)
+        return ln_convert_copy(c->from, to, "config.json", err);
     json_t *config = ln_json_deep_copy(c->config.root);
     if (!config) return LN_OOM(err, "a configuration");
     delete_blocks(config);
@@ -285,7 +287,7 @@ static ln_status copy_all(const char *from, const char *to, bool (*wanted)(const
 
 ln_status ln_convert_files(const ln_convert *c, const char *to, ln_error *err) {
     static const char *const folders[] = {"chat_templates", "additional_chat_templates"};
-    LN_TRY(copy_all(c->from, to, c->code.bits ? carried : carried_plain, err));
+    LN_TRY(copy_all(c->from, to, c->code.bits || c->is_new ? carried : carried_plain, err));
     for (size_t i = 0; i < LN_COUNT(folders); i++) {
         char from[LN_PATH_MAX], target[LN_PATH_MAX], shown[LN_PATH_TEXT];
         LN_TRY(ln_path_join(from, c->from, folders[i], err));

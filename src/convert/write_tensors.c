@@ -58,7 +58,7 @@ static int64_t stored_bytes(const ln_convert_item *x) {
 static ln_status find_rows(const writing *w, worker *me, int64_t lo, int64_t hi) {
     const ln_source *s = w->c->weights.source;
     me->rows = (ln_encoded_rows){.data = w->x->raw ? w->x->raw->data + lo : NULL};
-    if (w->x->raw || w->x->values) return LN_OK;
+    if (w->x->raw || w->x->values || w->c->is_new) return LN_OK;
     const ln_source_work alone = {ln_pool_default(), 1};
     return s->ops->rows(s, w->x->w, lo, hi - lo, &alone, me->computed, &me->rows, &me->error);
 }
@@ -97,7 +97,8 @@ static ln_status compute_rows(const writing *w, worker *me, int64_t lo, int64_t 
     const int64_t cols = LN_MAX(x->w->d1, 1);
     for (int64_t r = lo; r < hi; r++) {
         float *row = me->block + (r - lo) * cols;
-        if (x->values) memcpy(row, x->values + r * cols, (size_t)cols * sizeof *row);
+        if (w->c->is_new) ln_initial_row(&x->initial, r, cols, row);
+        else if (x->values) memcpy(row, x->values + r * cols, (size_t)cols * sizeof *row);
         else ln_encoding_decode(x->w->enc, &me->rows, r - lo, cols, row);
         if (x->n_modules > 0 && x->w->d1) add_delta(w, me, r, row);
         else if (x->n_modules > 0) add_bias(w, r, row);
@@ -109,7 +110,7 @@ static ln_status compute_rows(const writing *w, worker *me, int64_t lo, int64_t 
             if (!isfinite(row[k]))
                 return ln_fail(&me->error, LN_ENUMERIC,
                                "tensor %s: row %lld: %s is no finite number of the result's dtype%s",
-                               x->w->tensor->name, (long long)r,
+                               x->same_name ? x->w->tensor->name : x->name, (long long)r,
                                x->n_modules ? "the sum of weight and adapter" : "a weight",
                                x->n_modules ? "; is the scale of the adapter right?" : "");
         }
@@ -170,7 +171,7 @@ static void write_blocks(void *user, int thread, int64_t lo, int64_t hi) {
         const int64_t from = b * n, to = LN_MIN(from + n, x->d0);
         const size_t bytes = (size_t)((to - from) * stored);
         if (find_rows(w, me, from, to) != LN_OK) return;
-        const bool mapped = !x->made && !w->x->values;
+        const bool mapped = !x->made && !w->x->values && !w->c->is_new;
         if (mapped) ln_guard_fetch(me->rows.data, bytes);
         if (write_rows(w, me, from, to) != LN_OK) return;
         if (mapped) ln_guard_release(me->rows.data, bytes);

@@ -40,8 +40,7 @@ static ln_status read_type(ln_config *c, ln_error *err) {
     return LN_OK;
 }
 
-static ln_status read_root(ln_config *c, const char *dir, ln_error *err) {
-    LN_TRY(ln_path_join(c->path, dir, "config.json", err));
+static ln_status read_root(ln_config *c, ln_error *err) {
     LN_TRY(ln_json_object_file(&c->root, c->path, err));
     json_t *text = json_object_get(c->root, "text_config");
     if (text && !json_is_null(text) && !json_is_object(text))
@@ -60,7 +59,19 @@ static ln_status read_root(ln_config *c, const char *dir, ln_error *err) {
 
 ln_status ln_config_open(ln_config *out, const char *dir, ln_error *err) {
     *out = (ln_config){0};
-    ln_status st = ln_is_gguf(dir) ? ln_config_of_gguf(out, dir, err) : read_root(out, dir, err);
+    const bool is_gguf = ln_is_gguf(dir);
+    ln_status st =
+        is_gguf ? ln_config_of_gguf(out, dir, err) : ln_path_join(out->path, dir, "config.json", err);
+    if (st == LN_OK && !is_gguf) st = read_root(out, err);
+    if (st != LN_OK) ln_config_close(out);
+    return st;
+}
+
+ln_status ln_config_open_file(ln_config *out, const char *path, ln_error *err) {
+    *out = (ln_config){0};
+    if (strlen(path) >= sizeof out->path) return ln_fail(err, LN_EINVALID, "the name of a file is too long");
+    (void)snprintf(out->path, sizeof out->path, "%s", path);
+    const ln_status st = read_root(out, err);
     if (st != LN_OK) ln_config_close(out);
     return st;
 }

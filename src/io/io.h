@@ -184,6 +184,8 @@ typedef struct ln_config {
     bool of_gguf; /* made of the metadata of a GGUF file, which `path` names */
 } ln_config;
 ln_status ln_config_open(ln_config *out, const char *dir, ln_error *err);
+/* Opens a configuration in a file of another name. */
+ln_status ln_config_open_file(ln_config *out, const char *path, ln_error *err);
 void ln_config_close(ln_config *c);
 /* Typed fields of c->text. An absent field gives `dflt`. null, a wrong type or a value outside [lo, hi] is
  * LN_EINVALID, with file and field in the message; if the reference's class allows null, the caller checks

@@ -15,6 +15,8 @@ typedef struct ln_lora {
     /* slots with LN_WF_LORA but the head, in every layer that has them. Of slots that share a tensor all are
      * targets, or none */
     bool targets[LN_W_COUNT];
+    const bool *layers; /* [L] the layers whose matrices are adapted; NULL: all, and matrices outside of
+                           layers */
     ln_dtype dtype;
 } ln_lora;
 

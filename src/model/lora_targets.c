@@ -27,7 +27,8 @@ static ln_status check(const ln_lora *lora, const ln_spec *s, const ln_weights *
 }
 
 static bool is_adapted(const ln_lora *lora, const ln_weight *w) {
-    return w->slot != LN_W_HEAD && lora->targets[w->slot];
+    if (w->slot == LN_W_HEAD || !lora->targets[w->slot]) return false;
+    return !lora->layers || (w->layer >= 0 && lora->layers[w->layer]);
 }
 
 /* The first weight of the tensor that holds weight i. */

@@ -378,18 +378,6 @@ void ln_train_clear(ln_train_program *p) {
     memset(p->values + p->n_numbers, 0, p->n_numbers * sizeof *p->values);
 }
 
-/* Two normal numbers by Box and Muller (1958), from draw i of a parameter. */
-static void normal_pair(uint64_t seed, uint32_t param, uint64_t i, double out[2]) {
-    const uint32_t at[4] = {(uint32_t)i, (uint32_t)(i >> 32), param, 0x4c6f5241u},
-                   key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    uint32_t u[4];
-    double s, c;
-    ln_philox(at, key, u);
-    const double r = sqrt(-2 * ln_log64(((double)u[0] + 0.5) * 0x1p-32));
-    ln_sincos64(6.283185307179586 * ((double)u[1] * 0x1p-32), &s, &c);
-    out[0] = r * c;
-    out[1] = r * s;
-}
 static void init_adapters(ln_train_program *p, uint64_t seed) {
     for (size_t k = 0; k < p->n_params; k++) {
         ln_train_param *x = &p->params[k];
@@ -397,8 +385,10 @@ static void init_adapters(ln_train_program *p, uint64_t seed) {
         const double by = 1 / sqrt((double)x->cols);
         memset(x->value, 0, n * sizeof *x->value);
         for (uint64_t i = 0; i < n && !x->is_b; i++) {
+            const uint32_t draw[4] = {(uint32_t)(i / 2), (uint32_t)(i / 2 >> 32), (uint32_t)k, 0x4c6f5241u},
+                           key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
             double pair[2];
-            normal_pair(seed, (uint32_t)k, i / 2, pair);
+            ln_normal_pair(draw, key, pair);
             x->value[i] = (float)(pair[i % 2] * by);
         }
     }

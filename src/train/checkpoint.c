@@ -23,16 +23,6 @@ static ln_status fail_errno(ln_error *err, const char *path, const char *doing) 
                    ln_path_text(shown, path), doing, ln_errno_text(why, number));
 }
 
-static ln_status sync_dir(const char *path, ln_error *err) {
-    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return fail_errno(err, path, "open");
-    const int bad = fsync(fd);
-    const int number = errno;
-    (void)close(fd);
-    errno = number;
-    return bad ? fail_errno(err, path, "sync") : LN_OK;
-}
-
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at) {
     (void)st, (void)at;
     return kind == FTW_DP ? rmdir(path) : unlink(path);
@@ -204,20 +194,23 @@ void train_found_free(train_found *f) {
 
 /* ---- writing ---- */
 
+/* What the state has of each parameter. */
+static const char *const kinds[] = {"value", "m", "v"};
+static size_t n_kinds(const train_state *s) { return 1 + (size_t)s->n_moments; }
+
 static ln_status write_state(const char *dir, const train_state *s, json_t *hashes, ln_error *err) {
-    static const char *const kinds[] = {"value", "m", "v"};
-    const size_t n = 3 * s->n_params;
+    const size_t per = n_kinds(s), n = per * s->n_params;
     ln_tensor_spec *specs = ln_zalloc(n + 1, sizeof *specs);
     train_part *parts = ln_zalloc(n + 1, sizeof *parts);
     char(*names)[240] = ln_zalloc(n + 1, sizeof *names);
     ln_str header = {0};
     ln_status st = specs && parts && names ? LN_OK : LN_OOM(err, "a checkpoint");
     for (size_t i = 0; st == LN_OK && i < n; i++) {
-        const train_param *p = &s->params[i / 3];
+        const train_param *p = &s->params[i / per];
         const float *data[] = {p->value, p->m, p->v};
-        (void)snprintf(names[i], sizeof *names, "%s.%s", kinds[i % 3], p->name);
+        (void)snprintf(names[i], sizeof *names, "%s.%s", kinds[i % per], p->name);
         specs[i] = (ln_tensor_spec){names[i], LN_ST_F32, 2, {p->rows, p->cols}};
-        parts[i + 1] = (train_part){data[i % 3], (size_t)(p->rows * p->cols) * sizeof(float)};
+        parts[i + 1] = (train_part){data[i % per], (size_t)(p->rows * p->cols) * sizeof(float)};
     }
     if (st == LN_OK) st = ln_tensors_header(&header, specs, n, err);
     if (st == LN_OK) parts[0] = (train_part){header.data, header.len};
@@ -305,12 +298,12 @@ ln_status train_checkpoint_prune(const char *dir, int keep, ln_error *err) {
 
 /* Renames the new directory to the checkpoint of its step. */
 static ln_status commit(const char *dir, const char *tmp, const char *path, int64_t step, ln_error *err) {
-    LN_TRY(sync_dir(tmp, err));
+    LN_TRY(ln_sync_dir(tmp, err));
     if (ln_exists(path)) trash(dir, step); /* a damaged one: the caller has looked */
     if (ln_rename(tmp, path, LN_RENAME_NOREPLACE) != 0 &&
         !((errno == EINVAL || errno == ENOSYS) && rename(tmp, path) == 0))
         return fail_errno(err, path, "rename into place");
-    return sync_dir(dir, err);
+    return ln_sync_dir(dir, err);
 }
 
 ln_status train_checkpoint_write(const char *dir, const train_state *s, const train_save *how,
@@ -365,13 +358,14 @@ static ln_status read_params(const train_found *f, train_state *s, ln_error *err
     ln_tensors t;
     LN_TRY(ln_path_join(path, f->path, STATE_FILE, err));
     LN_TRY(ln_tensors_open_file(&t, path, err));
-    (void)snprintf(why, sizeof why, "%s: expected %zu tensors, found %zu", STATE_FILE, 3 * s->n_params, t.n);
-    ln_status st = t.n == 3 * s->n_params ? LN_OK : damaged(f->path, why, err);
+    (void)snprintf(why, sizeof why, "%s: expected %zu tensors, found %zu", STATE_FILE,
+                   n_kinds(s) * s->n_params, t.n);
+    ln_status st = t.n == n_kinds(s) * s->n_params ? LN_OK : damaged(f->path, why, err);
     for (size_t i = 0; st == LN_OK && i < s->n_params; i++) {
         train_param *p = &s->params[i];
-        st = read_tensor(f, &t, "value", p, p->value, err);
-        if (st == LN_OK) st = read_tensor(f, &t, "m", p, p->m, err);
-        if (st == LN_OK) st = read_tensor(f, &t, "v", p, p->v, err);
+        float *to[] = {p->value, p->m, p->v};
+        for (size_t k = 0; st == LN_OK && k < n_kinds(s); k++)
+            st = read_tensor(f, &t, kinds[k], p, to[k], err);
     }
     ln_tensors_close(&t);
     return st;

@@ -20,13 +20,14 @@
 typedef struct train_param {
     char name[224]; /* of its tensor in PEFT's layout */
     int64_t rows, cols;
-    float *value, *m, *v;
+    float *value, *m, *v; /* m, v: NULL if the optimiser has fewer moments (train_state.n_moments) */
 } train_param;
 
 /* The state of a run between two steps. */
 typedef struct train_state {
     train_param *params; /* [n_params] */
     size_t n_params;
+    int n_moments;     /* of each number: train_param.m, and v */
     int64_t step;      /* steps that are done */
     int64_t n_updates; /* of them, those that updated the parameters */
     int64_t n_bad;     /* the last steps in a row that did not */

@@ -11,7 +11,7 @@
 /* ---- an adapter ---- */
 
 static ln_status choose_adapter(train_trainer *t, ln_error *err) {
-    return train_targets(t->m, &t->how, &t->program_options.lora, err);
+    return train_targets(t, &t->program_options.lora, err);
 }
 
 /* The name in PEFT's layout; a text model inside a larger one is a module of it. */
@@ -37,6 +37,9 @@ static ln_status choose_weights(train_trainer *t, ln_error *err) {
     if (t->how.init_adapter)
         return ln_fail(err, LN_EUSAGE,
                        "ln_trainer_options.init_adapter: expected none, because all weights are trained");
+    if (t->how.layers)
+        return ln_fail(err, LN_EUSAGE,
+                       "ln_trainer_options.layers: expected none, because all weights are trained");
     if (t->how.bf16 || t->how.dropout > 0)
         return ln_fail(err, LN_EUSAGE,
                        "ln_trainer_options.%s: is of adapters, and all weights are trained: they keep the "
@@ -64,8 +67,8 @@ static ln_status write_model(const train_trainer *t, const char *dir, ln_error *
     if (!values) return LN_OOM(err, "the list of tensors");
     for (size_t i = 0; i < t->state.n_params; i++)
         values[i] = (ln_convert_values){t->state.params[i].name, t->state.params[i].value};
-    const ln_status st =
-        ln_convert_trained(t->m->path, dir, values, t->state.n_params, t->program_options.run.n_threads, err);
+    const ln_status st = ln_convert_trained(t->m->path, dir, values, t->state.n_params,
+                                            LN_CONVERT_SHARD_BYTES, t->program_options.run.n_threads, err);
     ln_free(values);
     return st;
 }

@@ -132,18 +132,18 @@ static double gradient_factor(const train_trainer *t, int64_t n_counted, double 
 static bool update(train_trainer *t, double lr, double by) {
     size_t n;
     const ln_train_param *x = ln_train_program_params(t->program, &n);
-    const ln_adamw_rates plain = {.lr = lr, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
-    ln_adamw_rates decaying = plain;
-    decaying.weight_decay = t->how.weight_decay;
-    for (size_t i = 0; i < n; i++)
-        if (!ln_adamw_is_finite(x[i].decays ? &decaying : &plain, t->state.n_updates + 1,
-                                x[i].rows * x[i].cols, x[i].value, x[i].grad, by, t->state.params[i].m,
-                                t->state.params[i].v))
-            return false;
+    for (int writes = 0; writes < 2; writes++)
+        for (size_t i = 0; i < n; i++) {
+            const train_update u = {.lr = lr,
+                                    .weight_decay = x[i].decays ? t->how.weight_decay : 0,
+                                    .momentum = t->how.momentum,
+                                    .t = t->state.n_updates + 1,
+                                    .grad = x[i].grad,
+                                    .by = by};
+            if (writes) t->optimiser->update(&t->state.params[i], &u);
+            else if (!t->optimiser->is_finite(&t->state.params[i], &u)) return false;
+        }
     t->state.n_updates++;
-    for (size_t i = 0; i < n; i++)
-        ln_adamw_update(x[i].decays ? &decaying : &plain, t->state.n_updates, x[i].rows * x[i].cols,
-                        x[i].value, x[i].grad, by, t->state.params[i].m, t->state.params[i].v);
     ln_train_values_changed(t->program);
     return true;
 }
@@ -181,8 +181,7 @@ static ln_status run_step(train_trainer *t, ln_step_report *out, ln_error *err) 
         out->n_targets = s.n_counted;
         by = gradient_factor(t, s.n_counted, &out->grad_norm);
     }
-    out->lr =
-        t->how.lr * train_lr_factor((train_schedule)t->how.schedule, out->step, t->how.warmup, out->steps);
+    out->lr = t->how.lr * train_lr_factor(&t->schedule, out->step);
     out->skipped = !s.finite || !isfinite(out->grad_norm) || !update(t, out->lr, by);
     return LN_OK;
 }
@@ -293,6 +292,8 @@ ln_status train_resume(train_trainer *t, int64_t *step, ln_error *err) {
     if (st == LN_OK && f.manifest) { /* the lines of steps that will be done again are cut off */
         train_metrics_close(&t->metrics);
         st = train_metrics_open(&t->metrics, t->how.out, *step, t->state.valid_step, err);
+        train_events_close(&t->events);
+        if (st == LN_OK && t->how.event_file) st = train_events_open(&t->events, t->how.out, *step, err);
     }
     train_found_free(&f);
     return st;
@@ -327,6 +328,7 @@ static ln_status validate(looping *l, ln_error *err) {
     LN_TRY(train_eval(t, &r, err));
     if (t->writes) {
         LN_TRY(train_metrics_valid(&t->metrics, &r, err));
+        LN_TRY(train_events_valid(&t->events, &r, err));
         (void)snprintf(path, sizeof path, "%s/best", t->how.out);
         if (r.best) LN_TRY(train_export(t, path, err));
         LN_TRY(train_chart_write(&t->metrics, t->how.out, err));
@@ -382,6 +384,7 @@ static ln_status run_steps(looping *l, ln_error *err) {
         if (st != LN_OK && st != LN_ENUMERIC) return st;
         if (t->writes && r.step) LN_TRY(train_metrics_step(&t->metrics, &r, st == LN_OK ? err : NULL));
         if (st != LN_OK) return st;
+        if (t->writes) LN_TRY(train_events_step(&t->events, &r, err));
         LN_TRY(agree(t, told(l, &r, err), err));
         LN_TRY(after_step(l, err));
         LN_TRY(agree(t, LN_OK, err));

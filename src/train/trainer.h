@@ -8,9 +8,11 @@
 #define LN_TRAINER_H
 
 #include "../run/adamw.h"
+#include "optimiser.h"
 #include "../run/train_program.h"
 #include "checkpoint.h"
 #include "dataset.h"
+#include "event_file.h"
 #include "run_record.h"
 #include "schedule.h"
 #include "train.h"
@@ -26,18 +28,20 @@ struct train_trainer {
     const ln_package *m;
     const struct train_method *method;
     const struct train_preference *preference;
+    const train_optimiser *optimiser;
     ln_trainer_options how; /* with defaults; its texts are copies in the arena */
     ln_arena arena;
     uint64_t memory_bytes;
     ln_train_options program_options;
     ln_train_program *program;
     ln_trainer_info info;
-    train_data data, valid;            /* valid: of a file of its own */
+    train_data data, valid; /* valid: of a file of its own */
     /* [n_train], [n_valid] indices of samples of data, or of `valid`; of preferences those of pairs, which
      * have samples 2 i and 2 i + 1 */
     uint32_t *train_rows, *valid_rows;
     size_t n_train, n_valid;
     bool valid_is_split; /* valid_rows are samples of `data` */
+    train_schedule schedule;
     train_order order;
     train_state state;
     train_found found; /* the checkpoint that a resumed run begins with */
@@ -45,12 +49,13 @@ struct train_trainer {
     json_t *settings, *adapter_config;
     int lock; /* descriptor of `out`, locked; -1 */
     train_metrics metrics;
+    train_events events;
     ln_transport *ranks; /* that share the micro-batches of a step; NULL: there is one */
     bool writes;         /* this process writes the files of the run */
     float *sum;          /* [trained numbers] of ranks: sum of the gradients of a step */
     float *gathered;     /* [ranks, TRAIN_PIECE] */
     /* of a step */
-    size_t per_step; /* batch * accum */
+    size_t per_step;                 /* batch * accum */
     uint32_t *chosen, *sizes, *bins; /* [most], most: the larger of the samples of a step and EVAL_SAMPLES */
     uint64_t *scratch;               /* [2 most] */
     int32_t *ids, *row0, *targets;   /* [n_rows], [most + 1], [n_rows] */
@@ -59,7 +64,7 @@ struct train_trainer {
     train_scored *scored;        /* [most] of the samples in `chosen` */
     float *weights, *row_losses; /* [n_rows] */
     double *was, *was_valid;     /* by sample of data and of valid: log-probabilities before the first step */
-    uint64_t *uses;                  /* [most] */
+    uint64_t *uses;              /* [most] */
 };
 
 /* train_ranks.c: ranks train together. Micro-batch i of a step belongs to rank i mod N; all ranks add losses
@@ -88,7 +93,7 @@ enum { EVAL_SAMPLES = 64 }; /* samples of a validation that are packed together 
 
 /* trainer_targets.c: which matrices are trained, with which rank and scale; from options or from an adapter.
  */
-ln_status train_targets(const ln_package *m, const ln_trainer_options *how, ln_lora *out, ln_error *err);
+ln_status train_targets(train_trainer *t, ln_lora *out, ln_error *err);
 /* Copies the values of the adapter how->init_adapter to the parameters. */
 ln_status train_init_values(const ln_package *m, const char *dir, train_param *params, size_t n,
                             ln_error *err);

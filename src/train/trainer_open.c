@@ -29,6 +29,24 @@ static ln_status bad_option(const char *name, const char *expected, ln_error *er
     return ln_fail(err, LN_EUSAGE, "ln_trainer_options.%s: expected %s", name, expected);
 }
 
+static ln_status check_schedule(const ln_trainer_options *o, ln_error *err) {
+    const bool decays = o->schedule == LN_SCHEDULE_WARMUP_STABLE_DECAY,
+               ends_above = decays || o->schedule == LN_SCHEDULE_POLYNOMIAL ||
+                            o->schedule == LN_SCHEDULE_COSINE_WITH_MIN_LR;
+    if ((unsigned)o->schedule > LN_SCHEDULE_WARMUP_STABLE_DECAY)
+        return bad_option("schedule", "one of LN_SCHEDULE_*", err);
+    if (!(o->min_lr >= 0 && o->min_lr <= o->lr)) return bad_option("min_lr", "0 to the learning rate", err);
+    if (o->min_lr > 0 && !ends_above)
+        return bad_option("min_lr", "0, because this schedule does not end at a rate that is chosen", err);
+    if (!(o->power > 0 && o->power <= 100)) return bad_option("power", "a number above 0, at most 100", err);
+    if (o->cycles < 1 || o->cycles > 1000000) return bad_option("cycles", "1 to 1000000", err);
+    if (o->decay_steps < 0) return bad_option("decay_steps", "at least 0", err);
+    if (decays != (o->decay_steps > 0))
+        return bad_option("decay_steps",
+                          decays ? "the steps in which the rate falls" : "0 with this schedule", err);
+    return LN_OK;
+}
+
 /* Comparisons are written so that a NaN is rejected. */
 static ln_status check_options(const ln_trainer_options *o, ln_error *err) {
     if (!o->data || !o->data[0]) return bad_option("data", "a file or a directory of samples", err);
@@ -45,8 +63,7 @@ static ln_status check_options(const ln_trainer_options *o, ln_error *err) {
     if (o->epochs < 1 || o->epochs > 1000000) return bad_option("epochs", "1 to 1000000", err);
     if (o->steps < 0 || o->steps > 1000000000) return bad_option("steps", "0 to 1000000000", err);
     if (o->warmup < 0) return bad_option("warmup", "at least 0", err);
-    if ((unsigned)o->schedule > LN_SCHEDULE_COSINE)
-        return bad_option("schedule", "constant, linear or cosine", err);
+    LN_TRY(check_schedule(o, err));
     if (!(o->clip >= 0 && o->clip <= 1e6)) return bad_option("clip", "0 to 1e6", err);
     if (!(o->weight_decay >= 0 && o->weight_decay <= 1)) return bad_option("weight_decay", "0 to 1", err);
     if (o->eval_every < 0) return bad_option("eval_every", "at least 0", err);
@@ -56,9 +73,15 @@ static ln_status check_options(const ln_trainer_options *o, ln_error *err) {
     if ((unsigned)o->method > LN_METHOD_FULL) return bad_option("method", "LN_METHOD_LORA or _FULL", err);
     if ((unsigned)o->preference > LN_PREFERENCE_ORPO)
         return bad_option("preference", "one of LN_PREFERENCE_*", err);
+    if ((unsigned)o->optimizer > LN_OPTIMIZER_SGD)
+        return bad_option("optimizer", "one of LN_OPTIMIZER_*", err);
+    if (!(o->momentum >= 0 && o->momentum < 1)) return bad_option("momentum", "0 to below 1", err);
+    if (o->momentum > 0 && o->optimizer != LN_OPTIMIZER_SGD)
+        return bad_option("momentum", "0, because AdamW has moments of its own", err);
     if (!(o->beta > 0 && o->beta <= 1e6)) return bad_option("beta", "a number above 0, at most 1e6", err);
     if (o->preference && o->dropout > 0)
         return bad_option("dropout", "0, because preferences are learned", err);
+    if (o->event_file && !o->out) return bad_option("event_file", "ln_trainer_options.out as well", err);
     if (o->resume && !o->out) return bad_option("resume", "ln_trainer_options.out as well", err);
     return train_names_check(o->fields, err);
 }
@@ -73,6 +96,7 @@ static ln_status take_options(train_trainer *t, const ln_options *opt, const ln_
     t->how.fields = keep_text(t, how->fields, &failed);
     t->how.targets = keep_text(t, how->targets ? how->targets : "q_proj,v_proj", &failed);
     t->how.init_adapter = keep_text(t, how->init_adapter, &failed);
+    t->how.layers = keep_text(t, how->layers, &failed);
     t->how.out = keep_text(t, how->out, &failed);
     if (failed) return LN_OOM(err, "options");
     if (t->how.max_length > t->m->spec.n_ctx) t->how.max_length = t->m->spec.n_ctx;
@@ -92,6 +116,8 @@ static ln_status take_options(train_trainer *t, const ln_options *opt, const ln_
     t->info.numerics = t->program_options.run.numerics;
     t->preference = &train_preferences[how->preference];
     t->info.method = how->method;
+    t->optimiser = &train_optimisers[how->optimizer];
+    t->state.n_moments = t->optimiser->n_moments(how);
     t->method = &train_methods[how->method];
     return t->method->choose(t, err);
 }
@@ -193,9 +219,14 @@ static ln_status most_rows(const train_trainer *t, int64_t *out, ln_error *err) 
     return LN_OK;
 }
 
+/* Samples that are packed at once: those of a step, or of a part of a validation. */
+static size_t most_samples(const train_trainer *t) {
+    return LN_MAX(train_per_unit(t) * t->per_step, (size_t)EVAL_SAMPLES);
+}
+
 static void set_program_bounds(train_trainer *t, int64_t rows) {
     t->program_options.run.n_chunk = (int)LN_MIN(rows, (int64_t)INT32_MAX / 4);
-    t->program_options.run.n_seqs = (int)LN_MAX(train_per_unit(t) * t->per_step, (size_t)EVAL_SAMPLES);
+    t->program_options.run.n_seqs = (int)most_samples(t);
     t->info.n_rows = t->program_options.run.n_chunk;
 }
 
@@ -211,17 +242,34 @@ static void sum_device(train_trainer *t, const ln_train_sizes *z) {
     f->peak_bytes -= f->device_bytes - MARGIN;
 }
 
+/* What the trainer allocates for micro-batches (make_scratch), and for each sample of the data. */
+static uint64_t batch_bytes(const train_trainer *t) {
+    const uint64_t pairs = train_is_in_pairs(t), most = most_samples(t), rows = (uint64_t)t->info.n_rows;
+    const uint64_t by_sample = sizeof *t->chosen + sizeof *t->sizes + sizeof *t->bins +
+                               2 * sizeof *t->scratch + sizeof *t->uses + sizeof *t->row0 +
+                               sizeof *t->lengths;
+    const uint64_t by_row = sizeof *t->ids + sizeof *t->targets;
+    return most * (by_sample + pairs * sizeof *t->scored) +
+           rows * (by_row + pairs * (sizeof *t->weights + sizeof *t->row_losses));
+}
+static uint64_t sample_bytes(const train_trainer *t) {
+    const uint64_t n = t->preference->has_reference ? t->data.n + t->valid.n : 0;
+    return n * sizeof *t->was + t->n_train * sizeof *t->order.order;
+}
+
 /* The other bytes are those that the process holds already, the graphs, and what no part counts. */
 static void sum_plan(train_trainer *t, const ln_train_sizes *z, uint64_t here) {
     ln_trainer_info *f = &t->info;
     const uint64_t threads = (uint64_t)t->program_options.run.n_threads;
     f->weights_bytes = z->weights_bytes;
     f->adapter_bytes = z->param_bytes;
-    f->optimizer_bytes = 2 * z->n_params * sizeof(float) + train_ranks_bytes(t, z->n_params);
-    f->activation_bytes = z->activation_bytes + z->scratch_bytes + z->step_bytes;
+    f->optimizer_bytes =
+        (uint64_t)t->state.n_moments * z->n_params * sizeof(float) + train_ranks_bytes(t, z->n_params);
+    f->activation_bytes = z->activation_bytes + z->scratch_bytes + z->step_bytes + batch_bytes(t);
     f->data_bytes = (t->data.n_ids + t->valid.n_ids) * sizeof *t->data.ids;
     f->other_bytes = (here > f->data_bytes ? here - f->data_bytes : 0) + z->graph_bytes +
                      LN_MEMORY_ALLOWANCE + threads * LN_MEMORY_THREAD_ALLOWANCE;
+    f->data_bytes += sample_bytes(t); /* which the process does not hold yet */
     f->peak_bytes = f->weights_bytes + f->adapter_bytes + f->optimizer_bytes + f->activation_bytes +
                     f->data_bytes + f->other_bytes;
     sum_device(t, z);
@@ -292,6 +340,13 @@ static void fill_info(train_trainer *t) {
         f->n_targets += t->data.samples[per * t->train_rows[i / per] + i % per].n_counted;
     f->samples_per_step = (int)t->per_step;
     f->n_steps = t->how.steps ? t->how.steps : (t->how.epochs * n + per_step - 1) / per_step;
+    t->schedule = (train_schedule){.kind = t->how.schedule,
+                                   .n_warmup = t->how.warmup,
+                                   .n_steps = f->n_steps,
+                                   .n_decay = t->how.decay_steps,
+                                   .floor = t->how.min_lr / t->how.lr,
+                                   .power = t->how.power,
+                                   .cycles = t->how.cycles};
     if (!t->method->full) f->n_matrices = (int)ln_lora_count(&t->program_options.lora, &t->m->weights);
 }
 
@@ -343,7 +398,7 @@ static ln_status begin(train_trainer **out, const ln_package *m, const ln_option
     if (!t) return LN_OOM(err, "a trainer");
     t->m = m;
     t->lock = -1;
-    t->metrics.fd = -1;
+    t->metrics.fd = t->events.fd = -1;
     LN_TRY(take_options(t, opt, how, err));
     LN_TRY(find_checkpoint(t, err));
     t->ranks = writes ? ln_ranks_data(NULL) : NULL;
@@ -359,6 +414,8 @@ static ln_status begin(train_trainer **out, const ln_package *m, const ln_option
     const ln_status st = read_data(t, err);
     LN_TRY(ln_text_end(&work, st, err));
     fill_info(t);
+    if (t->schedule.n_decay > LN_MAX(t->info.n_steps - t->how.warmup, 0))
+        return bad_option("decay_steps", "at most the steps after the warm-up", err);
     return plan(t, err);
 }
 
@@ -436,17 +493,17 @@ static ln_status make_state(train_trainer *t, ln_error *err) {
         const size_t size = (size_t)(x[i].rows * x[i].cols) * sizeof(float);
         t->method->name_param(t, &x[i], p->name);
         p->rows = x[i].rows, p->cols = x[i].cols, p->value = x[i].value;
-        p->m = ln_arena_alloc(&t->arena, size);
-        p->v = ln_arena_alloc(&t->arena, size);
-        if (!p->m || !p->v) return LN_OOM(err, "the state of the optimiser");
+        float **moments[] = {&p->m, &p->v};
+        for (int k = 0; k < t->state.n_moments; k++)
+            if (!(*moments[k] = ln_arena_alloc(&t->arena, size)))
+                return LN_OOM(err, "the state of the optimiser");
     }
     ln_train_values_changed(t->program);
     return t->method->begin(t, err);
 }
 
 static ln_status make_scratch(train_trainer *t, ln_error *err) {
-    const size_t most = LN_MAX(train_per_unit(t) * t->per_step, (size_t)EVAL_SAMPLES),
-                 rows = (size_t)t->info.n_rows, pairs = train_is_in_pairs(t);
+    const size_t most = most_samples(t), rows = (size_t)t->info.n_rows, pairs = train_is_in_pairs(t);
     t->chosen = ln_arena_alloc(&t->arena, most * sizeof *t->chosen);
     t->sizes = ln_arena_alloc(&t->arena, most * sizeof *t->sizes);
     t->bins = ln_arena_alloc(&t->arena, most * sizeof *t->bins);
@@ -479,6 +536,7 @@ static ln_status open_run(train_trainer *t, ln_error *err) {
     LN_TRY(train_pairs_begin(t, err));
     if (t->how.resume) LN_TRY(train_resume_from(t, &t->found, &step, err));
     if (t->writes) LN_TRY(train_metrics_open(&t->metrics, t->how.out, step, t->state.valid_step, err));
+    if (t->writes && t->how.event_file) LN_TRY(train_events_open(&t->events, t->how.out, step, err));
     t->info.step = step;
     return ln_tensors_check(&t->m->tensors, false, err);
 }
@@ -503,6 +561,7 @@ void train_close(train_trainer **trainer) {
     train_data_close(&t->valid);
     train_order_close(&t->order);
     train_metrics_close(&t->metrics);
+    train_events_close(&t->events);
     train_found_free(&t->found);
     json_decref(t->settings);
     json_decref(t->adapter_config);

@@ -96,14 +96,78 @@ static ln_status targets_by_name(const ln_package *m, const ln_trainer_options *
     }
 }
 
+/* ---- layers ---- */
+
+static ln_status bad_layers(const ln_spec *s, const char *text, ln_error *err) {
+    char shown[80];
+    return ln_fail(err, LN_EUSAGE,
+                   "ln_trainer_options.layers: expected numbers or ranges from 0 to %d with commas between, "
+                   "such "
+                   "as 0-3,7, found '%s'",
+                   s->L - 1, ln_excerpt(shown, text, strlen(text)));
+}
+
+/* Reads a number of a layer at *at, and moves that behind it; -1: there is none. */
+static int64_t layer_at(const ln_spec *s, const char **at) {
+    int64_t number;
+    *at += strspn(*at, " ");
+    const size_t n = strspn(*at, "0123456789");
+    if (n == 0 || !ln_parse_i64(*at, n, &number) || number >= s->L) return -1;
+    *at += n;
+    *at += strspn(*at, " ");
+    return number;
+}
+
+static ln_status layers_by_number(const ln_spec *s, const char *text, bool *out, ln_error *err) {
+    const char *at = text;
+    do {
+        const int64_t from = layer_at(s, &at);
+        int64_t to = from;
+        if (*at == '-') at++, to = layer_at(s, &at);
+        if (from < 0 || to < from || (*at && *at != ',')) return bad_layers(s, text, err);
+        for (int64_t l = from; l <= to; l++) out[l] = true;
+    } while (*at++);
+    return LN_OK;
+}
+
+/* Sets out->layers if not all layers are trained. */
+static ln_status choose_layers(train_trainer *t, ln_lora *out, ln_error *err) {
+    const ln_spec *s = &t->m->spec;
+    const size_t n = (size_t)s->L * sizeof *out->layers;
+    if (!t->how.layers) return LN_OK;
+    bool *layers = ln_arena_alloc(&t->arena, n);
+    if (!layers) return LN_OOM(err, "the list of layers");
+    memset(layers, 0, n);
+    out->layers = layers;
+    return layers_by_number(s, t->how.layers, layers, err);
+}
+
 /* ---- of an adapter ---- */
 
-/* How many matrices the model has in the slots that are trained. */
+static bool is_trained(const ln_lora *lora, int slot, int layer) {
+    return lora->targets[slot] && (!lora->layers || (layer >= 0 && lora->layers[layer]));
+}
+
+/* How many matrices the model has in the slots and layers that are trained. */
 static size_t n_matrices(const ln_spec *s, const ln_lora *lora) {
     size_t n = 0;
     for (int i = 0; i < LN_W_COUNT; i++)
-        for (int l = -1; lora->targets[i] && l < s->L; l++) n += ln_slot_wanted(s, i, l);
+        for (int l = -1; l < s->L; l++) n += is_trained(lora, i, l) && ln_slot_wanted(s, i, l);
     return n;
+}
+
+/* Sets out->layers to those of which the adapter has modules, unless these are all. */
+static ln_status layers_of_modules(train_trainer *t, const int *layers, size_t n, ln_lora *out,
+                                   ln_error *err) {
+    const int L = t->m->spec.L;
+    bool *some = ln_arena_alloc(&t->arena, (size_t)L * sizeof *some), all = true;
+    if (!some) return LN_OOM(err, "the list of layers");
+    memset(some, 0, (size_t)L * sizeof *some);
+    for (size_t i = 0; i < n; i++)
+        if (layers[i] >= 0) some[layers[i]] = true;
+    for (int l = 0; l < L; l++) all = all && some[l];
+    if (!all) out->layers = some;
+    return LN_OK;
 }
 
 /* LN_EUNSUPPORTED unless all modules have one rank and one scale, and every layer has the same ones. */
@@ -140,17 +204,22 @@ static ln_status check_uniform(const ln_adapter_file *a, const ln_spec *s, const
     }
     if (n_matrices(s, out) == a->n) return LN_OK;
     return ln_fail(err, LN_EUNSUPPORTED,
-                   "%s: has %zu of %zu matrices of its kinds; training needs those of all %d layers", a->path,
-                   a->n, n_matrices(s, out), s->L);
+                   "%s: has %zu of %zu matrices of its kinds and layers; training needs the same kinds in "
+                   "each "
+                   "layer that has any",
+                   a->path, a->n, n_matrices(s, out));
 }
 
-static ln_status targets_of_adapter(const ln_package *m, const char *dir, ln_lora *out, ln_error *err) {
+static ln_status targets_of_adapter(train_trainer *t, ln_lora *out, ln_error *err) {
+    const ln_package *m = t->m;
     ln_adapter_file *a = NULL;
-    int *slots = NULL;
-    ln_status st = ln_adapter_file_open(&a, dir, err);
+    int *slots = NULL, *layers = NULL;
+    ln_status st = ln_adapter_file_open(&a, t->how.init_adapter, err);
     if (st == LN_OK) st = ln_adapter_split(a, &m->spec, err);
-    if (st == LN_OK && !(slots = ln_zalloc(a->n, sizeof *slots))) st = LN_OOM(err, "an adapter");
-    if (st == LN_OK) st = ln_adapter_match(a, &m->spec, &m->weights, slots, NULL, err);
+    if (st == LN_OK && !(slots = ln_zalloc(2 * a->n + 1, sizeof *slots))) st = LN_OOM(err, "an adapter");
+    if (st == LN_OK) layers = slots + a->n;
+    if (st == LN_OK) st = ln_adapter_match(a, &m->spec, &m->weights, slots, layers, err);
+    if (st == LN_OK) st = layers_of_modules(t, layers, a->n, out, err);
     if (st == LN_OK) st = check_uniform(a, &m->spec, slots, out, err);
     if (st == LN_OK) ln_adapter_warn_absent(a);
     ln_free(slots);
@@ -158,10 +227,17 @@ static ln_status targets_of_adapter(const ln_package *m, const char *dir, ln_lor
     return st;
 }
 
-ln_status train_targets(const ln_package *m, const ln_trainer_options *how, ln_lora *out, ln_error *err) {
+ln_status train_targets(train_trainer *t, ln_lora *out, ln_error *err) {
+    const ln_trainer_options *how = &t->how;
     *out = (ln_lora){.dropout = how->dropout, .seed = how->seed, .dtype = how->bf16 ? LN_BF16 : LN_F32};
-    return how->init_adapter ? targets_of_adapter(m, how->init_adapter, out, err)
-                             : targets_by_name(m, how, out, err);
+    if (how->init_adapter && how->layers)
+        return ln_fail(err, LN_EUSAGE,
+                       "ln_trainer_options.layers: expected none, because ln_trainer_options.init_adapter "
+                       "has "
+                       "layers of its own");
+    if (how->init_adapter) return targets_of_adapter(t, out, err);
+    LN_TRY(choose_layers(t, out, err));
+    return targets_by_name(t->m, how, out, err);
 }
 
 static const ln_adapter_module *module_named(const ln_adapter_file *a, const char *path, size_t n) {
@@ -218,6 +294,14 @@ static json_t *target_names(const ln_spec *s, const ln_lora *lora) {
     return list;
 }
 
+/* Adds the beginning of a regular expression for modules of the trained layers. */
+static void add_layers(const train_trainer *t, ln_str *s) {
+    const char *before = "layers\\.(?:";
+    for (int l = 0; l < t->m->spec.L; l++)
+        if (t->program_options.lora.layers[l]) ln_str_addf(s, "%s%d", before, l), before = "|";
+    ln_str_adds(s, ")\\..*\\.");
+}
+
 /* PEFT's target_modules: the names of the matrices. In a model with images PEFT would find these names in the
  * vision tower, too, and add untrained matrices there: a regular expression for the whole name keeps it out.
  */
@@ -225,17 +309,34 @@ static json_t *target_modules(const train_trainer *t) {
     const ln_lora *lora = &t->program_options.lora;
     if (t->m->config.text == t->m->config.root) return target_names(&t->m->spec, lora);
     ln_str s = {0};
+    const char *before = "(?:";
+    ln_str_adds(&s, ".*language_model.*\\.");
+    if (lora->layers) add_layers(t, &s);
     for (int i = 0; i < LN_W_COUNT; i++) {
         char leaf[48];
         if (!lora->targets[i]) continue;
         leaf_of(&t->m->spec, i, leaf);
         if (is_repeated(&t->m->spec, lora->targets, i, leaf)) continue;
-        ln_str_addf(&s, "%s%s", s.len > 0 ? "|" : ".*language_model.*\\.(?:", leaf);
+        ln_str_addf(&s, "%s%s", before, leaf), before = "|";
     }
     ln_str_adds(&s, ")");
     json_t *out = s.failed ? NULL : json_string(s.data);
     ln_str_free(&s);
     return out;
+}
+
+/* The numbers of the layers that are trained; null: all. */
+static json_t *layer_list(const train_trainer *t) {
+    const bool *layers = t->program_options.lora.layers;
+    json_t *list = layers ? json_array() : json_null();
+    for (int l = 0; layers && list && l < t->m->spec.L; l++)
+        if (layers[l] && json_array_append_new(list, json_integer(l)) != 0) json_decref(list), list = NULL;
+    return list;
+}
+
+/* PEFT's layers_to_transform, which does not go with a regular expression for the names. */
+static json_t *layers_to_transform(const train_trainer *t) {
+    return t->m->config.text == t->m->config.root ? layer_list(t) : json_null();
 }
 
 /* adapter_config.json as PEFT writes it. The scale of an adapter that training began with is kept: alpha is
@@ -248,14 +349,14 @@ static json_t *adapter_config(const train_trainer *t) {
     const ln_lora *lora = &t->program_options.lora;
     const bool own = !t->how.init_adapter;
     const double alpha = own ? t->how.alpha : lora->scale * lora->rank;
-    return json_pack("{s:s, s:s, s:s, s:s?, s:i, s:o, s:o, s:o, s:s, s:b, s:b, s:b, s:b, s:n, s:n, s:{}, "
+    return json_pack("{s:s, s:s, s:s, s:s?, s:i, s:o, s:o, s:o, s:s, s:b, s:b, s:b, s:b, s:n, s:o, s:{}, "
                      "s:{}}",
                      "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", base,
                      "revision", cached ? hub.revision : NULL, "r", lora->rank, "lora_alpha", number(alpha),
                      "lora_dropout", number(lora->dropout), "target_modules", target_modules(t), "bias",
                      "none", "use_rslora", own && t->how.rslora, "use_dora", 0, "fan_in_fan_out", 0,
-                     "inference_mode", 1, "modules_to_save", "layers_to_transform", "rank_pattern",
-                     "alpha_pattern");
+                     "inference_mode", 1, "modules_to_save", "layers_to_transform", layers_to_transform(t),
+                     "rank_pattern", "alpha_pattern");
 }
 
 /* A real as text with all its digits, so that it compares equal. */
@@ -289,10 +390,9 @@ static void hash_template(const train_trainer *t, char hex[LN_SHA256_HEX]) {
 /* What decides the bits of the run: the model as it is loaded, the samples and the options. The number of
  * steps does if the learning rate depends on it. */
 static json_t *settings(const train_trainer *t, const ln_digests *of) {
-    static const char *const schedules[] = {"constant", "linear", "cosine"};
     const ln_trainer_options *o = &t->how;
     const ln_lora *lora = &t->program_options.lora;
-    const bool fixed = o->schedule != LN_SCHEDULE_CONSTANT;
+    const bool fixed = train_schedule_is_of_steps(o->schedule);
     char tmpl[LN_SHA256_HEX];
     hash_template(t, tmpl);
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:b, s:o, s:o, s:o, "
@@ -306,12 +406,24 @@ static json_t *settings(const train_trainer *t, const ln_digests *of) {
                      "targets", target_names(&t->m->spec, lora), "bf16", o->bf16, "lr", exact_number(o->lr),
                      "clip", exact_number(o->clip), "weight_decay", exact_number(o->weight_decay),
                      "valid_split", exact_number(o->valid_split), "seed", seed_text(o->seed), "schedule",
-                     schedules[o->schedule], "warmup", (json_int_t)o->warmup, "steps",
+                     train_schedule_name(o->schedule), "warmup", (json_int_t)o->warmup, "steps",
                      (json_int_t)(fixed ? t->info.n_steps : 0), "batch", (json_int_t)o->batch, "accum",
                      (json_int_t)o->accum, "max_length", (json_int_t)o->max_length, "shuffle", !o->no_shuffle,
                      "rows", (json_int_t)t->info.n_rows, "numerics",
                      t->info.numerics == LN_EXACT ? "exact" : "fast", "device",
                      (int)t->program_options.run.device);
+}
+
+/* The numbers of a schedule that are not the defaults. */
+static bool add_schedule(const train_trainer *t) {
+    const ln_trainer_options *o = &t->how;
+    bool ok = true;
+    if (o->min_lr > 0) ok = json_object_set_new(t->settings, "min_lr", exact_number(o->min_lr)) == 0;
+    if (o->power != 1) ok = ok && json_object_set_new(t->settings, "power", exact_number(o->power)) == 0;
+    if (o->cycles != 1) ok = ok && json_object_set_new(t->settings, "cycles", json_integer(o->cycles)) == 0;
+    if (o->decay_steps > 0)
+        ok = ok && json_object_set_new(t->settings, "decay_steps", json_integer(o->decay_steps)) == 0;
+    return ok;
 }
 
 ln_status train_configs(train_trainer *t, ln_error *err) {
@@ -324,12 +436,19 @@ ln_status train_configs(train_trainer *t, ln_error *err) {
     LN_TRY(ln_package_digests(t->m, &of, err));
     t->settings = settings(t, of);
     bool failed = !t->settings;
+    if (t->program_options.lora.layers)
+        failed = failed || json_object_set_new(t->settings, "layers", layer_list(t)) != 0;
     if (t->method->full)
         failed = failed || json_object_set_new(t->settings, "method", json_string(t->method->name)) != 0;
     if (t->preference->slopes)
         failed = failed ||
                  json_object_set_new(t->settings, "preference", json_string(t->preference->name)) != 0 ||
                  json_object_set_new(t->settings, "beta", exact_number(t->how.beta)) != 0;
+    failed = failed || !add_schedule(t);
+    if (t->how.optimizer != LN_OPTIMIZER_ADAMW)
+        failed = failed ||
+                 json_object_set_new(t->settings, "optimizer", json_string(t->optimiser->name)) != 0 ||
+                 json_object_set_new(t->settings, "momentum", exact_number(t->how.momentum)) != 0;
     if (failed) json_decref(t->settings), t->settings = NULL;
     return t->settings ? LN_OK : LN_OOM(err, "the settings of a run");
 }

@@ -409,11 +409,13 @@ static void defaults_of_other_versions(void **state) {
         size_t known;
     } structs[] = {
 #define STRUCT(X) {#X, sizeof(X)}
-        STRUCT(ln_options),          STRUCT(ln_prompt),          STRUCT(ln_request_options),
-        STRUCT(ln_classify_options), STRUCT(ln_embed_options),   STRUCT(ln_batch_options),
-        STRUCT(ln_trainer_options),  STRUCT(ln_backend_options), STRUCT(ln_bench_options),
-        STRUCT(ln_quantize_options), STRUCT(ln_fuse_options),    STRUCT(ln_adamw),
-        STRUCT(ln_convert_options),
+        STRUCT(ln_options),         STRUCT(ln_prompt),
+        STRUCT(ln_request_options), STRUCT(ln_classify_options),
+        STRUCT(ln_embed_options),   STRUCT(ln_batch_options),
+        STRUCT(ln_trainer_options), STRUCT(ln_backend_options),
+        STRUCT(ln_bench_options),   STRUCT(ln_quantize_options),
+        STRUCT(ln_fuse_options),    STRUCT(ln_init_options),
+        STRUCT(ln_adamw),           STRUCT(ln_convert_options),
 #undef STRUCT
     };
     static sized x, whole;

@@ -103,25 +103,62 @@ static void shares(void **state) {
 
 static void schedules(void **state) {
     (void)state;
-    for (int s = TRAIN_CONSTANT; s <= TRAIN_COSINE; s++) {
-        assert_true(train_lr_factor(s, 1, 4, 10) == 0.25);
-        assert_true(train_lr_factor(s, 4, 4, 10) == 1);
-        assert_true(train_lr_factor(s, 5, 4, 10) == 1);
-        assert_true(train_lr_factor(s, 1, 0, 1) == 1);
-        assert_true(train_lr_factor(s, 3, 10, 5) == 0.3);
-        for (int64_t step = 5; step <= 10; step++) {
-            const double f = train_lr_factor(s, step, 4, 10), p = (double)(step - 5) / 6;
-            const double want = s == TRAIN_CONSTANT ? 1 : s == TRAIN_LINEAR ? 1 - p : (1 + cos(M_PI * p)) / 2;
-            assert_true(f > 0 && fabs(f - want) < 1e-15);
-        }
+    for (int k = LN_SCHEDULE_CONSTANT; k <= LN_SCHEDULE_WARMUP_STABLE_DECAY; k++) {
+        const train_schedule
+            s = {.kind = (ln_schedule)k, .n_warmup = 4, .n_steps = 10, .n_decay = 3, .power = 1, .cycles = 1},
+            short_one = {.kind = (ln_schedule)k, .n_warmup = 10, .n_steps = 5, .power = 1, .cycles = 1},
+            single = {.kind = (ln_schedule)k, .n_steps = 1, .n_decay = 1, .power = 1, .cycles = 1};
+        assert_true(train_lr_factor(&s, 1) == 0.25);
+        assert_true(train_lr_factor(&s, 4) == 1);
+        assert_true(train_lr_factor(&s, 5) == 1);
+        assert_true(train_lr_factor(&single, 1) == 1);
+        assert_true(train_lr_factor(&short_one, 3) == 0.3);
+        for (int64_t step = 5; step <= 10; step++) assert_true(train_lr_factor(&s, step) > 0);
+    }
+}
+
+/* The rates of transformers' get_scheduler after the warm-up: 3 of 12 steps, 2 restarts, power 2, a tenth of
+ * the rate at the end, 4 steps of decay. */
+static void schedules_of_transformers(void **state) {
+    (void)state;
+    static const double want[][9] = {
+        {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0},
+        {1.0, 0.8888888888888888, 0.7777777777777778, 0.6666666666666666, 0.5555555555555556,
+         0.4444444444444444, 0.3333333333333333, 0.2222222222222222, 0.1111111111111111},
+        {1.0, 0.9698463103929543, 0.883022221559489, 0.75, 0.5868240888334653, 0.41317591116653485,
+         0.2500000000000001, 0.11697777844051103, 0.03015368960704584},
+        {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0},
+        {1.0, 0.883022221559489, 0.5868240888334653, 0.2500000000000001, 0.03015368960704584,
+         0.9698463103929543, 0.7500000000000002, 0.41317591116653485, 0.11697777844051103},
+        {1.0000000000000002, 0.811111111111111, 0.6444444444444445, 0.5000000000000001, 0.3777777777777778,
+         0.2777777777777778, 0.2, 0.14444444444444443, 0.11111111111111113},
+        {1.0, 0.8660254037844386, 0.7745966692414834, 0.7071067811865475, 0.6546536707079771,
+         0.6123724356957945, 0.5773502691896258, 0.5477225575051661, 0.5222329678670935},
+        {1.0, 0.9728616793536587, 0.89471999940354, 0.775, 0.6281416799501187, 0.4718583200498814,
+         0.3250000000000001, 0.20528000059645996, 0.12713832064634126},
+        {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.8681980515339465, 0.55, 0.23180194846605368},
+    };
+    for (int k = 0; k < (int)LN_COUNT(want); k++) {
+        const train_schedule s = {.kind = (ln_schedule)k,
+                                  .n_warmup = 3,
+                                  .n_steps = 12,
+                                  .n_decay = 4,
+                                  .floor = 0.1,
+                                  .power = 2,
+                                  .cycles = 2};
+        for (int i = 0; i < 9; i++) assert_true(fabs(train_lr_factor(&s, 4 + i) - want[k][i]) < 1e-14);
     }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(orders),  cmocka_unit_test(orders_are_uniform),
-        cmocka_unit_test(cursors), cmocka_unit_test(packing),
-        cmocka_unit_test(shares),  cmocka_unit_test(schedules),
+        cmocka_unit_test(orders),
+        cmocka_unit_test(orders_are_uniform),
+        cmocka_unit_test(cursors),
+        cmocka_unit_test(packing),
+        cmocka_unit_test(shares),
+        cmocka_unit_test(schedules),
+        cmocka_unit_test(schedules_of_transformers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

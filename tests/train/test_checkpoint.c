@@ -1,22 +1,19 @@
 /* Checkpoints: a save is whole or not at all, whatever call of it is the last; damaged ones are named and
  * passed over; what was saved is read back to the same bits. */
 /* run: quick */
-#include "../common.h"
+#include "../killed.h"
 
 #include "io/io.h"
 #include "train/checkpoint.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { N_PARAMS = 4, ROWS = 3, COLS = 5 };
-static char dir[100], self[4096];
+static char dir[100];
 
 typedef struct model {
     train_param params[N_PARAMS];
@@ -42,6 +39,7 @@ static void state_of(model *m, int64_t step) {
     }
     m->state = (train_state){.params = m->params,
                              .n_params = N_PARAMS,
+                             .n_moments = 2,
                              .step = step,
                              .cursor = {(uint64_t)step / 10, (uint64_t)step % 10},
                              .n_tokens = (uint64_t)step * 100,
@@ -216,32 +214,25 @@ static void other_parameters_and_settings(void **state) {
 
 /* ---- kills ---- */
 
-/* Runs this program as `save STEP`, below `with` (strace and its arguments; NULL: none). Returns wait's
- * status, killed after `us` microseconds unless that is negative. */
-static int run_save(int64_t step, char *const *with, long us) {
-    char text[32], *argv[16];
-    int n = 0, status;
+/* Runs this program as `save STEP`, killed after `us` microseconds unless that is negative; or with a call
+ * that does `what`. Returns wait's status. */
+static int run_save(int64_t step, long us) {
+    char text[32];
     snprintf(text, sizeof text, "%lld", (long long)step);
-    for (; with && with[n]; n++) argv[n] = with[n];
-    argv[n++] = self, argv[n++] = "save", argv[n++] = dir, argv[n++] = text, argv[n] = NULL;
-    const pid_t pid = fork();
-    if (pid == 0) {
-        const int null = open("/dev/null", O_WRONLY);
-        (void)dup2(null, 1), (void)dup2(null, 2);
-        execvp(argv[0], argv);
-        _exit(127);
-    }
-    assert_true(pid > 0);
-    if (us >= 0) usleep((useconds_t)us), (void)kill(pid, SIGKILL);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    return status;
+    char *const args[] = {"save", dir, text, NULL};
+    return test_run_self(NULL, args, us);
+}
+static int run_injected(int64_t step, const char *call, const char *what, int when) {
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)step);
+    char *const args[] = {"save", dir, text, NULL};
+    return test_run_injected(args, call, what, when);
 }
 
 static bool strace_works(void) {
-    char *const with[] = {"strace", "-qq", "-o", "/dev/null", NULL};
+    char *const args[] = {"save", dir, "1", NULL};
     clear();
-    const int status = run_save(1, with, -1);
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    return test_strace_works(args);
 }
 
 static int64_t last_step(void) {
@@ -255,9 +246,6 @@ static int64_t last_step(void) {
 /* Kills the save at each call of each kind that touches files (without LN_LONG, at every sixth). */
 static void killed_at_every_call(void **state) {
     (void)state;
-    static const char *const calls[] = {"openat", "write",      "fsync",     "close", "mkdir",
-                                        "rename", "renameat2",  "unlink",    "rmdir", "unlinkat",
-                                        "mmap",   "getdents64", "newfstatat"};
     const int by = getenv("LN_LONG") ? 1 : 6;
     if (!strace_works()) {
         print_message("SKIP: strace is not there or may not trace: saves are NOT killed at every call\n");
@@ -267,12 +255,9 @@ static void killed_at_every_call(void **state) {
     clear();
     OK(save(1, 2, err));
     int64_t last = 1;
-    for (size_t i = 0; i < LN_COUNT(calls); i++)
+    for (size_t i = 0; i < LN_COUNT(test_file_calls); i++)
         for (int k = 1;; k += by) {
-            char inject[80];
-            snprintf(inject, sizeof inject, "inject=%s:signal=KILL:when=%d", calls[i], k);
-            char *const with[] = {"strace", "-qq", "-o", "/dev/null", "-e", inject, NULL};
-            const int status = run_save(last + 1, with, -1);
+            const int status = run_injected(last + 1, test_file_calls[i], "signal=KILL", k);
             train_checkpoint_sweep(dir);
             check_found(last, last + 1);
             assert_int_equal(entries("."), 0);
@@ -304,10 +289,9 @@ static void errors_of_calls(void **state) {
     int n_failed = 0, n_row = 0; /* n_row: saves in a row that failed */
     for (size_t i = 0; i < LN_COUNT(cases); i++)
         for (int k = 1; k < (getenv("LN_LONG") ? 60 : 12); k += getenv("LN_LONG") ? 1 : 3) {
-            char inject[80];
-            snprintf(inject, sizeof inject, "inject=%s:error=%s:when=%d", cases[i].call, cases[i].error, k);
-            char *const with[] = {"strace", "-qq", "-o", "/dev/null", "-e", inject, NULL};
-            const int status = run_save(last + 1, with, -1);
+            char what[40];
+            snprintf(what, sizeof what, "error=%s", cases[i].error);
+            const int status = run_injected(last + 1, cases[i].call, what, k);
             assert_true(WIFEXITED(status));
             const int code = WEXITSTATUS(status);
             if (code == 127) continue; /* the program could not start */
@@ -330,12 +314,12 @@ static void killed_at_random(void **state) {
     const int n = getenv("LN_LONG") ? 1000 : 20;
     clear();
     const double start = ln_now();
-    assert_int_equal(run_save(1, NULL, -1), 0);
+    assert_int_equal(run_save(1, -1), 0);
     const uint32_t most =
         (uint32_t)(2e6 * (ln_now() - start)); /* microseconds: twice as long as a save takes */
     for (int i = 0; i < n; i++) {
         const int64_t last = last_step();
-        (void)run_save(last + 1, NULL, (long)(test_random(&random) % most));
+        (void)run_save(last + 1, (long)(test_random(&random) % most));
         train_checkpoint_sweep(dir);
         check_found(last, last + 1);
     }
@@ -360,7 +344,6 @@ int main(int argc, char **argv) {
     }
     snprintf(dir, sizeof dir, "%s/linnet-checkpoint-%ld", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
              (long)getpid());
-    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(written_and_read),
         cmocka_unit_test(damage),

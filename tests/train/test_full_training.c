@@ -2,83 +2,11 @@
  * tools/golden_trainer.py), the same bits after an interruption, a result that is a model, and what is
  * rejected. */
 /* run: slow asan cuda */
-#include "../common.h"
+#include "train_runs.h"
 
-#include "base/json.h"
-#include "io/io.h"
 #include "run/train_program.h"
 
-#include <math.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#define GOLDEN LN_ROOT "/tests/golden/"
-#define SMALL  GOLDEN "qwen2-f32"
-enum { STEPS = 12, SPARSE = 16 };
-
-static char top[100];
-static double losses[STEPS + 1];
-static int stop_after;
-
-static void shell(const char *command) {
-    char line[1200];
-    snprintf(line, sizeof line, "cd '%s' && %s", top, command);
-    if (system(line) != 0) fail_msg("%s", line);
-}
-static const char *at(char path[400], const char *name) {
-    snprintf(path, 400, "%s/%s", top, name);
-    return path;
-}
-
-static ln_status on_step(void *user, const ln_step_report *r, ln_error *err) {
-    (void)user;
-    if (r->step <= STEPS) losses[r->step] = r->loss;
-    return r->step == stop_after ? ln_fail(err, LN_ECANCELLED, "stopped") : LN_OK;
-}
-
-static ln_status train(const char *model, const ln_trainer_options *how, ln_numerics numerics, int threads,
-                       ln_error *err) {
-    ln_options o = ln_options_default();
-    const ln_trainer_events on = {.size = sizeof on, .on_step = on_step};
-    ln_model *m = NULL;
-    ln_trainer *t = NULL;
-    ln_trainer_result r = {.size = sizeof r};
-    o.numerics = numerics;
-    o.n_threads = threads;
-    ln_status st = ln_model_open(&m, model, &o, err);
-    if (st == LN_OK) st = ln_trainer_new(&t, m, &o, how, err);
-    if (st == LN_OK) st = ln_trainer_run(t, &on, &r, err);
-    ln_trainer_free(&t);
-    ln_model_close(&m);
-    return st;
-}
-
-/* The cosine between the movements of every SPARSE-th number of all tensors from the model `from`: to the
- * model `to`, and to the recorded numbers. */
-static double cosine(const char *from, const char *to, const char *recorded) {
-    ln_tensors f, x, y;
-    double dot = 0, xx = 0, yy = 0;
-    OK(ln_tensors_open_file(&f, from, err));
-    OK(ln_tensors_open_file(&x, to, err));
-    OK(ln_tensors_open_file(&y, recorded, err));
-    assert_int_equal(x.n, y.n);
-    assert_int_equal(x.n, f.n);
-    for (size_t i = 0; i < f.n; i++) {
-        const ln_tensor *p = ln_tensors_find(&x, f.items[i].name), *q = ln_tensors_find(&y, f.items[i].name);
-        assert_true(p && q && p->bytes == f.items[i].bytes);
-        const int64_t n = (int64_t)(p->bytes / 4);
-        assert_int_equal(q->bytes / 4, (n + SPARSE - 1) / SPARSE);
-        for (int64_t k = 0; k < n; k += SPARSE) {
-            const double z = (double)ln_num_load(f.items[i].data, LN_F32, k),
-                         u = (double)ln_num_load(p->data, LN_F32, k) - z,
-                         v = (double)ln_num_load(q->data, LN_F32, k / SPARSE) - z;
-            dot += u * v, xx += u * u, yy += v * v;
-        }
-    }
-    ln_tensors_close(&f), ln_tensors_close(&x), ln_tensors_close(&y);
-    return dot / sqrt(xx * yy);
-}
+enum { SPARSE = 16 };
 
 /* Tied and separate heads, biases, norms with and without an offset, a norm of q and k, and a tensor that
  * holds the weights of gate and up. */
@@ -96,18 +24,14 @@ static void as_torch(void **state) {
         how.method = LN_METHOD_FULL;
         how.data = rows, how.out = at(out, "golden");
         how.no_shuffle = true, how.batch = 3, how.lr = 1e-3, how.clip = 0, how.steps = STEPS;
-        OK(train(model, &how, LN_EXACT, 2, err));
+        OK(train(model, &how, 2, err));
         snprintf(path, sizeof path, GOLDEN "trainer/%s/full.json", leaf);
         OK(ln_json_load_file(&want, path, 10000, err));
-        double worst = 0;
-        for (size_t k = 0; k < STEPS; k++) {
-            const double w = json_number_value(json_array_get(want, k));
-            worst = fmax(worst, fabs(losses[k + 1] - w) / w);
-        }
+        const double worst = worst_loss(want);
         json_decref(want);
         snprintf(path, sizeof path, "%s/model.safetensors", model);
         snprintf(final, sizeof final, GOLDEN "trainer/%s/full.safetensors", leaf);
-        const double same = cosine(path, at(result, "golden/model.safetensors"), final);
+        const double same = cosine(path, at(result, "golden/model.safetensors"), final, "", SPARSE);
         print_message("%s: losses off by at most %.1e, cosine %.8f\n", models[i], worst, same);
         assert_true(worst <= 1e-5);
         assert_true(same >= 0.9999);
@@ -133,14 +57,14 @@ static void interrupted_or_not(void **state) {
         char a[400], b[400];
         ln_trainer_options how = run_of(at(a, "whole"));
         stop_after = 0;
-        OK(train(models[i], &how, LN_EXACT, 2, err));
+        OK(train(models[i], &how, 2, err));
         how = run_of(at(b, "parts"));
         for (stop_after = 4; stop_after <= 8; stop_after += 4) {
-            OK(train(models[i], &how, LN_EXACT, stop_after == 4 ? 1 : 3, err));
+            OK(train(models[i], &how, stop_after == 4 ? 1 : 3, err));
             how.resume = true;
         }
         stop_after = 0;
-        OK(train(models[i], &how, LN_EXACT, 2, err));
+        OK(train(models[i], &how, 2, err));
         shell("cmp whole/model.safetensors parts/model.safetensors");
         shell("cmp whole/best/model.safetensors parts/best/model.safetensors");
         shell("cmp whole/checkpoints/step-00000012/train_state.safetensors "
@@ -159,8 +83,8 @@ static void result_is_a_model(void **state) {
     ln_tensors before, after;
     ln_trainer_options how = run_of(at(out, "out"));
     stop_after = 0;
-    OK(train(GOLDEN "qwen2-bf16", &how, LN_EXACT, 2, err));
-    const double last = losses[STEPS];
+    OK(train(GOLDEN "qwen2-bf16", &how, 2, err));
+    const double last = steps[STEPS].loss;
     OK(ln_tensors_open(&before, GOLDEN "qwen2-bf16", false, err));
     OK(ln_tensors_open(&after, out, false, err));
     assert_int_equal(before.n, after.n);
@@ -176,8 +100,8 @@ static void result_is_a_model(void **state) {
     how = run_of(at(out, "next"));
     how.steps = 1, how.lr = 1e-12;
     how.valid_split = 0;
-    OK(train(model, &how, LN_EXACT, 2, err));
-    assert_true(losses[1] < 2 * last); /* it goes on with the trained weights */
+    OK(train(model, &how, 2, err));
+    assert_true(steps[1].loss < 2 * last); /* it goes on with the trained weights */
     shell("rm -rf out again next");
 }
 
@@ -245,12 +169,12 @@ static void smaller_micro_batches_have_the_same_steps(void **state) {
     ln_trainer_options how = run_of(at(out, "out"));
     stop_after = 0;
     how.lr = 1e-3;
-    OK(train(SMALL, &how, LN_EXACT, 2, err));
-    memcpy(want, losses, sizeof want);
+    OK(train(SMALL, &how, 2, err));
+    for (int i = 1; i <= STEPS; i++) want[i] = steps[i].loss;
     shell("rm -rf out");
     how.batch = 1, how.accum = 4;
-    OK(train(SMALL, &how, LN_EXACT, 2, err));
-    for (int i = 1; i <= STEPS; i++) assert_true(fabs(losses[i] - want[i]) <= 1e-5 * want[i]);
+    OK(train(SMALL, &how, 2, err));
+    for (int i = 1; i <= STEPS; i++) assert_true(fabs(steps[i].loss - want[i]) <= 1e-5 * want[i]);
     shell("rm -rf out");
 }
 
@@ -259,36 +183,33 @@ static void what_is_rejected(void **state) {
     char out[400], init[400];
     ln_trainer_options how = run_of(at(out, "out"));
     stop_after = 0;
-    FAILS(LN_EUNSUPPORTED, "is quantised",
-          train(GOLDEN "quantised/qwen2-q3-g64-f32", &how, LN_EXACT, 1, err));
-    FAILS(LN_EUNSUPPORTED, "is of experts",
-          train(GOLDEN "families/qwen3_moe-step-bf16", &how, LN_EXACT, 1, err));
-    FAILS(LN_EUNSUPPORTED, "alpha_p", train(GOLDEN "families/apertus-bias-bf16", &how, LN_EXACT, 1, err));
+    FAILS(LN_EUNSUPPORTED, "is quantised", train(GOLDEN "quantised/qwen2-q3-g64-f32", &how, 1, err));
+    FAILS(LN_EUNSUPPORTED, "is of experts", train(GOLDEN "families/qwen3_moe-step-bf16", &how, 1, err));
+    FAILS(LN_EUNSUPPORTED, "alpha_p", train(GOLDEN "families/apertus-bias-bf16", &how, 1, err));
     how.dropout = 0.1;
-    FAILS(LN_EUSAGE, "ln_trainer_options.dropout", train(SMALL, &how, LN_EXACT, 1, err));
+    FAILS(LN_EUSAGE, "ln_trainer_options.dropout", train(SMALL, &how, 1, err));
     how.dropout = 0, how.bf16 = true;
-    FAILS(LN_EUSAGE, "ln_trainer_options.bf16", train(SMALL, &how, LN_EXACT, 1, err));
+    FAILS(LN_EUSAGE, "ln_trainer_options.bf16", train(SMALL, &how, 1, err));
     how.bf16 = false, how.init_adapter = at(init, "init");
-    FAILS(LN_EUSAGE, "ln_trainer_options.init_adapter", train(SMALL, &how, LN_EXACT, 1, err));
+    FAILS(LN_EUSAGE, "ln_trainer_options.init_adapter", train(SMALL, &how, 1, err));
     how.init_adapter = NULL, how.method = (ln_method)7;
-    FAILS(LN_EUSAGE, "ln_trainer_options.method", train(SMALL, &how, LN_EXACT, 1, err));
+    FAILS(LN_EUSAGE, "ln_trainer_options.method", train(SMALL, &how, 1, err));
     how.method = LN_METHOD_FULL, how.out = SMALL;
-    FAILS(LN_EIO, "config.json", train(SMALL, &how, LN_EXACT, 1, err));
+    FAILS(LN_EIO, "config.json", train(SMALL, &how, 1, err));
     assert_int_not_equal(access(out, F_OK), 0);
     /* a run of the other method is not continued */
     how.out = at(out, "out"), how.steps = 2;
-    OK(train(SMALL, &how, LN_EXACT, 1, err));
+    OK(train(SMALL, &how, 1, err));
     how.method = LN_METHOD_LORA, how.resume = true;
     shell("rm out/config.json");
-    FAILS(LN_EUSAGE, "method: \"full\" then, nothing now", train(SMALL, &how, LN_EXACT, 1, err));
+    FAILS(LN_EUSAGE, "method: \"full\" then, nothing now", train(SMALL, &how, 1, err));
     shell("rm -rf out");
 }
 
 static int make_files(void **state) {
     (void)state;
     char path[400];
-    snprintf(top, sizeof top, "/tmp/test_full_training.%ld", (long)getpid());
-    assert_int_equal(mkdir(top, 0777), 0);
+    assert_int_equal(make_dir("test_full_training"), 0);
     uint64_t seed = 4;
     FILE *f = fopen(at(path, "rows.jsonl"), "wb");
     assert_non_null(f);
@@ -301,11 +222,6 @@ static int make_files(void **state) {
     assert_int_equal(fclose(f), 0);
     return 0;
 }
-static int remove_files(void **state) {
-    (void)state;
-    shell("rm -rf \"$PWD\"");
-    return 0;
-}
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(as_torch),
@@ -314,5 +230,5 @@ int main(void) {
                                        cmocka_unit_test(gradients_are_taken_in_time),
                                        cmocka_unit_test(smaller_micro_batches_have_the_same_steps),
                                        cmocka_unit_test(what_is_rejected)};
-    return cmocka_run_group_tests_name("full training", tests, make_files, remove_files);
+    return cmocka_run_group_tests_name("full training", tests, make_files, remove_dir);
 }

@@ -1,99 +1,17 @@
 /* Preferences: what peft and torch make of the formulas of TRL's losses (tests/golden/trainer, made by
  * tools/golden_trainer.py), the same bits after an interruption, layouts of data, and what is rejected. */
 /* run: slow asan cuda */
-#include "../common.h"
+#include "train_runs.h"
 
-#include "base/json.h"
-#include "io/io.h"
 #include "train/preference.h"
 
-#include <math.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#define GOLDEN LN_ROOT "/tests/golden/"
-#define SMALL  GOLDEN "qwen2-f32"
-enum { STEPS = 12, SPARSE = 4 };
-
-static char top[100];
-static ln_step_report steps[STEPS + 1];
-static ln_valid_report valid;
-static int stop_after;
-
-static void shell(const char *command) {
-    char line[1200];
-    snprintf(line, sizeof line, "cd '%s' && %s", top, command);
-    if (system(line) != 0) fail_msg("%s", line);
-}
-static const char *at(char path[400], const char *name) {
-    snprintf(path, 400, "%s/%s", top, name);
-    return path;
-}
-static const char *put(char path[400], const char *name, const char *text) {
-    FILE *f = fopen(at(path, name), "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
-    assert_int_equal(fclose(f), 0);
-    return path;
-}
-
-static ln_status on_step(void *user, const ln_step_report *r, ln_error *err) {
-    (void)user;
-    if (r->step <= STEPS) steps[r->step] = *r;
-    return r->step == stop_after ? ln_fail(err, LN_ECANCELLED, "stopped") : LN_OK;
-}
-static ln_status on_valid(void *user, const ln_valid_report *r, ln_error *err) {
-    (void)user, (void)err;
-    valid = *r;
-    return LN_OK;
-}
-
-static ln_status train(const char *model, const ln_trainer_options *how, int threads, ln_error *err) {
-    ln_options o = ln_options_default();
-    const ln_trainer_events on = {.size = sizeof on, .on_step = on_step, .on_valid = on_valid};
-    ln_model *m = NULL;
-    ln_trainer *t = NULL;
-    ln_trainer_result r = {.size = sizeof r};
-    o.numerics = LN_EXACT;
-    o.n_threads = threads;
-    ln_status st = ln_model_open(&m, model, &o, err);
-    if (st == LN_OK) st = ln_trainer_new(&t, m, &o, how, err);
-    if (st == LN_OK) st = ln_trainer_run(t, &on, &r, err);
-    ln_trainer_free(&t);
-    ln_model_close(&m);
-    return st;
-}
-
-/* The cosine between the movements of an adapter: to that in `to`, and to every SPARSE-th number that was
- * recorded of it. */
-static double cosine(const char *from, const char *to, const char *recorded, const char *kind) {
-    ln_tensors f, x, y;
-    double dot = 0, xx = 0, yy = 0;
-    OK(ln_tensors_open_file(&f, from, err));
-    OK(ln_tensors_open_file(&x, to, err));
-    OK(ln_tensors_open_file(&y, recorded, err));
-    for (size_t i = 0; i < f.n; i++) {
-        char name[300];
-        snprintf(name, sizeof name, "%s.%.*s", kind, (int)f.items[i].name_bytes, f.items[i].name);
-        const ln_tensor *p = ln_tensors_find(&x, f.items[i].name), *q = ln_tensors_find(&y, name);
-        assert_true(p && q && p->bytes == f.items[i].bytes);
-        for (int64_t k = 0; k < (int64_t)(p->bytes / 4); k += SPARSE) {
-            const double z = (double)ln_num_load(f.items[i].data, LN_F32, k),
-                         u = (double)ln_num_load(p->data, LN_F32, k) - z,
-                         v = (double)ln_num_load(q->data, LN_F32, k / SPARSE) - z;
-            dot += u * v, xx += u * u, yy += v * v;
-        }
-    }
-    ln_tensors_close(&f), ln_tensors_close(&x), ln_tensors_close(&y);
-    return dot / sqrt(xx * yy);
-}
+enum { SPARSE = 4 };
 
 static void as_formulas_of_trl(void **state) {
     (void)state;
-    static const char *const models[] = {"llama-plain-f32"};
+    static const char *const models[] = {"llama-plain-f32", "qwen2-f32", "qwen3-bias-f32", "gemma3-text-f32"};
     for (size_t i = 0; i < LN_COUNT(models); i++) {
-        char model[300], data[300], init[300], out[400], path[400], result[400], recorded[400];
+        char model[300], data[300], init[300], out[400], path[400], result[400], recorded[400], before[32];
         json_t *want;
         snprintf(model, sizeof model, GOLDEN "%s", models[i]);
         snprintf(data, sizeof data, GOLDEN "trainer/%s/pairs.jsonl", models[i]);
@@ -103,18 +21,16 @@ static void as_formulas_of_trl(void **state) {
         OK(ln_json_load_file(&want, path, 10000, err));
         for (int kind = LN_PREFERENCE_DPO; kind <= LN_PREFERENCE_ORPO; kind++) {
             const char *name = train_preferences[kind].name;
-            double worst = 0;
             ln_trainer_options how = ln_trainer_options_default();
             how.preference = (ln_preference)kind;
             how.data = data, how.init_adapter = init, how.out = at(out, "golden");
             how.no_shuffle = true, how.batch = 3, how.lr = 1e-3, how.clip = 0, how.steps = STEPS;
             OK(train(model, &how, 2, err));
-            for (size_t k = 0; k < STEPS; k++) {
-                const double w = json_number_value(json_array_get(json_object_get(want, name), k));
-                worst = fmax(worst, fabs(steps[k + 1].loss - w) / fabs(w));
-            }
+            const double worst = worst_loss(json_object_get(want, name));
             snprintf(path, sizeof path, "%s/adapter_model.safetensors", init);
-            const double same = cosine(path, at(result, "golden/adapter_model.safetensors"), recorded, name);
+            snprintf(before, sizeof before, "%s.", name);
+            const double same =
+                cosine(path, at(result, "golden/adapter_model.safetensors"), recorded, before, SPARSE);
             print_message("%s, %s: losses off by at most %.1e, cosine %.8f\n", models[i], name, worst, same);
             assert_true(worst <= 1e-5);
             assert_true(same >= 0.9999);
@@ -264,22 +180,43 @@ static void what_is_rejected(void **state) {
     FAILS(LN_EUSAGE, "ln_trainer_options.preference", train(SMALL, &how, 1, err));
 }
 
+/* The plan has a number for each sample if there is a reference, and for each row if there are pairs. */
+static void plans_have_the_numbers_of_pairs(void **state) {
+    (void)state;
+    enum { PAIRS = 3000 };
+    char path[400];
+    ln_str text = {0};
+    ln_model *m;
+    ln_trainer_info f[2] = {{.size = sizeof *f}, {.size = sizeof *f}};
+    for (int i = 0; i < PAIRS; i++)
+        ln_str_addf(&text, "{\"prompt_ids\":[%d],\"chosen_ids\":[7,%d],\"rejected_ids\":[8]}\n", i % 200,
+                    i % 9);
+    ln_trainer_options how = ln_trainer_options_default();
+    how.data = put(path, "many.jsonl", text.data);
+    OK(ln_model_open(&m, SMALL, NULL, err));
+    for (int i = 0; i < 2; i++) {
+        how.preference = i ? LN_PREFERENCE_DPO : LN_PREFERENCE_ORPO;
+        OK(ln_trainer_plan(m, NULL, &how, &f[i], err));
+    }
+    assert_int_equal(f[1].data_bytes - f[0].data_bytes, 2 * PAIRS * sizeof(double));
+    assert_int_equal(f[0].data_bytes, PAIRS * (5 * sizeof(uint32_t) + sizeof(uint32_t)));
+    assert_int_equal(f[1].activation_bytes, f[0].activation_bytes);
+    ln_model_close(&m);
+    ln_str_free(&text);
+}
+
 static int make_files(void **state) {
     (void)state;
-    snprintf(top, sizeof top, "/tmp/test_preferences.%ld", (long)getpid());
-    assert_int_equal(mkdir(top, 0777), 0);
-    return 0;
-}
-static int remove_files(void **state) {
-    (void)state;
-    shell("rm -rf \"$PWD\"");
-    return 0;
+    return make_dir("test_preferences");
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_formulas_of_trl), cmocka_unit_test(slopes_are_derivatives),
-        cmocka_unit_test(micro_batches),      cmocka_unit_test(interrupted_or_not),
-        cmocka_unit_test(layouts_of_data),    cmocka_unit_test(what_is_rejected)};
-    return cmocka_run_group_tests_name("preferences", tests, make_files, remove_files);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(as_formulas_of_trl),
+                                       cmocka_unit_test(slopes_are_derivatives),
+                                       cmocka_unit_test(micro_batches),
+                                       cmocka_unit_test(interrupted_or_not),
+                                       cmocka_unit_test(layouts_of_data),
+                                       cmocka_unit_test(what_is_rejected),
+                                       cmocka_unit_test(plans_have_the_numbers_of_pairs)};
+    return cmocka_run_group_tests_name("preferences", tests, make_files, remove_dir);
 }

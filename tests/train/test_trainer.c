@@ -402,7 +402,7 @@ static void bad_options(void **state) {
     BAD("max_length", max_length = 1);
     BAD("data", data = NULL);
     BAD("resume", resume = true);
-    BAD("schedule", schedule = (ln_schedule)3);
+    BAD("schedule", schedule = (ln_schedule)99);
     BAD("warmup", warmup = -1);
     BAD("steps", steps = -1);
     BAD("targets", targets = "q_proj,nothing");
