@@ -62,11 +62,10 @@ static inline float test_normal(uint64_t *state) {
     return s - 6.0f;
 }
 
-/* Whether a device other than the CPU has no kernels for a model: experts, recurrent layers. */
+/* Whether a device other than the CPU has no kernels for a model. */
 static inline bool device_lacks(ln_device device, const ln_package *m) {
-    return (device == LN_DEVICE_CUDA || device == LN_DEVICE_MLX) &&
-           (ln_weights_have_experts(&m->weights) ||
-            (device == LN_DEVICE_MLX && (m->spec.n_recur || ln_weights_are_coded(&m->weights))));
+    return device == LN_DEVICE_MLX &&
+           (ln_weights_have_experts(&m->weights) || m->spec.n_recur || ln_weights_are_coded(&m->weights));
 }
 
 /* Resolved run options for a test engine. */

@@ -265,7 +265,8 @@ ln_device ln_device_auto(uint32_t needs) {
                                           "experts",
                                           "weights in fp8 or with zero points",
                                           "layers with recurrent state",
-                                          "attention to later tokens"};
+                                          "attention to later tokens",
+                                          "gradients of experts"};
     if (told != LN_DEVICE_AUTO && told != LN_DEVICE_CUDA) return told;
     (void)pthread_once(&chosen_once, choose);
     const uint32_t lacks = needs & ~chosen_can;
@@ -276,7 +277,8 @@ ln_device ln_device_auto(uint32_t needs) {
                    : lacks & LN_CAN_EXPERTS   ? 2
                    : lacks & LN_CAN_CODED     ? 3
                    : lacks & LN_CAN_RECURRENT ? 4
-                                              : 5]);
+                   : lacks & LN_CAN_BOTH_WAYS ? 5
+                                              : 6]);
     return LN_DEVICE_CPU;
 }
 

@@ -125,6 +125,9 @@ typedef struct ln_p_recur {
     bool silu; /* short_conv: the output is silu of the sum */
 } ln_p_recur;
 
+/* What gated_delta adds to the squares of lengths (ops.h). */
+#define LN_RECUR_EPS 1e-6f
+
 /* The place of one matrix [n_out, n_in] in the pool of adapters: a state, n_slots slots of slot_bytes bytes.
  * Each slot holds, from byte `at` on, a part for this matrix, in which everything begins at a multiple of 64
  * bytes (ln_lora_part):

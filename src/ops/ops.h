@@ -252,7 +252,6 @@ static inline int64_t ln_attn_last(const ln_p_attn *p, const ln_step *s, int b, 
  * short_conv: one chain of fma over the taps, the oldest first, from 0, of inputs that are rounded to bf16
  * if the state is. Then + b, then ln_siluf. delta_gates: -ln_expf(A_log) times softplus, max(x, 0) +
  * (float)log(1 + (double)ln_expf(-|x|)). */
-#define LN_RECUR_EPS  1e-6f
 #define LN_RECUR_TAPS 32 /* of the convolutions that vector kernels compute */
 /* Outputs of a split of linear_cross_entropy (linear_back_op.c). */
 #define LN_CE_SPLIT 256

@@ -4,7 +4,7 @@
  * The text is cut into chunks at absolute multiples of page_len positions. A row reads S as it was at the
  * start of its chunk and what the earlier rows of the chunk have added, in ascending order; S moves on
  * once a chunk, by all its rows. Both a prompt and a decoded row do this, so that neither the cutting of a
- * prompt nor the rest of the batch changes a bit. The order of the arithmetic is at LN_RECUR_EPS in ops.h.
+ * prompt nor the rest of the batch changes a bit. The order of the arithmetic is at LN_RECUR_TAPS in ops.h.
  *
  * Of the chunks that a step runs through, those without a page leave no state behind: the kernels carry it
  * on in scratch. A row that is not the first of its chunk needs the page of its chunk, the first one that

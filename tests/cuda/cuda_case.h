@@ -141,7 +141,7 @@ static inline void poison(side *s, void *p, size_t bytes) {
 /* Uploads a weight; a matrix in two ranges of rows, if the device does not read it in place. */
 static inline void upload_ranges(side *s, const case_weight *w, bool in_place, void *buffer,
                                  ln_device_weight *out) {
-    const int64_t D = w->desc.dims[0], C = w->desc.dims[1], cut = D / 3;
+    const int64_t D = ln_weight_desc_rows(&w->desc), C = ln_weight_desc_cols(&w->desc), cut = D / 3;
     const ln_row_bytes row = ln_encoding_row(w->desc.enc, C);
     if (in_place || w->desc.n_dims == 1 || cut == 0) {
         OK(s->ops->upload(s->dev, &w->desc, &w->host, buffer, out, err));

@@ -3,10 +3,10 @@
  * products with weights in coded rows. Each with the bits of the reference, or within what the device
  * declares; a row has the same bits in steps of several sizes. Skipped if there is no GPU. */
 /* run: quick cuda */
-#include "cuda_case.h"
+#include "cuda_rows.h"
 #include "graph/grad.h"
 
-enum { V = 61, C = 160, HEAD = 40, HEADS = C / HEAD, LONG = 90 /* positions; the text is longer */ };
+enum { C = 160, HEAD = 40, HEADS = C / HEAD, LONG = 90 /* positions; the text is longer */ };
 
 typedef ln_v build_fn(ln_graph *g, ln_v x);
 
@@ -16,6 +16,12 @@ static ln_v softcap(ln_graph *g, ln_v x) { return ln_g_softcap(g, "y", x, 0.7f);
 static ln_v scale(ln_graph *g, ln_v x) { return ln_g_scale(g, "y", x, 0.37f); }
 static ln_v centre(ln_graph *g, ln_v x) { return ln_g_centre(g, "y", x); }
 static ln_v slice(ln_graph *g, ln_v x) { return ln_g_slice(g, "y", x, 5, 77); }
+static ln_v slice_of_groups(ln_graph *g, ln_v x) { return ln_g_slice_groups(g, "y", x, 3, 17, HEAD); }
+static ln_v clamp(ln_graph *g, ln_v x) { return ln_g_clamp(g, "y", x, -0.3f, 0.6f); }
+static ln_v xielu(ln_graph *g, ln_v x) {
+    const ln_p_xielu p = {.alpha_p = 0.8f, .alpha_n = 0.9f, .beta = 0.5f, .eps = -1e-6f};
+    return ln_g_xielu(g, "y", x, &p);
+}
 static ln_v norm_of_row(ln_graph *g, ln_v x) { return ln_g_rmsnorm_plain(g, "y", x, C, 1e-6f); }
 static ln_v norm_of_heads(ln_graph *g, ln_v x) { return ln_g_rmsnorm_plain(g, "y", x, HEAD, 1e-5f); }
 static ln_v scaled_rows(ln_graph *g, ln_v x) {
@@ -52,52 +58,6 @@ static void build_op(ln_graph *g, const void *user) {
     ln_g_output(g, c->make(g, ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, C), 1)));
 }
 
-/* Rows of a text that ends beyond LONG positions, and of one that does not. */
-static const int rows_of[][2] = {{100, 30}, {1, 0}, {1, 1}, {9, 2}, {60, 20}};
-
-/* What factors may differ by, if the last op has the bits of the reference: PAIR times as much as a product.
- */
-static double of_factors(const side *s) {
-    enum { PAIR = 4 };
-    double most = 0;
-    const ln_op last = ln_program_node(&s->p, s->p.n_nodes - 1)->op;
-    if (last != LN_OP_MUL && last != LN_OP_GATED) return 0;
-    for (int i = 0; i < s->p.n_nodes; i++)
-        if (ln_program_node(&s->p, i)->op == LN_OP_LINEAR)
-            most = LN_MAX(most, ln_program_node(&s->p, i)->tolerance);
-    return PAIR * most;
-}
-static void check_case(const char *what, const cuda_case *c, double more) {
-    side gpu, ref;
-    open_side(&gpu, cuda_ops, NULL, c);
-    open_side(&ref, &ln_device_ref, &gpu, c);
-    float *all = NULL;
-    for (size_t i = 0; i < LN_COUNT(rows_of); i++) {
-        int64_t n, m;
-        const int from[2] = {0};
-        set_rows(&gpu, 2, rows_of[i], from, V);
-        for (int q = 0; q < 2; q++) ln_step_n_prompt(gpu.step)[q] = rows_of[0][q];
-        float *got = run_side(&gpu, 0, &n);
-        if (!all) {
-            set_rows(&ref, 2, rows_of[i], from, V);
-            for (int q = 0; q < 2; q++) ln_step_n_prompt(ref.step)[q] = rows_of[0][q];
-            float *want = run_side(&ref, 0, &m);
-            assert_int_equal(n, m);
-            compare_outputs(what, want, got, n, tolerance_of(&gpu, 0) + more + of_factors(&gpu));
-            free(want);
-            all = got;
-            continue;
-        }
-        const int64_t cols = n / (rows_of[i][0] + rows_of[i][1]);
-        if (memcmp(got, all, (size_t)(rows_of[i][0] * cols) * sizeof *got) != 0)
-            fail_msg("%s: a step of %d rows has other bits", what, gpu.step->n_rows);
-        free(got);
-    }
-    free(all);
-    close_side(&gpu);
-    close_side(&ref);
-}
-
 static void ops_of_families(void **state) {
     static const op_case cases[] = {{"sigmoid", sigmoid, 0},
                                     {"relu2", relu2, 0},
@@ -105,6 +65,9 @@ static void ops_of_families(void **state) {
                                     {"scale", scale, 0},
                                     {"centre", centre, 0},
                                     {"slice", slice, 0},
+                                    {"slice of groups", slice_of_groups, 0},
+                                    {"clamp", clamp, 0},
+                                    {"xielu", xielu, 0},
                                     {"rmsnorm of a row without weight", norm_of_row, 0},
                                     {"rmsnorm of heads without weight", norm_of_heads, 0},
                                     {"rows scaled by position", scaled_rows, 0x1p-21},

@@ -218,9 +218,9 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ bool is_last;
     __shared__ const char *pages[SPLIT / 32];
     begin();
-    const row_share share = share_of<INT32_MAX>(live_rows(step, y.rows), a.room, [&](int32_t i) {
-        return splits_seen(a.window, step.pos[i], SPLIT);
-    });
+    const row_share share =
+        share_of<INT32_MAX>((int32_t)blockIdx.x, (int32_t)gridDim.x, live_rows(step, y.rows), a.room,
+                            [&](int32_t i) { return splits_seen(a.window, step.pos[i], SPLIT); });
     const int32_t r = share.item, width = a.kv.width, E = a.kv.head_dim, v_width = a.kv.v_width,
                   Ev = a.kv.v_dim;
     if (r < 0) return;

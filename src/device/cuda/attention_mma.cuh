@@ -208,7 +208,7 @@ enum { MOST_SINGLE_ROWS = 4 };
 
 // ---- how blocks share the splits of rows ----
 //
-// A grid has gridDim.x blocks for each group of heads, at least as many as rows. Every block makes the same
+// A grid has `most` blocks for each group of heads, at least as many as rows. Every block makes the same
 // list: a row of n splits has ceil(n / each) blocks in turn, where `each` is about the least for which the
 // blocks suffice and the scratch has space for the splits of rows that several blocks share. So one long row
 // among short ones is computed by the blocks that the short rows leave.
@@ -224,10 +224,11 @@ struct row_share {
 __device__ inline int32_t blocks_of(int32_t n, int32_t each) {
     return (int32_t)((uint32_t)(n + each - 1) / (uint32_t)each);
 }
-// The share of this block; all lanes of a warp call it. splits_of(i): of row i, 0 if it has none.
+// The share of block x; all lanes of a warp call it. splits_of(i): of row i, 0 if it has none.
 template <int PER_LANE, typename F>
-__device__ inline row_share find_share(int32_t rows, int32_t space, const F &splits_of) {
-    const int32_t lane = (int32_t)threadIdx.x % 32, x = (int32_t)blockIdx.x, most = (int32_t)gridDim.x;
+__device__ inline row_share find_share(int32_t x, int32_t most, int32_t rows, int32_t space,
+                                       const F &splits_of) {
+    const int32_t lane = (int32_t)threadIdx.x % 32;
     const uint32_t all = 0xffffffffu;
     enum { WORKERS_BITS = 12, MASK = (1 << WORKERS_BITS) - 1 };
     int32_t n[PER_LANE], total = 0, each;
@@ -272,10 +273,9 @@ __device__ inline row_share find_share(int32_t rows, int32_t space, const F &spl
     }
     return share;
 }
-// The share of this block of a row that is alone: what find_share finds, without its steps.
-__device__ inline row_share share_alone(int32_t n, int32_t space) {
-    const int32_t x = (int32_t)blockIdx.x, most = (int32_t)gridDim.x,
-                  each = n > space   ? n
+// The share of block x of a row that is alone: what find_share finds, without its steps.
+__device__ inline row_share share_alone(int32_t x, int32_t most, int32_t n, int32_t space) {
+    const int32_t each = n > space   ? n
                          : n <= most ? 1
                                      : blocks_of(n, most),
                   workers = each == 1 ? n : blocks_of(n, each);
@@ -285,12 +285,13 @@ __device__ inline row_share share_alone(int32_t n, int32_t space) {
 // MOST: rows that a step can have. The code for more is left out: a kernel of few rows takes longer if its
 // code is large (bench/log/attempts.csv).
 template <int MOST, typename F>
-__device__ inline row_share share_of(int32_t rows, int32_t space, const F &splits_of) {
-    if (rows == 1) return share_alone(splits_of(0), space);
-    if (MOST <= 32) return find_share<1>(rows, space, splits_of);
-    if (rows <= 64) return find_share<2>(rows, space, splits_of);
-    if (rows <= SHARED_ROWS) return find_share<SHARED_ROWS / 32>(rows, space, splits_of);
-    const int32_t x = (int32_t)blockIdx.x, n = x < rows ? splits_of(x) : 0;
+__device__ inline row_share share_of(int32_t x, int32_t most, int32_t rows, int32_t space,
+                                     const F &splits_of) {
+    if (rows == 1) return share_alone(x, most, splits_of(0), space);
+    if (MOST <= 32) return find_share<1>(x, most, rows, space, splits_of);
+    if (rows <= 64) return find_share<2>(x, most, rows, space, splits_of);
+    if (rows <= SHARED_ROWS) return find_share<SHARED_ROWS / 32>(x, most, rows, space, splits_of);
+    const int32_t n = x < rows ? splits_of(x) : 0;
     return {n > 0 ? x : -1, 0, 1, n, 0};
 }
 // Blocks for each group of heads in a grid of so many rows; `slots` of them are on the GPU at a time.

@@ -23,7 +23,7 @@ __device__ inline int32_t row_at(const gpu_step &step, int32_t i, int32_t per_se
 template <int MOST>
 __device__ inline row_share find_row(const gpu_step &step, const gpu_attention &a, int32_t per_seq) {
     const int32_t rows = per_seq ? step.head->n_seqs * per_seq : step.head->n_rows;
-    return share_of<MOST>(rows, a.room, [&](int32_t i) {
+    return share_of<MOST>((int32_t)blockIdx.y, (int32_t)gridDim.y, rows, a.room, [&](int32_t i) {
         const int32_t r = row_at(step, i, per_seq);
         return r < 0 ? 0 : splits_seen(a.window, step.pos[r], MMA_SPLIT);
     });
@@ -39,7 +39,7 @@ struct row_job {
     bool shared;             // several blocks share the splits
 
     __device__ row_job(const gpu_step &step, const gpu_attention &a, int32_t r, const row_share &share)
-        : heads(a, (int32_t)blockIdx.y), row(r) {
+        : heads(a, (int32_t)blockIdx.x), row(r) {
         seq = step.seq[r], pos = step.pos[r], row0 = step.row0[seq], old = step.pos[row0];
         first = first_position(a.window, pos);
         split0 = first / MMA_SPLIT, n_splits = share.n_splits;

@@ -50,17 +50,18 @@ static inline void run(const gpu_launch *l, dim3 grid, unsigned threads, size_t 
     (void)cudaLaunchKernelEx(&c, kernel, P(args)...);
 }
 
+// The rows of a value, if a step has counts T, N and B: gpu_array.rows.
+__host__ __device__ inline int32_t rows_of(int32_t rows, int32_t T, int32_t N, int32_t B) {
+    if (rows >= 0) return rows;
+    const int32_t symbol = -(-(rows + 1) % GPU_ROW_SYMBOLS + 1), factor = -(rows + 1) / GPU_ROW_SYMBOLS + 1;
+    return factor * (symbol == GPU_ROWS_T ? T : symbol == GPU_ROWS_N ? N : B);
+}
 // Live rows of a value, from the step block.
 __device__ inline int32_t live_rows(const gpu_step &s, int32_t rows) {
-    return rows >= 0            ? rows
-           : rows == GPU_ROWS_T ? s.head->n_rows
-           : rows == GPU_ROWS_N ? s.head->n_out
-                                : s.head->n_seqs;
+    return rows_of(rows, s.head->n_rows, s.head->n_out, s.head->n_seqs);
 }
 // The most rows that a value can have in a step of the counts of `l`.
-inline int32_t grid_rows(const gpu_launch *l, int32_t rows) {
-    return rows >= 0 ? rows : rows == GPU_ROWS_T ? l->T : rows == GPU_ROWS_N ? l->N : l->B;
-}
+inline int32_t grid_rows(const gpu_launch *l, int32_t rows) { return rows_of(rows, l->T, l->N, l->B); }
 
 __device__ inline float bf16_to_f32(uint16_t h) { return ln_bf16_f32(h); }
 __device__ inline uint16_t f32_to_bf16(float f) { return ln_f32_bf16(f); }

@@ -66,14 +66,14 @@ enum { GPU_OP_HEADS = LN_OP_COUNT, GPU_OP_ATTENTION, GPU_OP_COUNT };
 typedef struct gpu_op gpu_op; /* cuda_ops.h */
 /* A node of a prepared program: its op and operands as kernels take them. */
 typedef struct gpu_node {
-    int op;      /* ln_op or GPU_OP_* */
-    int variant; /* GPU_ADD .. of a pointwise op */
-    gpu_array x, second, y;
-    gpu_weight w;
+    int op;                 /* ln_op or GPU_OP_* */
+    int variant;            /* GPU_ADD .. of a pointwise op */
+    gpu_array x, second, y; /* second: an operand, of route the second output */
+    gpu_weight w, bias;
     float eps, offset, scale;
     gpu_numbers numbers;
-    int64_t at, cols, every; /* of a slice; at: positions of pos_scale */
-    int32_t n_heads, head_dim;
+    int64_t at, cols, every;   /* of a slice; at: positions of pos_scale */
+    int32_t n_heads, head_dim; /* n_heads: of fold_rows, how many rows are added */
     bool interleaved;
     gpu_kv kv;
     gpu_product product;
@@ -90,6 +90,10 @@ typedef struct gpu_node {
     gpu_dropout dropout;
     gpu_cross_entropy entropy;
     gpu_packed packed;
+    gpu_route route;
+    gpu_experts experts;
+    gpu_recur recur;
+    gpu_array delta[3]; /* q, k, v of gated_delta */
 } gpu_node;
 
 /* Bytes of what gpu_sample_rows needs, and the most edits of its rows. */
@@ -162,6 +166,9 @@ void gpu_queue_close(ln_queue **queue);
 ln_status gpu_copy(ln_queue *q, void *to, const void *from, size_t bytes, int how, ln_error *err);
 int64_t gpu_kv_bytes(const ln_dev *d, const ln_page_job *job);
 ln_status gpu_page(ln_queue *q, const ln_page_job *job, ln_error *err);
+/* Offsets of the parts of a recurrent layer's state in its part of a page of `len` positions, in the order of
+ * ln_recur_part_of; the last is the size of all. */
+void gpu_recur_offsets(const ln_recur_sizes *z, int64_t len, ln_dtype dtype, int64_t at[LN_RECUR_PARTS + 1]);
 /* Elements that a page has for each position of a head: E rounded up to whole vectors of 8. */
 static inline int32_t gpu_kv_width(int32_t head_dim) { return (head_dim + 7) / 8 * 8; }
 

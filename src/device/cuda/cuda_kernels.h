@@ -23,11 +23,12 @@ extern "C" {
 enum { GPU_F32 = 0, GPU_BF16 = 1, GPU_F16 = 2 };
 
 /* What gpu_array.rows is where the number of rows is a count of the step: the values of LN_DIM_T, LN_DIM_N
- * and LN_DIM_B (graph/program.h), which the kernels do not see. */
-enum { GPU_ROWS_T = -1, GPU_ROWS_N = -2, GPU_ROWS_B = -3 };
+ * and LN_DIM_B (graph/program.h), which the kernels do not see. n times a count is the count less
+ * GPU_ROW_SYMBOLS (n - 1): ln_dim_times. */
+enum { GPU_ROWS_T = -1, GPU_ROWS_N = -2, GPU_ROWS_B = -3, GPU_ROW_SYMBOLS = 4 };
 
-/* A value in device memory: rows >= 0 is their number, else it is GPU_ROWS_*. Elements are f32 or bf16; pitch
- * is the distance of rows in elements. */
+/* A value in device memory: rows >= 0 is their number, else it is GPU_ROWS_* or a multiple of one. Elements
+ * are f32 or bf16; pitch is the distance of rows in elements. */
 typedef struct gpu_array {
     void *data;
     int64_t pitch;
@@ -193,6 +194,55 @@ typedef struct gpu_product {
 /* Whether no kernel for many rows reads the codes of a weight. clusters: gpu_launch.clusters. */
 bool gpu_unpacks(const gpu_weight *w, int32_t clusters);
 int gpu_linear(const gpu_launch *l, const gpu_step *s, const gpu_product *p);
+
+/* Mixtures of experts (ops/route_op.c). ln_p_route; bias, scale: of each expert, data NULL: none. */
+typedef struct gpu_route {
+    gpu_weight bias, scale;
+    int32_t kind, top_k, n_groups, top_groups;
+    bool normed;
+    float eps, factor;
+} gpu_route;
+enum { GPU_ROUTE_SOFTMAX, GPU_ROUTE_CHOSEN, GPU_ROUTE_SIGMOID };
+int gpu_route_rows(const gpu_launch *l, const gpu_step *s, const gpu_route *p, const gpu_array *logits,
+                   const gpu_array *ids, const gpu_array *weights);
+/* y[r] = the sum of n rows of x, each times its s (data NULL: 1). */
+int gpu_fold_rows(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_array *by, int32_t n,
+                  const gpu_array *y);
+/* Row p of y is the product of row p of x, or if x is shared row p / top_k, and the D rows of w that belong
+ * to expert ids[p], + bias [n_experts * D] (data NULL: none). The most rows of y are n_pairs, for which
+ * gpu_experts_scratch bytes of working memory are at `lists`. */
+typedef struct gpu_experts {
+    gpu_array x, ids, y;
+    gpu_weight w, bias;
+    int64_t D, n_pairs;
+    int32_t top_k, n_experts;
+    bool shared;
+    int32_t *lists;
+} gpu_experts;
+size_t gpu_experts_scratch(int64_t pairs, int32_t n_experts);
+int gpu_run_experts(const gpu_launch *l, const gpu_step *s, const gpu_experts *e);
+
+/* Recurrent mixers (ops/recur_op.c). The place of a layer's state and its sizes: ln_p_recur; s .. inputs: the
+ * offsets of the parts in a layer's part of a page. type: of keys, values and inputs. */
+typedef struct gpu_recur {
+    char *pool;
+    int64_t page_bytes, layer_offset, s, decays, keys, values, inputs;
+    int32_t group, pages_per_block, page_in_block, page_len, type;
+    int32_t taps, channels, at; /* of the convolution; the first channel of the call */
+    bool silu;
+    int32_t K, H, E, Ev; /* heads of keys and of values, and their widths */
+    float eps, by;       /* under the root of lengths; the factor of queries */
+} gpu_recur;
+/* w [cols * taps], bias [cols] (data NULL: none). */
+int gpu_short_conv(const gpu_launch *l, const gpu_step *s, const gpu_recur *p, const gpu_array *x,
+                   const gpu_weight *w, const gpu_weight *bias, const gpu_array *y);
+int gpu_delta_gates(const gpu_launch *l, const gpu_step *s, const gpu_array *a, const gpu_array *b,
+                    const gpu_weight *a_log, const gpu_weight *dt, float by, const gpu_array *y);
+/* Whether the state of a head fits in the shared memory of every GPU. */
+bool gpu_has_gated_delta(int32_t key_dim, int32_t page_len);
+int gpu_gated_delta(const gpu_launch *l, const gpu_step *s, const gpu_recur *p, const gpu_array *gates,
+                    const gpu_array *q, const gpu_array *k, const gpu_array *v, const gpu_array *y);
+
 /* Bytes of gpu_attention.results for this op, and of its counters, which begin as zeros. */
 size_t gpu_attention_scratch(const gpu_attention *a, size_t *counters);
 int gpu_attention_paged(const gpu_launch *l, const gpu_step *s, const gpu_attention *a, const gpu_array *q,

@@ -5,7 +5,9 @@
  * products is one node. */
 #include "cuda_ops.h"
 
-static bool is_product(const ln_lower_ask *q) { return q->op == LN_OP_LINEAR || q->op == LN_OP_LINEAR_GATED; }
+static bool is_product(const ln_lower_ask *q) {
+    return q->op == LN_OP_LINEAR || q->op == LN_OP_LINEAR_GATED || q->op == LN_OP_EXPERTS;
+}
 
 static bool choose_formats(const ln_lower_ask *q, ln_lower_answer *a) {
     const bool weights = q->in[1].kind == LN_KIND_WEIGHT && (q->n_in < 3 || q->in[2].kind == LN_KIND_WEIGHT);

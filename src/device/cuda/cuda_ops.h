@@ -42,6 +42,8 @@ const gpu_op *gpu_op_of(int op);
 extern const gpu_op gpu_op_embed, gpu_op_rmsnorm, gpu_op_centre, gpu_op_pointwise, gpu_op_convert,
     gpu_op_gather_rows, gpu_op_slice, gpu_op_pos_scale;
 extern const gpu_op gpu_op_linear;
+extern const gpu_op gpu_op_route, gpu_op_experts, gpu_op_fold_rows;
+extern const gpu_op gpu_op_short_conv, gpu_op_delta_gates, gpu_op_gated_delta;
 extern const gpu_op gpu_op_rope_table, gpu_op_rope, gpu_op_kv_write, gpu_op_attention, gpu_op_heads,
     gpu_op_attention_heads;
 extern const gpu_op gpu_op_lora_down, gpu_op_lora_up;

@@ -1,7 +1,9 @@
 /* Queues of the CUDA device: a stream, page tables in device memory, copies, and jobs on KV pages.
  *
- * A layer's part of a page has the keys [K, page_len, width] and then the values in the same layout, width
- * being E rounded up to 8 elements, so that a position of a head is whole vectors of 16 bytes. */
+ * A layer of attention has in its part of a page the keys [K, page_len, width] and then the values in the
+ * same layout, width being E rounded up to 8 elements, so that a position of a head is whole vectors of 16
+ * bytes. A recurrent layer has the parts of ln_recur_part_of in their order, each at a multiple of 64 bytes,
+ * S and decays in f32. */
 #include "cuda_device.h"
 
 #include "../../quant/affine.h"
@@ -78,7 +80,11 @@ static size_t half_bytes(const ln_page_job *job, bool values) {
 int64_t gpu_kv_bytes(const ln_dev *d, const ln_page_job *job) {
     int64_t bytes = (int64_t)(row_bytes(job, false) + row_bytes(job, true)) * job->page_len;
     (void)d;
-    if (job->kind != LN_STATE_PAGED) return -1; /* the device has no kernels for recurrent state */
+    if (job->kind == LN_STATE_CHUNKS) {
+        int64_t at[LN_RECUR_PARTS + 1];
+        gpu_recur_offsets(&job->recur, job->page_len, job->dtype, at);
+        return at[LN_RECUR_PARTS];
+    }
     return __builtin_mul_overflow(bytes, (int64_t)job->n_kv_heads, &bytes) ? -1 : bytes;
 }
 
@@ -129,8 +135,72 @@ static ln_status convert_layer(ln_queue *q, const ln_page_job *job, bool values,
     return st;
 }
 
+/* ---- recurrent state ---- */
+
+static ln_dtype recur_dtype(ln_dtype dtype, int part) { return part < 2 ? LN_F32 : dtype; }
+void gpu_recur_offsets(const ln_recur_sizes *z, int64_t len, ln_dtype dtype, int64_t at[LN_RECUR_PARTS + 1]) {
+    enum { ALIGN = 64 };
+    at[0] = 0;
+    for (int i = 0; i < LN_RECUR_PARTS; i++) {
+        ln_recur_part p;
+        const int64_t bytes = ln_recur_part_of(z, len, i, &p) * ln_dtype_bytes(recur_dtype(dtype, i));
+        at[i + 1] = at[i] + (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    }
+}
+
+/* Zeroes what positions n .. page_len - 1 have in a part. */
+static ln_status clear_part(ln_queue *q, const ln_page_job *job, int i, char *part, ln_error *err) {
+    ln_recur_part p;
+    (void)ln_recur_part_of(&job->recur, job->page_len, i, &p);
+    const size_t width = (size_t)ln_dtype_bytes(recur_dtype(job->dtype, i)), row = (size_t)p.cols * width,
+                 kept = (size_t)(p.lead + job->n) * (p.by_row ? row : width),
+                 pitch = p.by_row ? (size_t)p.rows * row : row,
+                 n = (size_t)(p.by_row ? p.outer : p.outer * p.rows);
+    if ((p.by_row || p.by_col) && n > 0 && kept < pitch)
+        GPU_TRY(cudaMemset2DAsync(part + kept, pitch, 0, pitch - kept, n, q->stream), "clearing a page");
+    return LN_OK;
+}
+static ln_status copy_state(ln_queue *q, const ln_page_job *job, int layer, ln_error *err) {
+    char *to = (char *)job->pool + job->to + layer * job->layer_bytes;
+    const char *from = (const char *)job->pool + job->from + layer * job->layer_bytes;
+    int64_t at[LN_RECUR_PARTS + 1];
+    gpu_recur_offsets(&job->recur, job->page_len, job->dtype, at);
+    if (to != from)
+        GPU_TRY(cudaMemcpyAsync(to, from, (size_t)at[LN_RECUR_PARTS], cudaMemcpyDeviceToDevice, q->stream),
+                "copying a page");
+    for (int i = 0; i < LN_RECUR_PARTS; i++) LN_TRY(clear_part(q, job, i, to + at[i], err));
+    return LN_OK;
+}
+/* Packs or unpacks the state of a layer by way of host memory. */
+static ln_status convert_state(ln_queue *q, const ln_page_job *job, ln_error *err) {
+    const bool pack = job->op == LN_PAGE_PACK;
+    int64_t at[LN_RECUR_PARTS + 1];
+    gpu_recur_offsets(&job->recur, job->page_len, job->dtype, at);
+    const size_t bytes = (size_t)at[LN_RECUR_PARTS];
+    char *layer = (char *)job->pool + (pack ? job->to : job->from), *copy = ln_zalloc(1, bytes);
+    float *numbers = job->keys;
+    if (!copy) return LN_OOM(err, "a page of recurrent state");
+    ln_status st = pack ? LN_OK : gpu_copy(q, copy, layer, bytes, LN_COPY_OUT, err);
+    for (int i = 0; st == LN_OK && i < LN_RECUR_PARTS; i++) {
+        ln_recur_part p;
+        const int64_t n = ln_recur_part_of(&job->recur, job->page_len, i, &p);
+        for (int64_t k = 0; k < n; k++, numbers++) {
+            if (pack) ln_num_store(copy + at[i], recur_dtype(job->dtype, i), k, *numbers);
+            else *numbers = ln_num_load(copy + at[i], recur_dtype(job->dtype, i), k);
+        }
+    }
+    if (st == LN_OK && pack) st = gpu_copy(q, layer, copy, bytes, LN_COPY_IN, err);
+    ln_free(copy);
+    return st;
+}
+static ln_status recur_page(ln_queue *q, const ln_page_job *job, ln_error *err) {
+    for (int i = 0; job->op == LN_PAGE_COPY && i < job->n_layers; i++) LN_TRY(copy_state(q, job, i, err));
+    return job->op != LN_PAGE_COPY && job->keys ? convert_state(q, job, err) : LN_OK;
+}
+
 ln_status gpu_page(ln_queue *q, const ln_page_job *job, ln_error *err) {
     LN_TRY(gpu_use(q->dev, err));
+    if (job->kind == LN_STATE_CHUNKS) return recur_page(q, job, err);
     for (int i = 0; job->op == LN_PAGE_COPY && i < 2 * job->n_layers; i++)
         LN_TRY(copy_half(q, job, i / 2, i % 2, err));
     if (job->op == LN_PAGE_COPY) return LN_OK;

@@ -10,7 +10,8 @@
  *               fp8      the same as affine groups of 8 bits, whose biases are 0, with scales in f32; with
  *                        those of e4m3 for fast programs in bf16 (ln_pvalue.layout_id 1)
  *
- * Each part begins at a multiple of GPU_ALIGN bytes.
+ * Each part begins at a multiple of GPU_ALIGN bytes. The matrices of experts are stored as one matrix, whose
+ * rows are theirs one after another.
  *
  * An upload copies pieces of the file to two pinned buffers alternately, on several threads. The GPU fetches
  * a piece while the next one is copied, by a copy of its own or by the kernel that packs the piece. */
@@ -28,9 +29,9 @@ typedef struct parts {
     size_t row, group_row, bias_row, scales, biases, columns, bytes;
     bool packed;
 } parts;
-static bool is_packed(int n_dims, int64_t C, ln_dtype dtype, int bits, size_t row) {
-    const bool has_form = bits == 4 || bits == 8 || (bits == 0 && dtype == LN_BF16);
-    return n_dims == 2 && C % 32 == 0 && has_form && row <= GPU_STAGING;
+static bool is_packed(const ln_weight_desc *w, ln_dtype dtype, int bits, int group, size_t row) {
+    const bool has_form = (bits == 4 || bits == 8) ? group >= 32 : bits == 0 && dtype == LN_BF16;
+    return w->n_dims > 1 && ln_weight_desc_cols(w) % 32 == 0 && has_form && row <= GPU_STAGING;
 }
 int gpu_fp8_group(ln_encoding e, int64_t cols) {
     static const int sizes[] = {128, 64, 32};
@@ -41,34 +42,35 @@ int gpu_fp8_group(ln_encoding e, int64_t cols) {
 }
 /* Whether a weight is stored in coded rows. */
 static bool is_coded(const ln_weight_desc *w) {
-    return ln_encoding_is_coded(w->enc) && (w->n_dims != 2 || !gpu_fp8_group(w->enc, w->dims[1]));
+    return ln_encoding_is_coded(w->enc) && (w->n_dims < 2 || !gpu_fp8_group(w->enc, ln_weight_desc_cols(w)));
 }
 static bool is_fp8(const ln_weight_desc *w) { return ln_encoding_is_fp8(w->enc) && !is_coded(w); }
 static int bits_of(const ln_weight_desc *w) { return is_fp8(w) ? 8 : ln_encoding_groups(w->enc).bits; }
 static int group_of(const ln_weight_desc *w) {
-    return is_fp8(w) ? gpu_fp8_group(w->enc, w->dims[1]) : ln_encoding_groups(w->enc).group;
+    return is_fp8(w) ? gpu_fp8_group(w->enc, ln_weight_desc_cols(w)) : ln_encoding_groups(w->enc).group;
 }
 static ln_dtype dtype_of(const ln_weight_desc *w) {
     if (!is_fp8(w)) return (ln_dtype)w->enc.scale;
     return w->uses & LN_USE_FP8 && w->enc.kind == LN_STORED_E4M3 ? LN_BF16 : LN_F32;
 }
 static parts coded_parts(const ln_weight_desc *w) {
-    const ln_row_bytes row = ln_encoding_row(w->enc, w->dims[1]);
-    const size_t D = (size_t)w->dims[0];
+    const int64_t C = ln_weight_desc_cols(w);
+    const ln_row_bytes row = ln_encoding_row(w->enc, C);
+    const size_t D = (size_t)ln_weight_desc_rows(w);
     parts p = {.row = (size_t)row.data, .group_row = (size_t)row.scales, .bias_row = (size_t)row.offsets};
     p.scales = aligned(p.row * D);
     p.biases = p.scales + aligned(p.group_row * D);
     p.columns = p.biases + aligned(p.bias_row * D);
-    p.bytes = p.bias_row > 0 ? p.columns + (size_t)w->dims[1] * sizeof(uint16_t) : p.columns;
+    p.bytes = p.bias_row > 0 ? p.columns + (size_t)C * sizeof(uint16_t) : p.columns;
     return p;
 }
 static parts parts_of(const ln_weight_desc *w) {
     if (is_coded(w)) return coded_parts(w);
-    const int64_t C = w->n_dims == 2 ? w->dims[1] : 1;
+    const int64_t C = ln_weight_desc_cols(w), rows = ln_weight_desc_rows(w);
     const size_t element = (size_t)ln_dtype_bytes(dtype_of(w));
     parts p = {.row = bits_of(w) ? (size_t)(C / 32 * 4 * bits_of(w)) : (size_t)C * element};
-    p.packed = is_packed(w->n_dims, C, dtype_of(w), bits_of(w), p.row);
-    const size_t D = (size_t)(p.packed ? (w->dims[0] + 15) / 16 * 16 : w->dims[0]);
+    p.packed = is_packed(w, dtype_of(w), bits_of(w), group_of(w), p.row);
+    const size_t D = (size_t)(p.packed ? (rows + 15) / 16 * 16 : rows);
     if (bits_of(w)) p.group_row = p.bias_row = (size_t)(C / group_of(w)) * element;
     p.scales = aligned(p.row * D);
     p.biases = p.packed ? p.scales : p.scales + aligned(p.group_row * D);
@@ -81,16 +83,11 @@ static parts parts_of(const ln_weight_desc *w) {
 ln_status gpu_weight_size(const ln_dev *d, const ln_weight_desc *w, const ln_host_weight *sample,
                           ln_weight_size *out, ln_error *err) {
     (void)d, (void)sample;
-    const ln_groups code = ln_encoding_groups(w->enc);
-    const bool small_groups = code.bits && code.group < 32;
-    if (w->n_dims > 2 || small_groups || (code.bits && w->enc.scale != w->enc.offset))
+    if (ln_encoding_groups(w->enc).bits && w->enc.scale != w->enc.offset)
         return ln_fail(err, LN_EUNSUPPORTED,
-                       "weight %s: the CUDA device has no layout for %s; use ln_options.device = "
-                       "LN_DEVICE_CPU",
-                       w->name,
-                       w->n_dims > 2  ? "matrices of experts"
-                       : small_groups ? "groups of 16 columns"
-                                      : "scales and offsets of two types");
+                       "weight %s: the CUDA device has no layout for scales and offsets of two types; use "
+                       "ln_options.device = LN_DEVICE_CPU",
+                       w->name);
     const size_t bytes = parts_of(w).bytes;
     *out = (ln_weight_size){.bound = bytes, .expected = bytes};
     return LN_OK;
@@ -139,15 +136,15 @@ static void set_coded(gpu_weight *w, ln_encoding e, size_t columns) {
 }
 
 gpu_weight gpu_weight_of(ln_dev *d, const ln_pvalue *v) {
-    const bool matrix = v->n_dims == 2;
+    const bool matrix = v->n_dims > 1;
     const ln_weight_desc desc = {.enc = v->enc,
                                  .n_dims = v->n_dims,
-                                 .dims = {v->dims[0], matrix ? v->dims[1] : 0},
+                                 .dims = {v->dims[0], v->dims[1], v->dims[2]},
                                  .uses = v->layout_id ? LN_USE_FP8 : 0};
     const parts p = parts_of(&desc);
     gpu_weight w = {.data = v->data,
-                    .D = matrix ? v->dims[0] : 1,
-                    .C = matrix ? v->dims[1] : v->dims[0],
+                    .D = matrix ? ln_weight_desc_rows(&desc) : 1,
+                    .C = matrix ? ln_weight_desc_cols(&desc) : v->dims[0],
                     .type = is_fp8(&desc) ? (int32_t)dtype_of(&desc) : (int32_t)v->dtype,
                     .numbers = numbers_of(v->enc),
                     .bits = bits_of(&desc),
@@ -249,8 +246,8 @@ static ln_status send_packed(ln_dev *d, const gpu_packing *p, const void *from, 
 /* Packs the scales of fp8, each for as many groups as it has, and biases of 0. */
 static ln_status pack_fp8_scales(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, gpu_packing *g,
                                  int *turn, ln_error *err) {
-    const int64_t width = ln_coded_width(w->enc, w->dims[1]), each = group_of(w), n = g->cols * h->n_rows,
-                  row = ln_encoding_row(w->enc, w->dims[1]).scales,
+    const int64_t C = ln_weight_desc_cols(w), width = ln_coded_width(w->enc, C), each = group_of(w),
+                  n = g->cols * h->n_rows, row = ln_encoding_row(w->enc, C).scales,
                   pitch = h->scale_pitch ? h->scale_pitch : row;
     const size_t bytes = (size_t)(g->cols * g->element);
     char *scales = ln_zalloc((size_t)n + 1, (size_t)g->element);
@@ -271,7 +268,7 @@ static ln_status pack_fp8_scales(ln_dev *d, const ln_weight_desc *w, const ln_ho
 static ln_status pack_all(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, char *room, int *turn,
                           ln_error *err) {
     const parts p = parts_of(w);
-    const int64_t D = w->dims[0], C = w->dims[1];
+    const int64_t D = ln_weight_desc_rows(w), C = ln_weight_desc_cols(w);
     gpu_packing g = {.to = room, .row0 = h->row0, .n = h->n_rows, .cols = C, .bits = bits_of(w)};
     if (h->row0 + h->n_rows == D) g.n_zero = (D + 15) / 16 * 16 - D;
     g.part = bits_of(w) ? GPU_PACK_CODES : GPU_PACK_DENSE;
@@ -289,7 +286,7 @@ static ln_status pack_all(ln_dev *d, const ln_weight_desc *w, const ln_host_weig
 /* The group of each column, also if the groups follow each other. */
 static ln_status send_columns(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, char *to,
                               int *turn, ln_error *err) {
-    const int64_t C = w->dims[1], group = ln_coded_width(w->enc, C);
+    const int64_t C = ln_weight_desc_cols(w), group = ln_coded_width(w->enc, C);
     uint16_t *columns = ln_zalloc((size_t)C, sizeof *columns);
     if (!columns) return LN_OOM(err, "the groups of columns");
     for (int64_t c = 0; c < C; c++) columns[c] = h->columns ? h->columns[c] : (uint16_t)(c / group);
@@ -324,14 +321,14 @@ static ln_status upload_rows(ln_dev *d, const ln_weight_desc *w, const ln_host_w
 
 ln_status gpu_upload(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, void *room,
                      ln_device_weight *out, ln_error *err) {
-    const int64_t C = w->n_dims == 2 ? w->dims[1] : 1;
-    if (h->row0 < 0 || h->n_rows < 0 || h->row0 > w->dims[0] - h->n_rows || h->col0 != 0 || h->n_cols != C)
+    const int64_t D = ln_weight_desc_rows(w), C = ln_weight_desc_cols(w);
+    if (h->row0 < 0 || h->n_rows < 0 || h->row0 > D - h->n_rows || h->col0 != 0 || h->n_cols != C)
         return ln_fail(err, LN_EUNSUPPORTED,
                        "weight %s: the CUDA device takes all columns of rows, found rows %lld + %lld, "
                        "columns "
                        "%lld + %lld of [%lld, %lld]",
                        w->name, (long long)h->row0, (long long)h->n_rows, (long long)h->col0,
-                       (long long)h->n_cols, (long long)w->dims[0], (long long)C);
+                       (long long)h->n_cols, (long long)D, (long long)C);
     const size_t bytes = parts_of(w).bytes;
     const uint32_t layout = is_fp8(w) && dtype_of(w) == LN_BF16;
     *out = (ln_device_weight){.data = room, .bytes = bytes, .layout_id = layout, .read_bytes = bytes};

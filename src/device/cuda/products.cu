@@ -1,15 +1,15 @@
 // The kernels of linear and linear_gated for one width of codes, GPU_CODE_BITS, which the build defines; 0:
 // dense weights. The object of dense weights also has gpu_linear, which chooses among all.
 #include "products.cuh"
-#include "products_f32.cuh"
+#include "experts_f32.cuh"
+#include "experts_mma.cuh"
 #if GPU_CODE_BITS == 0
 #include "products_gemm.cuh"
-#else
-#include "products_mma.cuh"
 #endif
 
-#define JOIN(a, b, c) a##b##c
-#define NAME_OF(bits) JOIN(product_, bits, bit)
+#define JOIN(a, b, c)         a##b##c
+#define NAME_OF(bits)         JOIN(product_, bits, bit)
+#define EXPERTS_NAME_OF(bits) JOIN(experts_, bits, bit)
 
 // Rows up to which the kernel of few rows (launch_mma) is taken: where there is wgmma, and where the tiles of
 // mma.sync (launch_gemm) are the other choice.
@@ -24,6 +24,10 @@ static inline bool try_wgmma(const gpu_launch *l, const gpu_step *s, const gpu_p
 }
 
 #if GPU_CODE_BITS == 0
+EXPERTS_OF(experts_dense) {
+    if (e->w.form == GPU_FRAGMENTS && experts_by_tiles(e)) launch_experts(l, s, e);
+    else launch_experts_f32<0>(l, s, e);
+}
 PRODUCT_OF(product_dense) {
     const bool bf16 = p->x.type == GPU_BF16 || p->norm.data;
     if (!bf16 || p->w[0].form != GPU_FRAGMENTS) launch_f32<0>(l, s, p);
@@ -121,6 +125,10 @@ int gpu_linear(const gpu_launch *l, const gpu_step *s, const gpu_product *produc
     return (int)cudaGetLastError();
 }
 #else
+EXPERTS_OF(EXPERTS_NAME_OF(GPU_CODE_BITS)) {
+    if (experts_by_tiles(e)) launch_experts(l, s, e);
+    else launch_experts_f32<GPU_CODE_BITS>(l, s, e);
+}
 PRODUCT_OF(NAME_OF(GPU_CODE_BITS)) {
     const bool bf16 = p->x.type == GPU_BF16 || p->norm.data;
     if (bf16 && try_wgmma(l, s, p)) return;

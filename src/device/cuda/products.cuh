@@ -16,6 +16,18 @@ PRODUCT_OF(product_6bit);
 PRODUCT_OF(product_8bit);
 PRODUCT_OF(product_coded); // products_coded.cu: GPU_CODED, in f32
 
+// Products of rows with the matrices of their experts, by width of the codes (experts.cuh). If the pairs are
+// not listed, e->lists becomes NULL.
+#define EXPERTS_OF(name) void name(const gpu_launch *l, const gpu_step *s, gpu_experts *e)
+EXPERTS_OF(experts_dense);
+EXPERTS_OF(experts_2bit);
+EXPERTS_OF(experts_3bit);
+EXPERTS_OF(experts_4bit);
+EXPERTS_OF(experts_5bit);
+EXPERTS_OF(experts_6bit);
+EXPERTS_OF(experts_8bit);
+EXPERTS_OF(experts_coded);
+
 // The wgmma kernels, which exist if GPU_HOPPER is defined. gpu_wgmma puts the product of bf16 x with packed
 // weights on the stream, or returns false if it has no kernel for it or its kernel cannot be launched.
 // gpu_wgmma_open prepares the kernels on the current device, of compute capability 9.0, and sets *clusters

@@ -136,8 +136,8 @@ template <int BITS, int COLUMNS, int GROUPS, int SCALES> struct words_form {
 template <int BITS> struct rows_form {
     enum { TILES_K = CHUNK / MMA_K, DEPTH = 1, DEPTH_OF_8_ROWS = 1 };
     struct unit {
-        uint32_t pair[2][4]; // codes 8 i + 2 t + {0, 1} of rows g and g + 8, as bf16
-        float s[2], b[2];    // scales and biases of the two rows
+        uint32_t pair[2][4];    // codes 8 i + 2 t + {0, 1} of rows g and g + 8, as bf16
+        float s[2][2], b[2][2]; // scales and biases of the two rows, in both tiles of 16 columns
     };
     const uint32_t *row[2];
     const gpu_weight *weight;
@@ -166,16 +166,19 @@ template <int BITS> struct rows_form {
         for (int h = 0; h < 2; h++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) u.pair[h][i] = pair_at(row[h], k + 8 * i + threadIdx.x % 4 * 2);
-            const int64_t g = group[h] + k / weight->group;
-            u.s[h] = load_element(weight->scales, weight->type, g);
-            u.b[h] = load_element(weight->biases, weight->type, g);
+#pragma unroll
+            for (int j = 0; j < TILES_K; j++) {
+                const int64_t g = group[h] + (k + j * MMA_K) / weight->group;
+                u.s[h][j] = load_element(weight->scales, weight->type, g);
+                u.b[h][j] = load_element(weight->biases, weight->type, g);
+            }
         }
     }
     template <bool BF16> __device__ inline void pairs(const unit &u, int j, uint32_t a[4]) const {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             affine_pair<BF16> p;
-            p.set(u.s[h], u.b[h]);
+            p.set(u.s[h][j], u.b[h][j]);
             a[h] = p.of_numbers(u.pair[h][2 * j]), a[h + 2] = p.of_numbers(u.pair[h][2 * j + 1]);
         }
     }

@@ -42,25 +42,30 @@ __device__ inline void copy_16(uint32_t to, const void *from) {
 struct x_shape {
     int32_t columns, pitch, buffer_bytes, n_buffers;
 };
-// The part of x that a warp multiplies with each tile of outputs: rows [r0, r0 + rows), columns [from, to),
-// in chunks of shape.columns.
-struct x_part {
+// The row of x that is row r of a product.
+struct same_row {
+    __device__ inline int32_t operator()(int32_t r) const { return r; }
+};
+// The part of x that a warp multiplies with each tile of outputs: rows r0 .. r0 + rows - 1, by `row`, columns
+// [from, to), in chunks of shape.columns.
+template <typename ROW> struct part_of_x {
     const gpu_array &x;
     const x_shape &shape;
     char *buffers; // of this warp
     int32_t r0, rows, from, to, n_chunks;
+    ROW row;
 
     // Begins to copy chunk i to a buffer, as one group of asynchronous copies.
     __device__ inline void stage(int32_t i, int32_t buffer) const {
         const int32_t k = from + i * shape.columns, n = to - k < shape.columns ? to - k : shape.columns;
         // a warp copies one row at a time, or four where rows are short, so that few lanes have nothing to do
         const int32_t lane = (int32_t)threadIdx.x % 32, width = shape.columns < 256 ? 8 : 32;
-        const char *source = (const char *)x.data + (r0 * x.pitch + k) * 2;
+        const char *source = (const char *)x.data + k * 2;
         char *target = buffers + buffer * shape.buffer_bytes;
         for (int32_t r = lane / width; r < rows; r += 32 / width)
             for (int32_t c = lane % width; c < n / 8; c += width)
                 copy_16((uint32_t)__cvta_generic_to_shared(target + r * shape.pitch + c * 16),
-                        source + r * x.pitch * 2 + c * 16);
+                        source + row(r0 + r) * x.pitch * 2 + c * 16);
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
     // Waits until the chunk in a buffer is there (with two buffers, that of the other may still be on its
@@ -74,10 +79,11 @@ struct x_part {
     // Where this lane's 16 bytes of group r of 8 rows begin in a buffer, for load_matrices. Rows that are not
     // live repeat the last: an output depends on no other row than its own.
     __device__ inline uint32_t offset(int32_t r) const {
-        const int32_t lane = (int32_t)threadIdx.x % 32, row = 8 * r + lane % 8;
-        return (uint32_t)((row < rows ? row : rows - 1) * shape.pitch + lane / 8 * 16);
+        const int32_t lane = (int32_t)threadIdx.x % 32, i = 8 * r + lane % 8;
+        return (uint32_t)((i < rows ? i : rows - 1) * shape.pitch + lane / 8 * 16);
     }
 };
+typedef part_of_x<same_row> x_part;
 
 // rmsnorm of rows of x, which are f32, with the bits of rmsnorm<256> (rows.cu); each warp stores its columns
 // as bf16 in its buffer. The weights of the norm come to shared memory before the kernel waits for x.
@@ -221,8 +227,9 @@ template <int TILES, typename FORM, int WEIGHTS> struct segment_stream {
     }
     // Multiplies a tile with x, and begins to load the next tile (more: there is one). *turn counts the
     // chunks of x that this warp has multiplied, over all its tiles; the present one is being copied.
-    __device__ inline void multiply_tile(const gpu_product &p, const x_part &x, output_tile next, bool more,
-                                         int32_t *turn) {
+    template <typename ROW>
+    __device__ inline void multiply_tile(const gpu_product &p, const part_of_x<ROW> &x, output_tile next,
+                                         bool more, int32_t *turn) {
         const int32_t chunk = x.shape.columns / COLUMNS;
         for (int32_t c0 = 0, q = 0; c0 < n; c0 += chunk, q++, (*turn)++) {
             const int32_t end = c0 + chunk < n ? c0 + chunk : n, buffer = *turn & (x.shape.n_buffers - 1);
@@ -247,12 +254,12 @@ template <int TILES, typename FORM, int WEIGHTS> struct segment_stream {
     }
 };
 
-// Adds the segments and stores the outputs. sums: [WEIGHTS][MMA_SEGMENTS][8 TILES][MMA_OUTPUTS + 1]. If the
-// caller alternates between two such buffers, one barrier for each tile is enough.
-template <int TILES, bool GATED>
-__device__ inline void store_segments(const gpu_product &p, float *sums, const float y[][TILES][4],
-                                      output_tile t, int32_t r0, int32_t rows) {
-    enum { PITCH = MMA_OUTPUTS + 1, SEGMENT = TILES * MMA_ROWS * PITCH, WEIGHTS = GATED ? 2 : 1 };
+// Adds the segments and stores the sums of a tile, of each weight: store(row, output of the tile, sums).
+// sums: [WEIGHTS][MMA_SEGMENTS][8 TILES][MMA_OUTPUTS + 1]. If the caller alternates between two such buffers,
+// one barrier for each tile is enough.
+template <int TILES, int WEIGHTS, typename STORE>
+__device__ inline void store_segments(float *sums, const float y[][TILES][4], int32_t rows, STORE store) {
+    enum { PITCH = MMA_OUTPUTS + 1, SEGMENT = TILES * MMA_ROWS * PITCH };
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 #pragma unroll
     for (int m = 0; m < WEIGHTS; m++)
@@ -263,15 +270,13 @@ __device__ inline void store_segments(const gpu_product &p, float *sums, const f
     __syncthreads();
     for (int i = (int)threadIdx.x; i < rows * MMA_OUTPUTS; i += 32 * MMA_SEGMENTS) {
         const int row = i / MMA_OUTPUTS, col = i % MMA_OUTPUTS;
-        const int64_t d = (int64_t)t.tile * MMA_OUTPUTS + col;
-        if (d >= p.w[t.product].D) continue;
         float v[2] = {0, 0};
 #pragma unroll
         for (int m = 0; m < WEIGHTS; m++)
 #pragma unroll
             for (int k = 0; k < MMA_SEGMENTS; k++)
                 v[m] = v[m] + sums[(m * MMA_SEGMENTS + k) * SEGMENT + row * PITCH + col];
-        store_output<GATED>(p, t.product, r0 + row, d, v[0], v[1]);
+        store(row, col, v);
     }
 }
 
@@ -306,7 +311,8 @@ __global__ void __launch_bounds__(32 * MMA_SEGMENTS, TILES < 4 ? 2 : 1)
                       live - r0 < MMA_ROWS * TILES ? live - r0 : MMA_ROWS * TILES,
                       from,
                       to,
-                      (to - from + shape.columns - 1) / shape.columns};
+                      (to - from + shape.columns - 1) / shape.columns,
+                      same_row()};
     const row_norm norm = {p, x, buffers + MMA_SEGMENTS * warp_bytes};
     if (TILES == 1 && p.norm.data) norm.stage_weights();
     wait_for_inputs();
@@ -322,7 +328,12 @@ __global__ void __launch_bounds__(32 * MMA_SEGMENTS, TILES < 4 ? 2 : 1)
         const output_tile next = tile_of(p, i);
         stream.clear();
         stream.multiply_tile(p, x, next, i < n_tiles, &turn);
-        store_segments<TILES, GATED>(p, sums + part * SUMS, stream.y, tile, r0, x.rows);
+        store_segments<TILES, WEIGHTS>(sums + part * SUMS, stream.y, x.rows,
+                                       [&](int row, int col, const float *v) {
+                                           const int64_t d = (int64_t)tile.tile * MMA_OUTPUTS + col;
+                                           if (d < p.w[tile.product].D)
+                                               store_output<GATED>(p, tile.product, r0 + row, d, v[0], v[1]);
+                                       });
         if (n_sums == 1) __syncthreads();
         tile = next;
     }
@@ -445,6 +456,10 @@ template <int SCALES> static void launch_words(const gpu_launch *l, const gpu_st
 }
 static void launch_mma(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
     bool large = false;
+    if (p->w[0].form == GPU_ROWS) { // groups of 16 columns
+        launch_form<rows_form<GPU_CODE_BITS>>(l, s, p);
+        return;
+    }
     for (int i = 0; i < GPU_PRODUCTS && GPU_CODE_BITS == 4; i++) large |= p->w[i].large_scales;
     if (p->w[0].type != GPU_BF16) launch_words<ANY_SCALES>(l, s, p);
 #if GPU_CODE_BITS == 4

@@ -75,8 +75,8 @@ static void ref_describe(const ln_dev *d, ln_dev_info *out) {
     out->real_bytes = d->real_bytes;
     out->n_threads = 1;
     out->upload_rows = 1;
-    out->can = LN_CAN_ADAPTERS | LN_CAN_GRADIENTS | LN_CAN_CODED | LN_CAN_EXPERTS | LN_CAN_RECURRENT |
-               LN_CAN_COLLECTIVES | LN_CAN_BOTH_WAYS;
+    out->can = LN_CAN_ADAPTERS | LN_CAN_GRADIENTS | LN_CAN_EXPERT_GRADIENTS | LN_CAN_CODED | LN_CAN_EXPERTS |
+               LN_CAN_RECURRENT | LN_CAN_COLLECTIVES | LN_CAN_BOTH_WAYS;
 }
 
 static void ref_queue_close(ln_queue **queue) {
