@@ -20,27 +20,18 @@ const ln_gguf_arch ln_gguf_archs[LN_GGUF_ARCH_COUNT] = {
 #undef LN_GGUF_ARCH
 };
 
-#define BIT(NAME) LN_GGUF_BIT_##NAME
+#define IS(NAME) LN_GGUF_BIT(NAME)
 enum { KIND_INT, KIND_REAL };
 typedef struct key_row {
-    unsigned archs;
+    uint64_t archs;
     const char *key, *field;
     int kind;
     bool must;
 } key_row;
 
-/* The names of architectures stand for their bits within this table. */
 static const key_row *key_rows(size_t *n) {
-    enum {
-#define LN_GGUF_ARCH(NAME, arch, model_type, class, order) NAME = BIT(NAME),
-#include "gguf_archs.def"
-#undef LN_GGUF_ARCH
-        ALL = (1 << LN_GGUF_ARCH_COUNT) - 1,
-        INT = KIND_INT,
-        REAL = KIND_REAL,
-        MUST = 1,
-        MAY = 0
-    };
+    enum { INT = KIND_INT, REAL = KIND_REAL, MUST = 1, MAY = 0 };
+#define ALL        LN_GGUF_ALL
 #define NOT(archs) (ALL & ~(archs))
     static const key_row rows[] = {
 #define LN_GGUF_KEY(archs, key, field, kind, need) {archs, key, field, kind, need},
@@ -48,6 +39,7 @@ static const key_row *key_rows(size_t *n) {
 #undef LN_GGUF_KEY
     };
 #undef NOT
+#undef ALL
     *n = LN_COUNT(rows);
     return rows;
 }
@@ -127,24 +119,35 @@ static ln_status put_tokens(const ln_gguf_making *m) {
     return ln_gguf_put(m, m->out, "vocab_size", json_integer(n));
 }
 
+/* Whether a layer has a tensor of this name: not the first one if that is recurrent. */
+static bool has_in_layer(const ln_gguf_making *m, const char *name) {
+    for (size_t i = 0; i < m->g->n_tensors; i++) {
+        const char *p = m->g->tensors[i].name;
+        if (strncmp(p, "blk.", 4) != 0) continue;
+        p += 4 + strspn(p + 4, "0123456789");
+        if (*p == '.' && strcmp(p + 1, name) == 0) return true;
+    }
+    return false;
+}
+
 static ln_status put_biases(const ln_gguf_making *m) {
     static const struct {
-        unsigned archs;
+        uint64_t archs;
         const char *tensor, *field;
     } biases[] = {
-        {BIT(LLAMA) | BIT(GEMMA) | BIT(ARCEE) | BIT(QWEN3) | BIT(QWEN3VL) | BIT(GRANITE) | BIT(SMOLLM3) |
-             BIT(OLMO2) | BIT(COHERE2) | BIT(GLM4) | BIT(SEED_OSS) | BIT(HUNYUAN) | BIT(QWEN3MOE) |
-             BIT(GRANITEMOE) | BIT(GLM4MOE) | BIT(OLMOE) | BIT(MUSE_GLIMMER),
-         "blk.0.attn_q.bias", "attention_bias"},
-        {BIT(SEED_OSS), "blk.0.attn_output.bias", "attention_out_bias"},
-        {BIT(LLAMA) | BIT(ARCEE) | BIT(GRANITE) | BIT(SMOLLM3) | BIT(SEED_OSS), "blk.0.ffn_up.bias",
-         "mlp_bias"},
-        {BIT(ERNIE4_5), "blk.0.attn_q.bias", "use_bias"},
-        {BIT(GLM4MOE), "blk.0.attn_q_norm.weight", "use_qk_norm"},
+        {IS(LLAMA) | IS(GEMMA) | IS(ARCEE) | IS(QWEN3) | IS(QWEN3VL) | IS(GRANITE) | IS(SMOLLM3) | IS(OLMO2) |
+             IS(COHERE2) | IS(GLM4) | IS(SEED_OSS) | IS(HUNYUAN) | IS(QWEN3MOE) | IS(GRANITEMOE) |
+             IS(GLM4MOE) | IS(OLMOE) | IS(MUSE_GLIMMER) | IS(QWEN35) | IS(QWEN35MOE) | IS(APERTUS),
+         "attn_q.bias", "attention_bias"},
+        {IS(SEED_OSS), "attn_output.bias", "attention_out_bias"},
+        {IS(LLAMA) | IS(ARCEE) | IS(GRANITE) | IS(SMOLLM3) | IS(SEED_OSS), "ffn_up.bias", "mlp_bias"},
+        {IS(ERNIE4_5), "attn_q.bias", "use_bias"},
+        {IS(GLM4MOE), "attn_q_norm.weight", "use_qk_norm"},
+        {IS(LFM2MOE), "exp_probs_b.bias", "use_expert_bias"},
     };
     for (size_t i = 0; i < LN_COUNT(biases); i++)
-        if (biases[i].archs & 1u << m->arch)
-            LN_TRY(ln_gguf_put(m, m->out, biases[i].field, json_boolean(ln_gguf_has(m, biases[i].tensor))));
+        if (biases[i].archs & UINT64_C(1) << m->arch)
+            LN_TRY(ln_gguf_put(m, m->out, biases[i].field, json_boolean(has_in_layer(m, biases[i].tensor))));
     return LN_OK;
 }
 
@@ -161,7 +164,9 @@ static ln_status put_heads(const ln_gguf_making *m) {
         return ln_gguf_fail(m->g, ln_gguf_arch_key(key, m->arch, "attention.head_count"), "1 or more",
                             m->err);
     kv = heads;
-    LN_TRY(ln_gguf_read_int(m, "attention.head_count_kv", &kv, &found));
+    LN_TRY(m->arch == LN_GGUF_ARCH_LFM2 || m->arch == LN_GGUF_ARCH_LFM2MOE
+               ? ln_gguf_put_conv_layers(m, &kv)
+               : ln_gguf_read_int(m, "attention.head_count_kv", &kv, &found));
     LN_TRY(ln_gguf_put(m, m->out, "num_key_value_heads", json_integer(kv)));
     value = dim = width / heads;
     LN_TRY(ln_gguf_read_int(m, "attention.key_length", &dim, &found));
@@ -348,9 +353,12 @@ static ln_status put_rope(const ln_gguf_making *m) {
     if (!linear && !yarn && !none && !(type.bytes == 6 && memcmp(type.data, "linear", 6) == 0))
         return ln_gguf_fail(m->g, key, "none, linear or yarn, or longrope with its tensors of factors",
                             m->err);
-    if (!linear && !yarn && !mistral) return LN_OK;
+    /* without parameters these families have a scaling */
+    const bool plain = m->arch == LN_GGUF_ARCH_APERTUS || m->arch == LN_GGUF_ARCH_GPT_OSS;
+    if (!linear && !yarn && !mistral && !plain) return LN_OK;
     json_t *rope = json_object();
     LN_TRY(ln_gguf_put(m, m->out, mistral ? "rope_parameters" : "rope_scaling", rope));
+    if (!linear && !yarn && plain) return ln_gguf_put(m, rope, "rope_type", json_string("default"));
     if (linear) {
         LN_TRY(ln_gguf_put(m, rope, "rope_type", json_string("linear")));
         LN_TRY(ln_gguf_put(m, rope, "factor", ln_gguf_real_of(factor)));
@@ -433,15 +441,15 @@ ln_status ln_gguf_find_lora_arch(const ln_gguf *g, ln_gguf_arch_id *out, ln_erro
 
 /* Rejects layers of experts in an architecture whose family has none. */
 static ln_status refuse_experts(const ln_gguf_making *m) {
-    static const unsigned with_experts =
-        BIT(MIXTRAL) | BIT(QWEN3MOE) | BIT(GPT_OSS) | BIT(GRANITEMOE) | BIT(GLM4MOE) | BIT(OLMOE);
+    static const uint64_t with_experts = IS(MIXTRAL) | IS(QWEN3MOE) | IS(GPT_OSS) | IS(GRANITEMOE) |
+                                         IS(GLM4MOE) | IS(OLMOE) | IS(QWEN35MOE) | IS(LFM2MOE);
     char key[LN_GGUF_KEY_BYTES];
     int64_t n = 0;
     bool found;
     LN_TRY(ln_gguf_read_int(m, "expert_count", &n, &found));
     if (m->arch == LN_GGUF_ARCH_GEMMA4)
         return n ? ln_gguf_put(m, m->out, "enable_moe_block", json_true()) : LN_OK;
-    if (with_experts & 1u << m->arch) return LN_OK;
+    if (with_experts & UINT64_C(1) << m->arch) return LN_OK;
     if (n == 0) return LN_OK;
     char path[LN_PATH_TEXT];
     return ln_fail(m->err, LN_EUNSUPPORTED,
@@ -462,7 +470,7 @@ static ln_status make(const ln_gguf_making *m) {
         return LN_OOM(m->err, "a configuration");
     LN_TRY(refuse_experts(m));
     for (size_t i = 0; i < n; i++)
-        if (rows[i].archs & 1u << m->arch) LN_TRY(put_key(m, &rows[i]));
+        if (rows[i].archs & UINT64_C(1) << m->arch) LN_TRY(put_key(m, &rows[i]));
     LN_TRY(put_tokens(m));
     LN_TRY(put_heads(m));
     LN_TRY(put_biases(m));

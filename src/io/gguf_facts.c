@@ -1,5 +1,5 @@
 /* Facts of single architectures of GGUF files that are more than a key: Gemma 4's kinds of layers, experts,
- * recurrent layers, and layers that predict further tokens. */
+ * recurrent layers and convolutions, and layers that predict further tokens. */
 #include "gguf_making.h"
 
 #include <stdio.h>
@@ -145,6 +145,27 @@ static ln_status put_recurrent(const ln_gguf_making *m) {
     return LN_OK;
 }
 
+ln_status ln_gguf_put_conv_layers(const ln_gguf_making *m, int64_t *kv) {
+    char key[LN_GGUF_KEY_BYTES];
+    int64_t layers = 0;
+    const ln_gguf_value *v;
+    json_t *list = json_array();
+    LN_TRY(ln_gguf_put(m, m->out, "layer_types", list));
+    LN_TRY(ln_gguf_need_int(m, "block_count", &layers));
+    LN_TRY(need_array(m, "attention.head_count_kv", (uint64_t)layers, &v));
+    *kv = 0;
+    for (int64_t l = 0; l < layers; l++) {
+        const int64_t n = ln_gguf_int_at(v, (uint64_t)l);
+        if (n < 0 || (n > 0 && *kv > 0 && n != *kv))
+            return ln_gguf_fail(m->g, ln_gguf_arch_key(key, m->arch, "attention.head_count_kv"),
+                                "the same number in each layer with attention, 0 in the others", m->err);
+        if (n > 0) *kv = n;
+        if (json_array_append_new(list, json_string(n > 0 ? "full_attention" : "conv")) != 0)
+            return LN_OOM(m->err, "a configuration");
+    }
+    return LN_OK;
+}
+
 /* ---- Muse Glimmer ---- */
 
 /* Reads the number that all elements of a tensor are. */
@@ -203,7 +224,10 @@ ln_status ln_gguf_put_facts(const ln_gguf_making *m) {
     case LN_GGUF_ARCH_GLM4MOE:
         LN_TRY(put_flag(m, "expert_weights_norm", "norm_topk_prob"));
         return drop_predicting_layers(m);
-    case LN_GGUF_ARCH_QWEN35: LN_TRY(drop_predicting_layers(m)); return put_recurrent(m);
+    case LN_GGUF_ARCH_QWEN35:
+    case LN_GGUF_ARCH_QWEN35MOE: LN_TRY(drop_predicting_layers(m)); return put_recurrent(m);
+    case LN_GGUF_ARCH_LFM2: /* the width of the file is the adjusted one */
+        return ln_gguf_put(m, m->out, "block_auto_adjust_ff_dim", json_false());
     case LN_GGUF_ARCH_MUSE_GLIMMER: return put_muse(m);
     default: return LN_OK;
     }

@@ -30,6 +30,9 @@ ln_status ln_gguf_divisors(const ln_gguf_making *m, const char *name, json_t **o
 
 /* gguf_facts.c: stores what single architectures need beyond the tables. */
 ln_status ln_gguf_put_gemma4(const ln_gguf_making *m);
+/* Stores the kinds of layers of a model with short convolutions, whose layers without heads of keys are
+ * these, and sets *kv to the heads of the others. */
+ln_status ln_gguf_put_conv_layers(const ln_gguf_making *m, int64_t *kv);
 ln_status ln_gguf_put_facts(const ln_gguf_making *m);
 
 #endif

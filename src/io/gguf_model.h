@@ -14,12 +14,9 @@ typedef enum ln_gguf_arch_id {
 #undef LN_GGUF_ARCH
     LN_GGUF_ARCH_COUNT
 } ln_gguf_arch_id;
-/* Bits of architectures, for tables. */
-enum {
-#define LN_GGUF_ARCH(NAME, arch, model_type, class, order) LN_GGUF_BIT_##NAME = 1 << LN_GGUF_ARCH_##NAME,
-#include "gguf_archs.def"
-#undef LN_GGUF_ARCH
-};
+/* The bit of an architecture, for tables. */
+#define LN_GGUF_BIT(NAME) (UINT64_C(1) << LN_GGUF_ARCH_##NAME)
+#define LN_GGUF_ALL       ((UINT64_C(1) << LN_GGUF_ARCH_COUNT) - 1)
 typedef struct ln_gguf_arch {
     const char *name, *model_type, *class;
     bool pairs; /* rows of q and k stand in pairs */

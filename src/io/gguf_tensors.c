@@ -11,25 +11,22 @@
 
 enum { PLACE_LAYER, PLACE_MODEL };
 typedef struct name_row {
-    unsigned archs;
+    uint64_t archs;
     int place;
     const char *there, *name;
 } name_row;
 
 static const name_row *name_rows(size_t *n) {
-    enum {
-#define LN_GGUF_ARCH(NAME, arch, model_type, class, order) NAME = LN_GGUF_BIT_##NAME,
-#include "gguf_archs.def"
-#undef LN_GGUF_ARCH
-        ALL = (1 << LN_GGUF_ARCH_COUNT) - 1,
-        LAYER = PLACE_LAYER,
-        MODEL = PLACE_MODEL
-    };
+    enum { LAYER = PLACE_LAYER, MODEL = PLACE_MODEL };
+#define IS(NAME) LN_GGUF_BIT(NAME)
+#define ALL      LN_GGUF_ALL
     static const name_row rows[] = {
 #define LN_GGUF_NAME(archs, place, there, name) {archs, place, there, name},
 #include "gguf_names.def"
 #undef LN_GGUF_NAME
     };
+#undef ALL
+#undef IS
     *n = LN_COUNT(rows);
     return rows;
 }
@@ -63,7 +60,7 @@ static const name_row *find_row(ln_gguf_arch_id arch, const parts *p) {
     size_t n;
     const name_row *rows = name_rows(&n);
     for (size_t i = 0; i < n; i++)
-        if (rows[i].archs & 1u << arch && (rows[i].place == PLACE_LAYER) == (p->layer >= 0) &&
+        if (rows[i].archs & UINT64_C(1) << arch && (rows[i].place == PLACE_LAYER) == (p->layer >= 0) &&
             (is_stem(p, rows[i].there) || strcmp(p->stem, rows[i].there) == 0))
             return &rows[i];
     return NULL;
@@ -115,6 +112,10 @@ static ln_status find_pairs(const ln_gguf *g, ln_gguf_arch_id arch, const ln_ggu
 
 /* ---- recurrent layers ---- */
 
+static bool has_value_heads(ln_gguf_arch_id arch) {
+    return arch == LN_GGUF_ARCH_QWEN35 || arch == LN_GGUF_ARCH_QWEN35MOE;
+}
+
 /* Sizes of Qwen 3.5's recurrent layers. */
 typedef struct recurrent {
     int64_t k_heads, v_heads, k_dim, v_dim;
@@ -141,7 +142,7 @@ static ln_status find_value_heads(const ln_gguf *g, ln_gguf_arch_id arch, const 
     char path[LN_PATH_TEXT];
     recurrent r = {1, 1, 1, 1};
     const parts p = split(from->name);
-    if (arch != LN_GGUF_ARCH_QWEN35 || p.layer < 0) return LN_OK;
+    if (!has_value_heads(arch) || p.layer < 0) return LN_OK;
     LN_TRY(read_recurrent(g, arch, &r, err));
     const int64_t keys = 2 * r.k_heads * r.k_dim, per_key = r.v_heads / r.k_heads;
     ln_tensor_order heads = {.n_outer = r.k_heads, .n_inner = per_key, .unit = r.v_dim}, *to = &x->rows;
@@ -167,14 +168,23 @@ static ln_status find_value_heads(const ln_gguf *g, ln_gguf_arch_id arch, const 
     return LN_OK;
 }
 
+/* Adds the dimension of 1 that files leave out. */
+static void find_dimensions(const ln_gguf_tensor *from, ln_tensor *x) {
+    const parts p = split(from->name);
+    if (is_stem(&p, "shortconv.conv") && x->n_dims == 2)
+        x->n_dims = 3, x->dims[2] = x->dims[1], x->dims[1] = 1;
+    if (is_stem(&p, "ffn_gate_inp_shexp") && x->n_dims == 1)
+        x->n_dims = 2, x->dims[1] = x->dims[0], x->dims[0] = 1;
+}
+
 /* Returns a tensor of a file without its name; dimensions in the order of safetensors. */
-static ln_tensor tensor_of(const ln_gguf *g, const ln_gguf_tensor *from) {
+static ln_tensor tensor_of(const ln_tensors *t, const ln_gguf_tensor *from) {
     ln_tensor x = {.dtype = dtype_of(from->type),
                    .n_dims = from->n_dims,
                    .data = from->data,
                    .bytes = from->bytes,
                    .file = from->file,
-                   .copied = g->files[from->file].map.copied};
+                   .copied = t->files[from->file].map.copied};
     for (int d = 0; d < from->n_dims; d++) x.dims[d] = from->dims[from->n_dims - 1 - d];
     return x;
 }
@@ -183,15 +193,62 @@ static ln_status add_tensor(ln_tensors *t, const ln_gguf *g, ln_gguf_arch_id arc
                             ln_error *err) {
     ln_str name = {0};
     if (!translate(arch, from->name, &name) && !name.failed) return LN_OK;
-    ln_tensor x = tensor_of(g, from);
+    ln_tensor x = tensor_of(t, from);
     x.name = name.failed ? NULL : ln_arena_strndup(&t->arena, name.data, name.len);
     x.name_bytes = name.len;
     ln_str_free(&name);
     if (!x.name) return LN_OOM(err, "a tensor's name");
     LN_TRY(find_pairs(g, arch, from, &x, err));
     LN_TRY(find_value_heads(g, arch, from, &x, err));
+    find_dimensions(from, &x);
     t->items[t->n++] = x;
     t->bytes += x.bytes;
+    return LN_OK;
+}
+
+/* ---- numbers ---- */
+
+enum { MOST_LAYERS = 4096 };
+/* Numbers of layers that are tensors of directories, and metadata of GGUF files: those of xIELU. */
+static const struct {
+    const char *key, *name;
+} numbers[] = {
+    {"xielu.alpha_p", "alpha_p"}, {"xielu.alpha_n", "alpha_n"}, {"xielu.beta", "beta"}, {"xielu.eps", "eps"}};
+
+/* Adds a tensor for each layer, which is an element of the array in the file. A single value is that of all
+ * layers. */
+static ln_status add_numbers(ln_tensors *t, const ln_gguf *g, size_t i, int64_t layers, ln_error *err) {
+    char name[80];
+    const ln_gguf_value *v = ln_gguf_find(g, numbers[i].key);
+    if (!v) return LN_OK;
+    if (v->type != LN_GGUF_F32 || (v->is_array && v->n != (uint64_t)layers))
+        return ln_gguf_fail(g, numbers[i].key, "a number of f32 for each layer", err);
+    for (int64_t l = 0; l < layers; l++) {
+        const int n =
+            snprintf(name, sizeof name, "model.layers.%lld.mlp.act_fn.%s", (long long)l, numbers[i].name);
+        ln_tensor x = {.dtype = LN_ST_F32,
+                       .n_dims = 1,
+                       .dims = {1},
+                       .data = v->data + (v->is_array ? 4 * l : 0),
+                       .bytes = 4,
+                       .copied = t->files[0].map.copied,
+                       .name = ln_arena_strndup(&t->arena, name, (size_t)n),
+                       .name_bytes = (size_t)n};
+        if (!x.name) return LN_OOM(err, "a tensor's name");
+        LN_TRY(ln_grow((void **)&t->items, &t->cap, t->n + 1, sizeof *t->items, err));
+        t->items[t->n++] = x;
+        t->bytes += x.bytes;
+    }
+    return LN_OK;
+}
+
+static ln_status add_all_numbers(ln_tensors *t, const ln_gguf *g, ln_gguf_arch_id arch, ln_error *err) {
+    char key[LN_GGUF_KEY_BYTES];
+    int64_t layers = 0;
+    if (arch != LN_GGUF_ARCH_APERTUS) return LN_OK;
+    ln_gguf_arch_key(key, arch, "block_count");
+    LN_TRY(ln_gguf_int(g, key, 1, MOST_LAYERS, &layers, NULL, err));
+    for (size_t i = 0; i < LN_COUNT(numbers); i++) LN_TRY(add_numbers(t, g, i, layers, err));
     return LN_OK;
 }
 
@@ -219,6 +276,7 @@ ln_status ln_tensors_of_gguf(ln_tensors *out, const char *path, ln_error *err) {
     if (st == LN_OK) st = take_files(out, g, err);
     for (size_t i = 0; i < g->n_tensors && st == LN_OK; i++)
         st = add_tensor(out, g, arch, &g->tensors[i], err);
+    if (st == LN_OK) st = add_all_numbers(out, g, arch, err);
     if (st == LN_OK) st = ln_tensors_finish(out, err);
     ln_gguf_close(&g);
     return st;
@@ -241,7 +299,7 @@ static ln_status add_lora(ln_tensors *t, const ln_gguf *g, ln_gguf_arch_id arch,
     memcpy(base, from->name, n);
     base[n] = '\0';
     const parts p = split(base);
-    if (arch == LN_GGUF_ARCH_QWEN35 &&
+    if (has_value_heads(arch) &&
         (is_stem(&p, "attn_qkv") || is_stem(&p, "attn_gate") || strncmp(p.stem, "ssm_", 4) == 0))
         return ln_fail(err, LN_EUNSUPPORTED, "%s: tensor %s: LoRA on recurrent layers is not applied", path,
                        from->name);
@@ -250,7 +308,7 @@ static ln_status add_lora(ln_tensors *t, const ln_gguf *g, ln_gguf_arch_id arch,
         memcmp(name.data + name.len - (sizeof weight - 1), weight, sizeof weight - 1) == 0)
         name.len -= sizeof weight - 1;
     ln_str_adds(&name, end);
-    ln_tensor x = tensor_of(g, from);
+    ln_tensor x = tensor_of(t, from);
     if (ln_gguf_archs[arch].pairs && strcmp(end, ".lora_b") == 0 &&
         (is_stem(&p, "attn_q") || is_stem(&p, "attn_k")))
         x.rows = (ln_tensor_order){.n_outer = 2, .unit = 1};

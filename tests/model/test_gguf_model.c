@@ -142,7 +142,10 @@ static void test_models(void **state) {
                  {"families/glm4_moe-base-bf16", "glm4_moe-base-bf16", true},
                  {"families/gpt_oss-mxfp4-bf16", "gpt_oss-mxfp4-bf16", true},
                  {"families/muse_glimmer-base-bf16", "muse_glimmer-base-bf16", true},
-                 {"families/qwen3_5_text-last-linear-bf16", "qwen3_5_text-last-linear-bf16", true}};
+                 {"families/qwen3_5_text-last-linear-bf16", "qwen3_5_text-last-linear-bf16", true},
+                 {"families/qwen3_5_moe_text-bias-bf16", "qwen3_5_moe_text-bias-bf16", true},
+                 {"families/apertus-bias-bf16", "apertus-bias-bf16", true},
+                 {"families/lfm2_moe-base-f16", "lfm2_moe-base-f16", true}};
     char path[512];
     for (size_t i = 0; i < LN_COUNT(pairs); i++) {
         model a, b;
