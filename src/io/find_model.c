@@ -195,6 +195,26 @@ static ln_status find_cached(const id *what, const char *needs, char *path, ln_e
     return LN_OK;
 }
 
+/* Returns the error for a directory without a configuration; the message says what it is instead. */
+static ln_status no_model(const char *path, const char *needs, const char *shown, ln_error *err) {
+    static const struct {
+        const char *file, *says;
+    } kinds[] = {{"adapter_config.json", "an adapter, not a model; give its base model, and this directory "
+                                         "as the adapter"},
+                 {"model_index.json", "a pipeline of diffusers, which has no language model of its own"},
+                 {"params.json", "the layout of its makers (params.json); expected the same model in Hugging "
+                                 "Face layout"}};
+    char file[LN_PATH_MAX];
+    for (size_t i = 0; i < LN_COUNT(kinds) && strcmp(needs, "config.json") == 0; i++) {
+        bool found;
+        LN_TRY(ln_path_join(file, path, kinds[i].file, err));
+        LN_TRY(ln_look(file, &found, err));
+        if (found) return ln_fail(err, LN_EINVALID, "%s: no %s there: %s", shown, needs, kinds[i].says);
+    }
+    return ln_fail(err, LN_EINVALID, "%s: no %s there; expected a model directory in Hugging Face layout",
+                   shown, needs);
+}
+
 /* ---- MODEL ---- */
 
 static ln_status check_dir(const char *model, const char *needs, char *path, ln_error *err) {
@@ -221,8 +241,7 @@ static ln_status check_dir(const char *model, const char *needs, char *path, ln_
     LN_TRY(ln_gguf_choose(path, &chosen, err));
     if (found || chosen) return LN_OK;
     if (strcmp(needs, "tokenizer.json") == 0) return ln_check_tokenizer(path, err);
-    return ln_fail(err, LN_EINVALID, "%s: no %s there; expected a model directory in Hugging Face layout",
-                   shown, needs);
+    return no_model(path, needs, shown, err);
 }
 
 static ln_status find(const char *model, const char *needs, char *path, ln_error *err) {

@@ -313,7 +313,10 @@ static ln_status refuse(set *s) {
     } torch[] = {{"pytorch_model", ".bin"},
                  {"pytorch_model.bin", ".json"},
                  {"consolidated", ".pth"},
-                 {"model", ".pt"}};
+                 {"model", ".pt"}},
+      other[] = {{"", ".onnx"},       {"onnx", ""},
+                 {"weights", ".npz"}, {"flax_model", ".msgpack"},
+                 {"tf_model", ".h5"}, {"openvino_model", ".xml"}};
     const char *found = NULL;
     char text[80];
     for (size_t i = 0; i < LN_COUNT(torch) && !found; i++)
@@ -328,6 +331,13 @@ static ln_status refuse(set *s) {
     if (found)
         return ln_fail(s->err, LN_EUNSUPPORTED, "%s: no safetensors but %s; give that file", s->shown,
                        ln_excerpt(text, found, strlen(found)));
+    for (size_t i = 0; i < LN_COUNT(other) && !found; i++)
+        found = ln_names_like(&s->names, other[i].begin, other[i].end);
+    if (found)
+        return ln_fail(s->err, LN_EUNSUPPORTED,
+                       "%s: no safetensors but %s, which is not read; expected the model's safetensors or a "
+                       "GGUF file",
+                       s->shown, ln_excerpt(text, found, strlen(found)));
     found = ln_names_like(&s->names, "", ".safetensors");
     return ln_fail(s->err, LN_EIO,
                    "%s: no " SINGLE ", no " INDEX " and no shards%s%s; fetch the model with `hf download`",

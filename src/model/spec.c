@@ -18,6 +18,20 @@ static const ln_family families[] = {
 #undef FAMILY
 };
 
+/* Returns what a model type that is not read needs; NULL: not known. */
+static const char *need_of(const char *type) {
+    static const struct {
+        const char *types, *what;
+    } rows[] = {
+#define NOT_READ(types, what) {types, what},
+#include "families/not_read.def"
+#undef NOT_READ
+    };
+    for (size_t i = 0; i < LN_COUNT(rows); i++)
+        if (ln_key_listed(rows[i].types, type)) return rows[i].what;
+    return NULL;
+}
+
 static ln_status unknown(const ln_config *c, ln_error *err) {
     static const char list[] = /* each name after ", " */
 #define FAMILY(type, keys, reader, reads, ignores, text_types) ", " type
@@ -29,17 +43,23 @@ static ln_status unknown(const ln_config *c, ln_error *err) {
     ln_path_text(shown, c->path);
     if (!c->model_type[0])
         return ln_fail(err, LN_EUNSUPPORTED, "%s: names no model_type; linnet knows %s", shown, known);
-    return ln_fail(err, LN_EUNSUPPORTED, "%s: model_type %s is not supported; linnet knows %s", shown,
-                   ln_excerpt(text, c->model_type, strlen(c->model_type)), known);
+    const char *needs = need_of(c->model_type);
+    return ln_fail(err, LN_EUNSUPPORTED, "%s: model_type %s is not supported%s%s; linnet knows %s", shown,
+                   ln_excerpt(text, c->model_type, strlen(c->model_type)), needs ? ": it needs " : "",
+                   needs ? needs : "", known);
 }
 
 /* The model_type of a wrapper's text_config. */
 static ln_status check_text_type(const ln_family *f, const ln_config *c, ln_error *err) {
-    char shown[LN_PATH_TEXT], text[80];
+    char shown[LN_PATH_TEXT], text[80], expected[120];
     const char *type = json_string_value(json_object_get(c->text, "model_type"));
     if (c->text == c->root || !f->text_types || !type || ln_key_listed(f->text_types, type)) return LN_OK;
+    const char *second = strchr(f->text_types, ' '); /* at most two */
+    (void)snprintf(expected, sizeof expected, "%.*s%s%s",
+                   second ? (int)(second - f->text_types) : (int)strlen(f->text_types), f->text_types,
+                   second ? " or" : "", second ? second : "");
     return ln_fail(err, LN_EUNSUPPORTED, "%s: text_config.model_type %s is not supported; expected %s",
-                   ln_path_text(shown, c->path), ln_excerpt(text, type, strlen(type)), f->text_types);
+                   ln_path_text(shown, c->path), ln_excerpt(text, type, strlen(type)), expected);
 }
 
 /* The dtype of the configuration: `dtype`, formerly `torch_dtype`. A first guess that ln_weights_bind
