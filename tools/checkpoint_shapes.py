@@ -4,19 +4,21 @@ device.
 
 usage: tools/checkpoint_shapes.py OUT [--only NAME]...      (OUT is tests/golden/checkpoints; needs torch and transformers)
 
-A file NAME.txt has the configuration in its first line. Each further line is a tensor, or one of each of several layers: its type, its dimensions
-and its name, in which `{0-31}` stands for a number of layers and `{0,4-6}` for a list of them. The sum of all numbers is compared with the
-published one.
+A file NAME.txt has the configuration in its first line. Each further line is a tensor, or one of each of several layers and experts: its type, its
+dimensions and its name, in which `{0-31}` stands for a number of layers or experts and `{0,4-6}` for a list of them. The sum of all numbers is
+compared with the published one; a block of mxfp4 (`_blocks`) has two in a byte.
 """
 import argparse
 import json
 import os
 import re
 
+import numpy as np
 import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
+BUFFERS = ("layer_scalar", "expert_bias", "act_fn.beta", "act_fn.eps")      # that files have
 TYPES = {torch.bfloat16: "BF16", torch.float32: "F32", torch.float16: "F16"}
 
 
@@ -178,9 +180,73 @@ def muse():
 
 
 CHECKPOINTS["muse-glimmer-30b"] = (muse(), None)
+
+
+def apertus(D, F, L, H):
+    return dense("apertus", D, F, L, H, 8, 131072, rms_norm_eps=1e-5, hidden_act="xielu", attention_bias=False, mlp_bias=False, qk_norm=True, post_norm=False,
+                 max_position_embeddings=65536, tie_word_embeddings=False, rope_theta=12000000,
+                 rope_scaling=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192))
+
+
+DELTA = dict(linear_conv_kernel_dim=4, linear_key_head_dim=128, linear_value_head_dim=128, linear_num_key_heads=16, full_attention_interval=4,
+             attn_output_gate=True, mamba_ssm_dtype="float32", mtp_num_hidden_layers=1, head_dim=256, rms_norm_eps=1e-6, hidden_act="silu",
+             attention_bias=False, max_position_embeddings=262144,
+             rope_parameters=dict(rope_type="default", rope_theta=10000000, partial_rotary_factor=0.25, mrope_section=[11, 11, 10], mrope_interleaved=True))
+QWEN_VISION = dict(depth=1, hidden_size=64, intermediate_size=64, num_heads=2, patch_size=16, num_position_embeddings=16)
+
+
+def qwen3_5(D, F, L, H, K, values, tied, kind="qwen3_5", **more):
+    text = dense(kind + "_text", D, F, L, H, K, 248320, linear_num_value_heads=values, tie_word_embeddings=tied,
+                 layer_types=["full_attention" if (i + 1) % 4 == 0 else "linear_attention" for i in range(L)], **DELTA) | more
+    return dict(model_type=kind, text_config=text, vision_config=QWEN_VISION | dict(out_hidden_size=D), image_token_id=248056, video_token_id=248057,
+                vision_start_token_id=248053, vision_end_token_id=248054, tie_word_embeddings=tied)
+
+
+A3B = dict(num_experts=256, num_experts_per_tok=8, moe_intermediate_size=512, shared_expert_intermediate_size=512)
+
+
+def gpt_oss(L, X):
+    return dense("gpt_oss", 2880, 2880, L, 64, 8, 201088, head_dim=64, num_local_experts=X, num_experts_per_tok=4, experts_per_token=4, sliding_window=128,
+                 layer_types=["sliding_attention", "full_attention"] * (L // 2), swiglu_limit=7.0, attention_bias=True, rms_norm_eps=1e-5, hidden_act="silu",
+                 initial_context_length=4096, max_position_embeddings=131072, rope_theta=150000, tie_word_embeddings=False,
+                 rope_scaling=dict(rope_type="yarn", factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False, original_max_position_embeddings=4096),
+                 quantization_config=dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                                                                        "model.embed_tokens", "lm_head"]))
+
+
+def lfm2(D, F, L, attention, **more):
+    kinds = ["full_attention" if i in attention else "conv" for i in range(L)]
+    return dense("lfm2", D, F, L, D // 64, 8, 65536, block_ff_dim=F, block_auto_adjust_ff_dim=True, block_ffn_dim_multiplier=1.0, block_multiple_of=256,
+                 conv_L_cache=3, conv_bias=False, norm_eps=1e-5, rope_theta=1000000.0, max_position_embeddings=128000, layer_types=kinds,
+                 tie_embedding=True, use_pos_enc=True) | more
+
+
+CHECKPOINTS |= {
+    "gemma-4-26b-a4b": (gemma4_wrapper(2816, 2112, 30, 16, 8, 6, 1024, attention_k_eq_v=True, num_global_key_value_heads=2, enable_moe_block=True,
+                                       num_experts=128, top_k_experts=8, moe_intermediate_size=704, **NONE), None),
+    "apertus-8b": (apertus(4096, 21504, 32, 32), 8.05), "apertus-70b": (apertus(8192, 43008, 80, 64), 70.6),
+    "qwen3.5-0.8b": (qwen3_5(1024, 3584, 24, 8, 2, 16, True), None), "qwen3.5-2b": (qwen3_5(2048, 6144, 24, 8, 2, 16, True), None),
+    "qwen3.5-4b": (qwen3_5(2560, 9216, 32, 16, 4, 32, True), None), "qwen3.5-9b": (qwen3_5(4096, 12288, 32, 16, 4, 32, False), None),
+    "qwen3.6-27b": (qwen3_5(5120, 17408, 64, 24, 4, 48, False), None),
+    "qwen3.6-35b-a3b": (qwen3_5(2048, 512, 40, 16, 2, 32, False, "qwen3_5_moe", **A3B), None),
+    "qwen3-30b-a3b": (dense("qwen3_moe", 2048, 6144, 48, 32, 4, 151936, head_dim=128, num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768,
+                            norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], rms_norm_eps=1e-6, hidden_act="silu", attention_bias=False,
+                            rope_theta=1000000.0, max_position_embeddings=40960, sliding_window=None, use_sliding_window=False,
+                            tie_word_embeddings=False), 30.53),
+    "gpt-oss-20b": (gpt_oss(24, 32), 20.9), "gpt-oss-120b": (gpt_oss(36, 128), 116.8),
+    "lfm2-350m": (lfm2(1024, 6656, 16, (2, 5, 8, 10, 12, 14)), 0.354), "lfm2-700m": (lfm2(1536, 10240, 16, (2, 5, 8, 10, 12, 14)), 0.742),
+    "lfm2-1.2b": (lfm2(2048, 12288, 16, (2, 5, 8, 10, 12, 14)), 1.17),
+    "lfm2-2.6b": (lfm2(2048, 10752, 30, (2, 5, 9, 13, 17, 21, 25, 27), block_auto_adjust_ff_dim=False), 2.57),
+    "lfm2-8b-a1b": (lfm2(2048, 7168, 24, (2, 6, 10, 14, 18, 21), model_type="lfm2_moe", num_experts=32, num_experts_per_tok=4, moe_intermediate_size=1792,
+                         num_dense_layers=2, norm_topk_prob=True, use_expert_bias=True, routed_scaling_factor=1.0), 8.34),
+}
 FP8 = dict(quant_method="fp8", activation_scheme="static", weight_block_size=None, dequantize=False,
            modules_to_not_convert=["model.vision_tower", "model.multi_modal_projector", "lm_head"])
 CHECKPOINTS["ministral-3-3b-fp8"] = (ministral3(3072, 9216, 26, True) | dict(quantization_config=FP8), None)
+CHECKPOINTS["qwen3.6-35b-a3b-fp8"] = (CHECKPOINTS["qwen3.6-35b-a3b"][0] | dict(quantization_config=dict(
+    quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=[128, 128])), None)
+# families whose experts are in tensors of their own in files, by the names of gate, up and down
+ONE_BY_ONE = {"qwen3_moe": ("gate_proj", "up_proj", "down_proj"), "lfm2_moe": ("w1", "w3", "w2")}
 
 
 def tensors(config):
@@ -190,7 +256,7 @@ def tensors(config):
     kind = AutoModelForImageTextToText if "text_config" in inner else AutoModelForCausalLM
     with torch.device("meta"):
         model = kind.from_config(c, dtype=torch.bfloat16)
-    names = {n for n, _ in model.named_parameters()} | {n for n in model.state_dict() if n.endswith("layer_scalar")}
+    names = {n for n, _ in model.named_parameters()} | {n for n in model.state_dict() if n.endswith(BUFFERS)}
     state = model.state_dict()
     out = {}
     for n in names:
@@ -202,6 +268,33 @@ def tensors(config):
         if config["model_type"] == "gemma4":
             new = re.sub(r"^model\.", "model.language_model.", new)
         out[new] = (TYPES[state[n].dtype], tuple(state[n].shape))
+    return out
+
+
+def experts_apart(names, found):
+    """Has experts in tensors of their own instead of in stacked ones."""
+    out = {}
+    for name, (dtype, shape) in found.items():
+        stem, _, leaf = name.rpartition(".")
+        if leaf not in ("gate_up_proj", "down_proj") or not stem.endswith("experts"):
+            out[name] = (dtype, shape)
+            continue
+        rows = [(names[2], shape[1:])] if leaf == "down_proj" else [(n, (shape[1] // 2, shape[2])) for n in names[:2]]
+        for x in range(shape[0]):
+            out |= {f"{stem}.{x}.{n}.weight": (dtype, dims) for n, dims in rows}
+    return out
+
+
+def as_mxfp4(found):
+    """The experts of gpt-oss as they are published: blocks of 32 columns with scales, outputs as rows."""
+    out = {}
+    for name, (dtype, shape) in found.items():
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            out[name] = (dtype, shape)
+            continue
+        X, columns, rows = shape
+        out[name + "_blocks"] = ("U8", (X, rows, columns // 32, 16))
+        out[name + "_scales"] = ("U8", (X, rows, columns // 32))
     return out
 
 
@@ -218,33 +311,54 @@ def with_unused_keys(config, found):
     return found
 
 
-def as_fp8(found):
+def as_fp8(found, block):
+    """Matrices of layers in fp8, with a scale for the tensor and for activations, or with one for each block."""
     out = {}
     for name, (dtype, shape) in found.items():
-        quantised = re.search(r"layers\.\d+\..*_proj\.weight$", name) and "vision" not in name
+        quantised = re.search(r"layers\.\d+\..*_proj(_qkv|_z)?\.weight$", name) and "vis" not in name
         out[name] = ("F8_E4M3" if quantised else dtype, shape)
-        if quantised:
+        if quantised and block:
+            out[name.removesuffix("weight") + "weight_scale_inv"] = ("BF16", tuple(-(-n // b) for n, b in zip(shape, block)))
+        elif quantised:
             for leaf in ("weight_scale_inv", "activation_scale"):
                 out[name.removesuffix("weight") + leaf] = ("BF16", ())
     return out
 
 
+def as_published(config, found):
+    kind, block = config["model_type"], config.get("quantization_config")
+    block = block if block and block["quant_method"] == "fp8" else None
+    if kind == "gemma4":
+        found = with_unused_keys(config, found)
+    if kind in ONE_BY_ONE or block:     # fp8 has experts one by one
+        found = experts_apart(ONE_BY_ONE.get(kind, ONE_BY_ONE["qwen3_moe"]), found)
+    if kind == "gpt_oss":
+        found = as_mxfp4(found)
+    return as_fp8(found, block["weight_block_size"]) if block else found
+
+
+def runs_of(numbers):
+    runs = []
+    for n in sorted(set(numbers)):
+        if runs and runs[-1][1] == n - 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    return "{" + ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) + "}"
+
+
 def grouped(all_tensors):
-    """Lines of tensors, those that differ in the number of the layer alone in one."""
+    """Lines of tensors, those that differ in the number of the layer or of the expert alone in one."""
     groups = {}
     for name, what in all_tensors.items():
-        m = re.search(r"(?<=layers\.)\d+(?=\.)", name)
-        key = (name[:m.start()] + "{}" + name[m.end():] if m else name, what)
-        groups.setdefault(key, []).append(int(m.group()) if m else None)
-    for (name, (dtype, shape)), layers in sorted(groups.items()):
-        if layers != [None]:
-            layers, runs = sorted(layers), []
-            for n in layers:
-                if runs and runs[-1][1] == n - 1:
-                    runs[-1][1] = n
-                else:
-                    runs.append([n, n])
-            name = name.replace("{}", "{" + ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) + "}")
+        marks = re.findall(r"(?<=layers\.)\d+(?=\.)", name)[:1] + re.findall(r"(?<=experts\.)\d+(?=\.)", name)
+        text = re.sub(r"(?<=experts\.)\d+(?=\.)", "{}", re.sub(r"(?<=layers\.)\d+(?=\.)", "{}", name, count=1))
+        groups.setdefault((text, what), []).append([int(n) for n in marks])
+    for (name, (dtype, shape)), numbers in sorted(groups.items()):
+        each = [sorted(set(n)) for n in zip(*numbers)]
+        assert len(numbers) == max(1, np.prod([len(n) for n in each], dtype=int)), name
+        for n in each:
+            name = name.replace("{}", runs_of(n), 1)
         yield " ".join([dtype, "x".join(map(str, shape)) or "-", name])
 
 
@@ -260,11 +374,9 @@ def main():
             continue
         config = json.loads(json.dumps(config))
         found = tensors(config)
-        if config["model_type"] == "gemma4":
-            found = with_unused_keys(config, found)
-        if "quantization_config" in config:
-            found = as_fp8(found)
-        total = sum(int(torch.Size(s).numel()) for n, (_, s) in found.items() if not re.search(r"vis|projector", n)) / 1e9
+        numbers = found if config["model_type"] != "gemma4" else with_unused_keys(config, found)
+        total = sum(int(torch.Size(s).numel()) for n, (_, s) in numbers.items() if not re.search(r"vis|projector", n)) / 1e9
+        found = as_published(config, found)
         print(f"{name:20} {config['model_type']:18} {len(found):5} tensors {total:8.3f} B, published {published}", flush=True)
         assert published is None or abs(total - published) < max(0.006, 0.004 * published), name
         with open(os.path.join(args.out, name + ".txt"), "w") as f:
