@@ -30,6 +30,7 @@ files_of() {
     batch) echo src/batch/batch_input.c ;;
     gguf) echo src/base/gguf.c src/base/gguf_values.c ;;
     gguf_tokenizer) echo src/tokenizer/tokenizer_gguf.c src/tokenizer/bpe_gguf.c src/tokenizer/bpe_tables.c ;;
+    tekken) echo src/tokenizer/tokenizer_tekken.c ;;
     kv) echo src/engine/kv_file.c ;;
     manifest) echo src/train/checkpoint.c ;;
     esac

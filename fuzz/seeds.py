@@ -4,6 +4,7 @@
 usage: fuzz/seeds.py OUT
 
 The corpora in git (fuzz/corpus) are these seeds and inputs that fuzzing found, minimised by fuzz/minimise.sh."""
+import base64
 import json
 import os
 import re
@@ -253,8 +254,41 @@ def gguf_tokenizers():
     yield build(value(b"model", 8, string(b"llama")), texts(b"tokens", pieces), types[:-4] + u(9, 4), scores)
 
 
+def tekkens():
+    """Yields tekken.json files: of versions with and without listed special tokens, and one fault each; some with a text."""
+    vocab = [{"rank": i, "token_bytes": base64.b64encode(t).decode()} for i, t in enumerate([b"a", b"b", b" ", b"\xc3", b"\xa9", b"ab", b"\xc3\xa9", b" ab"])]
+    listed = [{"rank": i, "token_str": t, "is_control": t != "plain"} for i, t in enumerate(["<unk>", "<s>", "plain"])]
+
+    def file(version="v3", special=3, more=None, vocab=vocab, size=None, **config):
+        c = {"pattern": "\\w+|\\s", "default_vocab_size": size or special + len(vocab), "default_num_special_tokens": special, "version": version} | config
+        return json.dumps({"config": c, "vocab": vocab} | (more or {}), separators=(",", ":")).encode()
+
+    good = [file(), file(special=24), file("v13", more={"special_tokens": listed}), file("v13", 5, {"special_tokens": listed}), file("v3", size=9),
+            file(more={"special_tokens": None})]
+    yield from good
+    yield from (f + b"\xff" + t for f in good for t in (b"", b"ab ab\xc3\xa9 <s>plain", b"<SPECIAL_4>\xff\xc3"))
+    yield file("v13")
+    yield file("3")
+    yield file("v3", special=1)
+    yield file(pattern="(")
+    yield file(pattern=3)
+    yield file(default_vocab_size=2)
+    yield file(default_vocab_size=-1)
+    yield file(size=99)
+    for bad in ({"rank": 0}, {"token_bytes": "YQ=="}, {"rank": 0, "token_bytes": "?"}, {"rank": 0, "token_bytes": "YQ==", "token_str": "a"}, 7):
+        yield file(vocab=vocab + [bad])
+    for bad in (7, [7], [{"rank": 1, "token_str": "x"}], [{"rank": 0, "token_str": ""}], listed * 9, [listed[0], {"rank": 1, "token_str": "<unk>"}]):
+        yield file("v13", more={"special_tokens": bad})
+    whole = file("v13", more={"special_tokens": listed})
+    yield from (whole[:n] for n in range(0, len(whole), 97))
+    yield b'{"config":{},"config":{}}'
+    yield b"{}"
+    yield b"[]"
+
+
 def main(argv):
     out = argv[1]
+    write(out, "tekken", tekkens())
     write(out, "grammar", sorted(set(forms())))
     write(out, "official", [block.encode() + b"\xff" + tensor_file(parts) for block, parts in official()])
     write(out, "gguf", gguf_files())
