@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Compares linnet on GGUF files of each quantised type with the same files dequantised: each architecture with each type of 32 columns.
+"""Compares linnet on GGUF files of each quantised type with the same files dequantised: each architecture with each type.
 
 usage: python tools/check_gguf_types.py LINNET FILE.gguf...      files as tools/golden_gguf.py writes them; needs gguf and safetensors from PyPI
 
-Of each file two are written for each type: one whose matrices are quantised by gguf, or made of random blocks if gguf cannot quantise to that
-type, and one whose matrices are the dequantised numbers in F32. In `exact` both have the same logits, except for the order of sums: the root mean
-square of the differences is at most 1e-5 of the logits' standard deviation, the bound of tests/golden. Text is tokenised and a template rendered
-with both, and `plan` counts fewer bytes for the quantised file.
+Of each file two are written for each type whose blocks its rows fit: one whose matrices are quantised by gguf, or made of random blocks if gguf
+cannot quantise to that type, and one whose matrices are the dequantised numbers in F32. `convert --unrounded` gives the same numbers for both, to the
+bit, except for the sign of a zero. In `exact` both have the same logits, except for the order of sums: the root mean square of the differences is at
+most 1e-5 of the logits' standard deviation, the bound of tests/golden. Text is tokenised and a template rendered with both, and `plan` counts
+fewer bytes for the quantised file.
 """
 import json
 import os
@@ -16,11 +17,15 @@ import tempfile
 
 import numpy as np
 
-TYPES = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4"]
+# Bytes of a block that hold f16 scales, of types that gguf does not quantise to.
+SCALES = {"IQ4_NL": [0], "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_XS": [0]}
+TYPES = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4", *SCALES]
 # Matrices that stay F32: those that files have so, and ssm_out, since value heads of the golden models are narrower than a group.
 PLAIN = ("norm", "ssm_out", "conv1d", "gate_inp", "ssm_a", "ssm_dt", "ssm_alpha", "ssm_beta", "rope", "scale", "sinks")
 IDS = "5,9,200,31,77,12,140,3,88,61,240,7,19,33,55,21,9,100,4"
 TEXT = "the other day, it's 12345 <end> caf\u00e9"
+TALK = json.dumps({"messages": [{"role": "user", "content": " why? "}, {"role": "assistant", "content": "so"}], "add_generation_prompt": True})
+FUSED = "not written to a directory"    # what `convert` says of models whose directories have the experts of a layer in one tensor
 
 
 def random_blocks(rng, shape, kind):
@@ -28,7 +33,8 @@ def random_blocks(rng, shape, kind):
     import gguf
     elements, size = gguf.GGML_QUANT_SIZES[kind]
     data = rng.integers(0, 256, (int(np.prod(shape)) // elements, size), dtype=np.uint8)
-    data[:, 1] = 0x0C | (data[:, 1] & 0x83)
+    for at in SCALES[kind.name]:
+        data[:, at + 1] = 0x0C | (data[:, at + 1] & 0x83)
     return data.reshape(*shape[:-1], shape[-1] // elements * size)
 
 
@@ -55,7 +61,7 @@ def write_pair(source, kind, quantised, dense):
         numbers = gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float32)
         shape = [int(d) for d in reversed(t.shape)]
         numbers = numbers.reshape(shape)
-        if len(shape) < 2 or shape[-1] % 32 or any(p in t.name for p in PLAIN) or not t.name.endswith(".weight"):
+        if len(shape) < 2 or shape[-1] % gguf.GGML_QUANT_SIZES[kind][0] or any(p in t.name for p in PLAIN) or not t.name.endswith(".weight"):
             for w in both:
                 w.add_tensor(t.name, numbers)
             continue
@@ -82,16 +88,44 @@ def logits_of(linnet, path, folder):
     return load_file(out)["logits"].astype(np.float64)
 
 
+def rendered(linnet, path):
+    return subprocess.run([linnet, "template", path, "--jsonl"], input=TALK + "\n", check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def numbers_of(linnet, path, folder):
+    """The numbers of all tensors; None: `convert` does not write models of the family."""
+    from safetensors.numpy import load_file
+    out = os.path.join(folder, "dense")
+    made = subprocess.run([linnet, "convert", path, "-o", out, "--unrounded", "--force"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if made.returncode and FUSED in made.stderr:
+        return None
+    assert made.returncode == 0, made.stderr
+    return load_file(os.path.join(out, "model.safetensors"))
+
+
+def same_numbers(linnet, quantised, dense, folder):
+    got, want = (numbers_of(linnet, f, folder) for f in (quantised, dense))
+    if got is None and want is None:
+        return True, "values not compared: convert rejects the family"
+    same = got.keys() == want.keys() and all(got[k].dtype == want[k].dtype and ((got[k] + 0).tobytes() == (want[k] + 0).tobytes()) for k in got)
+    return same, "%d tensors with the same bits" % len(got) if same else "other numbers"
+
+
 def check(linnet, source, name, folder):
     import gguf
     quantised, dense = os.path.join(folder, "q.gguf"), os.path.join(folder, "f.gguf")
     n = write_pair(source, gguf.GGMLQuantizationType[name], quantised, dense)
+    if n == 0:
+        return True
+    same, said = same_numbers(linnet, quantised, dense, folder)
     got, want = logits_of(linnet, quantised, folder), logits_of(linnet, dense, folder)
     rms = float(np.sqrt(np.mean((got - want) ** 2)) / want.std())
-    fits = n > 0 and np.isfinite(want).all() and rms <= 1e-5
+    fits = same and np.isfinite(want).all() and rms <= 1e-5
     fits = fits and run(linnet, "tokenize", quantised, TEXT)["ids"] == run(linnet, "tokenize", dense, TEXT)["ids"]
+    if "tokenizer.chat_template" in gguf.GGUFReader(source).fields:
+        fits = fits and rendered(linnet, quantised) == rendered(linnet, dense)
     fits = fits and run(linnet, "plan", quantised)["weights_bytes"] < run(linnet, "plan", dense)["weights_bytes"]
-    print("%s: %s: %d matrices, rms %.2g%s" % (os.path.basename(source), name, n, rms, "" if fits else ": DIFFERS"), flush=True)
+    print("%s: %s: %d matrices, %s, rms %.2g%s" % (os.path.basename(source), name, n, said, rms, "" if fits else ": DIFFERS"), flush=True)
     return fits
 
 
