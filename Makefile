@@ -66,10 +66,11 @@ check-debian:
 	@tools/check_debian bookworm $(DEBIAN)-12
 	@tools/check_debian trixie $(DEBIAN)-13
 
-# 100,000 random template programs, rendered by Jinja2 and by linnet: ten minutes.
+# 100,000 random template programs, rendered by Jinja2 and by linnet: ten minutes. With TEMPLATES="FILE.jinja..." conversations by real templates, too.
 check-templates: all
 	@python3 -c 'import jinja2' 2>/dev/null || { echo "SKIP: no python3-jinja2: templates are NOT compared with it"; exit 0; }; \
-	    python3 -W ignore tools/jinja_programs.py check $(BUILD)/linnet
+	    python3 -W ignore tools/jinja_programs.py check $(BUILD)/linnet && \
+	    { [ -z "$(TEMPLATES)" ] || python3 -W ignore tools/real_templates.py $(BUILD)/linnet $(TEMPLATES); }
 # The AMX ISA level on a model of the tile instructions, with AVX-512 and VNNI: about three minutes.
 check-amx: setup
 	@tools/check_amx $(BUILD)-amx
@@ -84,7 +85,8 @@ check-training: all
 	@python3 tools/check_preferences.py $(BUILD)/linnet
 	@if $(or $(PYTHON),python3) -c 'import torch, transformers' 2>/dev/null; then $(or $(PYTHON),python3) tools/check_scratch.py $(BUILD)/linnet; \
 	 else echo "SKIP: $(or $(PYTHON),python3) has no torch and transformers: training from scratch was NOT compared"; fi
-# Each architecture with each type of 32 columns against its dequantised numbers: make check-gguf-types GGUF="FILE..." (tools/golden_gguf.py).
+# Each architecture with each type against its dequantised numbers: make check-gguf-types GGUF="FILE..." (tools/golden_gguf.py --wide makes files
+# whose rows fit all types; the golden ones fit those of 32 columns).
 check-gguf-types: all
 	@$(or $(PYTHON),python3) tools/check_gguf_types.py $(BUILD)/linnet $(or $(GGUF),$(wildcard tests/golden/gguf/*.gguf))
 # The server's page in Chromium (Debian: apt-get install chromium); pictures of it in $(BUILD)/page. Half a minute.
@@ -188,13 +190,16 @@ golden: setup
 	@$(VENV)/bin/python tools/family_defaults.py tests/model/family_defaults.jsonl
 	@$(VENV)/bin/python tools/golden_adapted.py tests/golden/families
 
-# A model of each option of every family, made by transformers, and its logits, keys and greedy tokens. Needs PyPI. Ten minutes.
+# A model of each option of every family and of every two options, made by transformers, and its logits, keys and greedy tokens; adapters and
+# gradients of peft for those of one option. Needs PyPI. An hour on two cores; FAMILIES="mistral phi3" takes these alone.
 check-families: all
 	@[ -x $(VENV)/bin/python ] || python3 -m venv $(VENV) || { echo "linnet: python3 with venv is needed (Debian: python3-venv)" >&2; exit 1; }
 	@$(VENV)/bin/python -m pip install -q -r tools/requirements_families.txt
-	@$(VENV)/bin/python tools/golden_families.py --sweep $(BUILD)/families
+	@$(VENV)/bin/python tools/golden_families.py --sweep $(BUILD)/families $(addprefix --only ,$(FAMILIES))
+	@$(VENV)/bin/python tools/golden_families.py --pairs $(BUILD)/pairs $(addprefix --only ,$(FAMILIES))
 	@$(VENV)/bin/python tools/golden_adapted.py $(BUILD)/families
 	@for t in test_golden test_families test_families_lora; do LN_GOLDEN=$(BUILD)/families $(BUILD)/$$t || exit 1; done
+	@for t in test_golden test_families; do LN_GOLDEN=$(BUILD)/pairs $(BUILD)/$$t || exit 1; done
 
 # Without debugging information, which is ten times the rest; STRIP= keeps it.
 STRIP ?= --strip
@@ -222,7 +227,7 @@ help:
 	@echo "make check-long  the tests, same bits on a model of real size, threads, AMX's model, NEON, mutants"
 	@echo "make check-templates  random template programs, against python3-jinja2"
 	@echo "make check-amx   the AMX ISA level on a model of its tile instructions (AVX-512 with VNNI)"
-	@echo "make check-families  each option of every family on tiny models, against transformers from PyPI"
+	@echo "make check-families  options of every family and pairs of them on tiny models, against transformers from PyPI"
 	@echo "make check-mlx   mlx-lm from PyPI gives linnet's tokens, keys and classes on tiny models"
 	@echo "make check-gguf  real GGUF files give the logits and tokens of transformers on the dequantised weights"
 	@echo "make check-gguf-types  GGUF files of each architecture give the same in each quantised type as dequantised"
