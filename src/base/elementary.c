@@ -10,6 +10,7 @@
  * order. */
 #include "elementary.h"
 #include "base.h"
+#include "cpu_features.h"
 #include "exp_sum.h"
 
 /* ---- f16 ---- */
@@ -43,11 +44,16 @@ uint16_t ln_f32_f16(float f) {
  * is initialised, and crashes with ThreadSanitizer. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__GLIBC__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define WITH_FMA     __attribute__((target_clones("fma", "default")))
+#define WITH_FMA __attribute__((target_clones("fma", "default")))
+#else
+#define WITH_FMA
+#endif
+/* The sum over a vocabulary, which every sample takes, has a version with vectors under every compiler. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
 #define INSIDE       static inline __attribute__((always_inline))
 #define WITH_VECTORS __attribute__((target("avx2,fma")))
 #else
-#define WITH_FMA
 #define INSIDE static inline
 #endif
 
@@ -255,7 +261,7 @@ WITH_FMA static double exp_down_sum_plain(const float *x, size_t n, double most)
 
 double ln_exp_down_sum(const float *x, size_t n, double most) {
 #ifdef WITH_VECTORS
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return exp_down_sum_avx2(x, n, most);
+    if (ln_cpu_has(LN_CPU_AVX2)) return exp_down_sum_avx2(x, n, most);
 #endif
     return exp_down_sum_plain(x, n, most);
 }

@@ -211,12 +211,10 @@ uint64_t ln_memory_available(void) {
     return LN_MIN(machine, group);
 }
 
-/* What the limit `resource` (ulimit) leaves: the limit minus the usage that `key` in /proc/self/status
- * reports. */
-static uint64_t left_of(int resource, const char *key) {
-    struct rlimit l;
-    if (getrlimit((__rlimit_resource_t)resource, &l) != 0 || l.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
-    return l.rlim_cur - LN_MIN((uint64_t)l.rlim_cur, kib("/proc/self/status", key));
+/* What a limit (ulimit) leaves: the limit minus the usage that `key` in /proc/self/status reports. */
+static uint64_t left_of(rlim_t limit, const char *key) {
+    if (limit == RLIM_INFINITY) return UINT64_MAX;
+    return limit - LN_MIN((uint64_t)limit, kib("/proc/self/status", key));
 }
 
 /* Releases the pages of mapped files that are resident in this process. */
@@ -226,13 +224,16 @@ static uint64_t without_mapped(uint64_t left) {
 
 uint64_t ln_memory_left(const char **limit) {
     const uint64_t group = group_limits().memory;
+    struct rlimit space = {.rlim_cur = RLIM_INFINITY}, data = {.rlim_cur = RLIM_INFINITY};
+    (void)getrlimit(RLIMIT_AS, &space);
+    (void)getrlimit(RLIMIT_DATA, &data);
     const struct {
         const char *name;
         uint64_t left;
     } all[] = {{"MemAvailable", without_mapped(kib("/proc/meminfo", "MemAvailable:"))},
                {"cgroup", group < UINT64_MAX ? without_mapped(group) : UINT64_MAX},
-               {"RLIMIT_AS", left_of(RLIMIT_AS, "VmSize:")},
-               {"RLIMIT_DATA", left_of(RLIMIT_DATA, "VmData:")}};
+               {"RLIMIT_AS", left_of(space.rlim_cur, "VmSize:")},
+               {"RLIMIT_DATA", left_of(data.rlim_cur, "VmData:")}};
     uint64_t least = UINT64_MAX;
     *limit = "the machine's memory";
     for (size_t i = 0; i < LN_COUNT(all); i++) {

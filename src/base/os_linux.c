@@ -141,7 +141,7 @@ void ln_os_program(char *path, size_t cap) {
 size_t ln_os_block_bytes(const void *p) { return malloc_usable_size((void *)(uintptr_t)p); }
 
 uint64_t ln_os_heap_bytes(void) {
-#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || (__GLIBC__ == 2 && __GLIBC_MINOR__ >= 33))
     const struct mallinfo2 m = mallinfo2();
     return (uint64_t)m.uordblks + (uint64_t)m.hblkhd;
 #else

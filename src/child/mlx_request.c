@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 static ln_status put_utf8(ln_str *s, const char *key, const char *what, const char *text, size_t bytes,
                           ln_error *err) {

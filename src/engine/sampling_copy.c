@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 /* Copies n > 0 items of `item` bytes; NULL when the allocation fails. */
 static void *copy_items(ln_arena *a, const void *from, size_t n, size_t item) {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 #include <time.h>
 
 void wire_random_hex(char *out, int n) {

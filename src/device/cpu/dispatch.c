@@ -7,15 +7,12 @@
  * vector kernel still runs. All levels give the same bits (tests/kernels) except AMX, which uses tiles for
  * products with bf16 weights and, in `fast`, for products with quantised weights and for attention. The
  * choice therefore needs no option: LINNET_CPU exists for debugging and tests. */
+#include "../../base/cpu_features.h"
 #include "../../base/os.h"
 #include "cpu.h"
 #include "gemm/gemm_back.h"
 
 #include <stdlib.h>
-#ifdef LN_X86
-#include <cpuid.h>
-#include <unistd.h>
-#endif
 
 #ifdef LN_X86
 static const char *const names[LN_ISA_COUNT] = {"plain", "avx2", "avx512", "amx"};
@@ -31,35 +28,20 @@ static const char *const names[LN_ISA_COUNT] = {"plain"};
 const char *ln_cpu_isa_name(ln_isa r) { return names[r]; }
 
 #ifdef LN_X86
-/* Whether the processor has AMX tiles with bf16 and int8 products, and the operating system permits their
- * use. Permission for the 8 KB of tile registers is requested once and holds for all threads of the
- * process. */
+/* Returns whether the processor has AMX tiles and the operating system permits their use. Permission for the
+ * 8 KB of tile registers is requested once and holds for all threads of the process. */
 static bool amx_here(void) {
-    enum { LEAF = 7, BF16 = 1 << 22, TILE = 1 << 24, BYTES = 1 << 25, ALL = BF16 | TILE | BYTES };
     static _Atomic int state; /* 1: yes, 2: no */
-    unsigned a, b, c, d = 0;
-    if (!state)
-        state = __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && (d & ALL) == ALL && ln_os_allow_tiles() ? 1 : 2;
+    if (!state) state = ln_cpu_has(LN_CPU_TILES | LN_CPU_AVX512_VNNI) && ln_os_allow_tiles() ? 1 : 2;
     return state == 1;
-}
-
-/* F16C. __builtin_cpu_supports("f16c") is an error in clang before 15, so CPUID is read. The caller also
- * checks "avx2", which implies that the operating system saves vector registers. */
-static bool f16c_here(void) {
-    unsigned a, b, c = 0, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 #endif
 
 bool ln_cpu_isa_here(ln_isa r) {
 #ifdef LN_X86
     if (r == LN_ISA_PLAIN) return true;
-    __builtin_cpu_init();
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c_here();
-    if (r == LN_ISA_AVX2) return avx2;
-    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    return r == LN_ISA_AVX512 ? avx512 : avx512 && __builtin_cpu_supports("avx512vnni") && amx_here();
+    if (r == LN_ISA_AVX2) return ln_cpu_has(LN_CPU_AVX2);
+    return ln_cpu_has(LN_CPU_AVX512) && (r == LN_ISA_AVX512 || amx_here());
 #else
     return r < LN_ISA_COUNT; /* aarch64 always has NEON */
 #endif
@@ -102,15 +84,15 @@ void ln_cpu_kernels(ln_isa r, ln_kernel_table *t) {
     if (r < LN_ISA_AVX512) return;
     ln_kernels_add(t, ln_cpu_rowwise_avx512);
     ln_kernels_add(t, ln_cpu_dense_avx512);
-    const bool amd = __builtin_cpu_is("amd"),
-               bf16_dot = amd && __builtin_cpu_supports("avx512bf16"); /* Intel: half of FMA's throughput */
+    const bool amd = ln_cpu_has(LN_CPU_AMD),
+               bf16_dot = amd && ln_cpu_has(LN_CPU_AVX512_BF16); /* Intel: half of FMA's throughput */
     if (bf16_dot) ln_kernels_add(t, ln_cpu_dense_vdpbf16);
     ln_kernels_add(t, ln_cpu_affine_avx512);
     ln_kernels_add(t, ln_cpu_coded_avx512);
     ln_kernels_add(t, ln_cpu_train_avx512);
     ln_kernels_add(t, ln_cpu_experts_avx512);
     ln_kernels_add(t, ln_cpu_bfp_avx512);
-    if (__builtin_cpu_supports("avx512vnni")) ln_kernels_add(t, amd ? ln_cpu_bfp_vnni_amd : ln_cpu_bfp_vnni);
+    if (ln_cpu_has(LN_CPU_AVX512_VNNI)) ln_kernels_add(t, amd ? ln_cpu_bfp_vnni_amd : ln_cpu_bfp_vnni);
     ln_kernels_add(t, ln_cpu_attn_avx512);
     ln_kernels_add(t, ln_cpu_recur_avx512);
     if (bf16_dot) ln_kernels_add(t, ln_cpu_attn_vdpbf16);
