@@ -12,7 +12,7 @@ VENV ?= .venv
 WERROR ?=
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(WERROR) $(CMAKE_FLAGS)
 
-.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-macos check-archs check-mlx check-gguf check-gguf-types check-training check-families check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-mlx test-cuda check-cuda bench-cuda bench golden install clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-macos check-archs check-mlx check-gguf check-gguf-types check-training check-families check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-mlx test-cuda check-cuda bench-cuda bench golden install wheel static image deb release check-packages clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -56,6 +56,7 @@ check-long: setup
 	@$(MAKE) --no-print-directory mutants
 	@$(MAKE) --no-print-directory check-compilers
 	@$(MAKE) --no-print-directory check-debian
+	@$(MAKE) --no-print-directory check-packages
 
 # The sources with every gcc and clang that is installed and with musl's headers, without warnings; -flto and -static. Ten minutes a compiler.
 check-compilers: setup
@@ -209,6 +210,33 @@ install: all
 clean:
 	rm -rf $(BUILD) $(BUILD)-archs $(BUILD)-asan $(BUILD)-tsan $(BUILD)-amx $(BUILD)-neon $(BUILD)-fuzz $(BUILD)-coverage $(BUILD)-compilers
 
+# The wheel for pip, in build/wheel: compiled by zig for glibc 2.28, with the libraries linked in.
+wheel:
+	@tools/make_wheel $(BUILD)/wheel
+
+# An archive with a static command, and a container image of it, in build/static.
+static:
+	@tools/make_static $(BUILD)/static
+image:
+	@tools/make_image $(BUILD)/static
+
+# Debian packages of the last commit, in build/deb.
+deb:
+	@tools/make_deb $(BUILD)/deb
+
+# All of these, a list of their contents and checksums, in build/release: make release VERSION=0.2.0; TWICE=--twice builds twice and compares.
+release:
+	@tools/make_release $(TWICE) "$(VERSION)" $(BUILD)
+
+# The wheel in each Python, the static command next to busybox alone, the image in a container, and the Debian packages in a bare Debian 12 and 13.
+check-packages:
+	@tools/make_wheel $(BUILD)/wheel && tests/packages/wheel.sh $(CURDIR) $(BUILD)/wheel/*.whl || [ $$? = 77 ]
+	@tools/make_static $(BUILD)/static && tests/packages/static.sh $(BUILD)/static/*.tar.xz || [ $$? = 77 ]
+	@command -v buildah >/dev/null || { echo "SKIP: no buildah: the container image is NOT tried"; exit 0; }; \
+	    tools/make_image $(BUILD)/static && tests/packages/image.sh $(BUILD)/static/*-image.tar || [ $$? = 77 ]
+	@tools/check_packages bookworm $(DEBIAN)-12
+	@tools/check_packages trixie $(DEBIAN)-13
+
 # Speed next to this machine's ceilings; make bench MODEL=./model BENCH_FLAGS="--depth 0,4096 --streams 1,8"
 MODEL ?= tiny
 bench: setup
@@ -249,4 +277,9 @@ help:
 	@echo "make fuzz        the fuzzers; make fuzz-run SECONDS=600 runs them, make fuzz-coverage measures their corpus; with clang"
 	@echo "make golden      makes tests/golden anew with transformers, in a virtual environment"
 	@echo "make install     PREFIX=/usr/local DESTDIR= STRIP=--strip (STRIP= keeps debugging information)"
+	@echo "make wheel       the wheel for pip, in build/wheel"
+	@echo "make static      a static command for every Linux, in build/static; make image: a container image of it"
+	@echo "make deb         Debian packages of the last commit, in build/deb"
+	@echo "make release VERSION=N  all of these with checksums and SPDX list, in build/release"
+	@echo "make check-packages  installs, tries and removes each of them"
 	@echo "make clean"

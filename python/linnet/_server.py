@@ -30,6 +30,8 @@ def command() -> str:
 def main() -> None:
     """The script `linnet` that pip installs: replaces this process by the command."""
     path = command()
+    if os.path.realpath(path) == os.path.realpath(sys.argv[0]):  # it would replace itself for ever
+        sys.exit(f"linnet: {path} is this script, not the command; name the command in LINNET_COMMAND, or unset it")
     os.execv(path, [path] + sys.argv[1:])
 
 
