@@ -107,8 +107,8 @@ file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
 file(GLOB LN_CUDA_KERNELS CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} src/device/cuda/*.cu)
 foreach(source ${LN_CUDA_KERNELS})
   get_filename_component(name ${source} NAME_WE)
-  if(name STREQUAL "products") # one object for each width of codes
-    foreach(bits 0 2 3 4 5 6 8)
+  if(name STREQUAL "products") # one object for each width of codes; 16: of f16 that is not quantised
+    foreach(bits 0 2 3 4 5 6 8 16)
       ln_cuda_object(products_${bits} ${source} -DGPU_CODE_BITS=${bits})
     endforeach()
   elseif(name STREQUAL "products_wgmma") # one object for each layout of weights

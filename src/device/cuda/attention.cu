@@ -136,11 +136,11 @@ template <typename T, int HEADS> struct block {
         }
         __syncthreads();
     }
-    // m, l and o of a split that begins at `base`.
+    // m, l and o of a split that begins at `base`, of positions from `first` to `last`.
     __device__ void split(const gpu_step &step, int64_t slot, int32_t head, int64_t base, int64_t first,
-                          int64_t pos, const gpu_attention &a) {
+                          int64_t last, const gpu_attention &a) {
         const int64_t from = base > first ? base : first,
-                      to = base + SPLIT < pos + 1 ? base + SPLIT : pos + 1;
+                      to = base + SPLIT < last + 1 ? base + SPLIT : last + 1;
         const int32_t lo = (int32_t)(from - base), hi = (int32_t)(to - base);
         find_pages(step, slot, base, from, to);
         __syncthreads();
@@ -211,6 +211,15 @@ template <typename T, int HEADS> struct block {
     }
 };
 
+// The last position that row r sees. Both ways, a step has all rows of its sequences.
+__device__ inline int32_t last_position(const gpu_step &step, const gpu_attention &a, int32_t r) {
+    const int32_t pos = step.pos[r];
+    if (!a.both_ways) return pos;
+    const int32_t end = step.pos[step.row0[step.seq[r] + 1] - 1],
+                  w = (int32_t)min(a.window, (int64_t)INT32_MAX);
+    return w > 0 && end - pos >= w ? pos + w - 1 : end;
+}
+
 template <typename T, int HEADS>
 __global__ void __launch_bounds__(THREADS)
     attention(gpu_step step, gpu_attention a, gpu_array q, gpu_array y) {
@@ -218,17 +227,19 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ bool is_last;
     __shared__ const char *pages[SPLIT / 32];
     begin();
-    const row_share share =
-        share_of<INT32_MAX>((int32_t)blockIdx.x, (int32_t)gridDim.x, live_rows(step, y.rows), a.room,
-                            [&](int32_t i) { return splits_seen(a.window, step.pos[i], SPLIT); });
+    const row_share share = share_of<INT32_MAX>((int32_t)blockIdx.x, (int32_t)gridDim.x,
+                                                live_rows(step, y.rows), a.room, [&](int32_t i) {
+                                                    return last_position(step, a, i) / SPLIT -
+                                                           first_position(a.window, step.pos[i]) / SPLIT + 1;
+                                                });
     const int32_t r = share.item, width = a.kv.width, E = a.kv.head_dim, v_width = a.kv.v_width,
                   Ev = a.kv.v_dim;
     if (r < 0) return;
     const int32_t group = a.n_heads / a.kv.n_kv_heads, parts = (group + HEADS - 1) / HEADS;
     const int32_t head = (int32_t)blockIdx.y / parts, h0 = head * group + (int32_t)blockIdx.y % parts * HEADS;
     const int32_t n_heads = (head + 1) * group - h0 < HEADS ? (head + 1) * group - h0 : HEADS;
-    const int64_t pos = step.pos[r], slot = step.slot[step.seq[r]],
-                  first = first_position(a.window, (int32_t)pos), split0 = first / SPLIT;
+    const int64_t last = last_position(step, a, r), slot = step.slot[step.seq[r]],
+                  first = first_position(a.window, step.pos[r]), split0 = first / SPLIT;
     const int32_t n_splits = share.n_splits, workers = share.workers;
     const bool shared = workers > 1;
     block<T, HEADS> b = {a.kv, pages};
@@ -250,7 +261,7 @@ __global__ void __launch_bounds__(THREADS)
     float *results = (float *)a.results + ((int64_t)share.stored_at * gridDim.y + blockIdx.y * n_splits) *
                                               partial_floats(HEADS, v_width);
     for (int64_t i = share.z; i < n_splits; i += workers) {
-        b.split(step, slot, head, (split0 + i) * SPLIT, first, pos, a);
+        b.split(step, slot, head, (split0 + i) * SPLIT, first, last, a);
         if (!shared) {
             b.merge(i == 0 && !sunk, b.o, b.m, b.l);
             continue;
@@ -294,8 +305,8 @@ static int32_t head_blocks(const gpu_attention *a) {
 // Whether the tensor cores compute attention over these pages.
 static bool suits_mma(const gpu_attention *a) {
     const int32_t E = a->kv.head_dim, Ev = a->kv.v_dim;
-    return a->kv.type == GPU_BF16 && E % MMA_TILE == 0 && E <= 256 && Ev % MMA_TILE == 0 && Ev <= 256 &&
-           a->scale > 0;
+    return !a->both_ways && a->kv.type == GPU_BF16 && E % MMA_TILE == 0 && E <= 256 && Ev % MMA_TILE == 0 &&
+           Ev <= 256 && a->scale > 0;
 }
 
 static size_t general_scratch(const gpu_attention *a, size_t *counters) {

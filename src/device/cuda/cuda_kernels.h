@@ -38,10 +38,11 @@ typedef struct gpu_array {
 
 /* A weight [D, C] or a vector [C] (D = 1). GPU_ROWS: dense elements of `type`, row by row; in affine groups
  * (bits > 0) codes as quant/affine.h describes them, scales and biases [D, C / group] of `type`.
- * GPU_FRAGMENTS: packed as fragments.cuh describes, a dense bf16 matrix or codes of 4 or 8 bits with pairs of
- * a scale and a bias at `scales` (biases is NULL); C is a multiple of 32. large_scales: these are bf16, and
- * one has a magnitude of 0.5 or more, or is NaN. GPU_CODED: coded rows (quant/coded.h), whose codes are
- * `numbers`; of GPU_ZEROED biases are the zero points, in f16, and `columns` has the group of each column. */
+ * GPU_FRAGMENTS: packed as fragments.cuh describes, a dense matrix of bf16 or f16, or codes of 4 or 8 bits
+ * with pairs of a scale and a bias at `scales` (biases is NULL); C is a multiple of 32. large_scales: these
+ * are bf16, and one has a magnitude of 0.5 or more, or is NaN. GPU_CODED: coded rows (quant/coded.h), whose
+ * codes are `numbers`; of GPU_ZEROED biases are the zero points, in f16, and `columns` has the group of each
+ * column. */
 enum { GPU_ROWS, GPU_FRAGMENTS, GPU_CODED };
 enum { GPU_INTEGERS, GPU_E4M3, GPU_E5M2, GPU_E2M1, GPU_ZEROED };
 typedef struct gpu_weight {
@@ -101,6 +102,7 @@ typedef struct gpu_attention {
     gpu_kv kv;
     int32_t n_heads;
     float scale, softcap; /* softcap 0: none */
+    bool both_ways;       /* as in ln_p_attn */
     const void *sinks;    /* [n_heads] of sink_type; NULL: none */
     int32_t sink_type;
     int64_t window;

@@ -25,6 +25,7 @@ static gpu_attention attention_of(const ln_dev *d, const ln_p_attn *p, void *poo
                            .scale = p->scale,
                            .softcap = p->softcap,
                            .window = p->window,
+                           .both_ways = p->both_ways,
                            .room = d->splits,
                            .patience = d->patience};
 }

@@ -1,8 +1,6 @@
 /* Mixtures of experts: route, experts, fold_rows. The kernels are in experts.cu and experts_*.cuh. */
 #include "cuda_ops.h"
 
-#include <math.h>
-
 _Static_assert((int)GPU_ROUTE_SOFTMAX == (int)LN_ROUTE_SOFTMAX &&
                    (int)GPU_ROUTE_CHOSEN == (int)LN_ROUTE_CHOSEN &&
                    (int)GPU_ROUTE_SIGMOID == (int)LN_ROUTE_SIGMOID,
@@ -40,11 +38,9 @@ const gpu_op gpu_op_fold_rows = {.prepare = prepare_fold, .launch = launch_fold}
 static bool can_multiply(const ln_lower_ask *q) {
     return q->in[1].kind == LN_KIND_WEIGHT && q->in[0].format.kind <= LN_FORMAT_BF16;
 }
-/* As that of a product with one matrix (cuda_op_linear.c). */
 static double experts_tolerance(const ln_lower_ask *q) {
-    const double C = (double)q->in[1].dims[2];
-    if (ln_encoding_is_coded(q->in[1].enc) && !gpu_fp8_group(q->in[1].enc, q->in[1].dims[2])) return 0;
-    return GPU_FAR * GPU_UNIT * sqrt(C) + 2 * GPU_UNIT * C / 16 + gpu_rounding(q);
+    const double each = gpu_product_tolerance(q->in[1].enc, q->in[1].dims[2]);
+    return each > 0 ? each + gpu_rounding(q) : 0;
 }
 static int64_t most_pairs(const ln_program *p, const ln_pnode *n) {
     return ln_dim(ln_program_value(p, n->in[2])->dims[0], &p->bounds);

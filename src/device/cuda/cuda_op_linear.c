@@ -7,15 +7,17 @@ static bool can_multiply(const ln_lower_ask *q) {
     return q->in[1].kind == LN_KIND_WEIGHT && q->in[0].format.kind <= LN_FORMAT_BF16;
 }
 
-/* Tensor cores cut the sum of 16 products to 24 bits instead of rounding it. Both factors of a gated pair
- * differ, and its largest gate and its largest other factor need not meet in one output. */
+double gpu_product_tolerance(ln_encoding e, int64_t cols) {
+    const double C = (double)cols, cuts = e.kind == LN_STORED_DENSE && e.scale == LN_F16 ? C / 8 : C / 16;
+    if (ln_encoding_is_coded(e) && !gpu_fp8_group(e, cols)) return 0; /* the order of the reference */
+    return GPU_FAR * GPU_UNIT * sqrt(C) + 2 * GPU_UNIT * cuts;
+}
+/* Both factors of a gated pair differ, and its largest gate and its largest other factor need not meet in one
+ * output. */
 static double tolerance(const ln_lower_ask *q) {
     enum { PAIR = 4 };
-    if (ln_encoding_is_coded(q->in[1].enc) && !gpu_fp8_group(q->in[1].enc, q->in[1].dims[1]))
-        return 0; /* the order of the reference */
-    const double C = (double)q->in[1].dims[1];
-    return (q->op == LN_OP_LINEAR_GATED ? PAIR : 1) * (GPU_FAR * GPU_UNIT * sqrt(C) + 2 * GPU_UNIT * C / 16) +
-           gpu_rounding(q);
+    const double each = gpu_product_tolerance(q->in[1].enc, q->in[1].dims[1]);
+    return each > 0 ? (q->op == LN_OP_LINEAR_GATED ? PAIR : 1) * each + gpu_rounding(q) : 0;
 }
 
 /* A weight as kernels take it, but for its addresses. */

@@ -71,5 +71,8 @@ enum { GPU_FAR = 8 };
 static inline double gpu_rounding(const ln_lower_ask *q) {
     return q->n_out > 0 && q->out[0].format.kind == LN_FORMAT_BF16 ? 0x1p-8 : 0;
 }
+/* The tolerance of a product with a row of C columns. Tensor cores cut the sum of 16 products to 24 bits
+ * instead of rounding it; f16 is multiplied as two numbers (products_forms.cuh). */
+double gpu_product_tolerance(ln_encoding e, int64_t cols);
 
 #endif

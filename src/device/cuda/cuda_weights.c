@@ -1,4 +1,4 @@
-/* Weights in device memory. Matrices of bf16 and affine groups of 4 and 8 bits are packed for the tensor
+/* Weights in device memory. Matrices of bf16, f16 and affine groups of 4 and 8 bits are packed for the tensor
  * cores (fragments.cuh), if they have a multiple of 32 columns and a row fits in a pinned buffer; the others
  * are stored row by row, as files have them.
  *
@@ -30,7 +30,7 @@ typedef struct parts {
     bool packed;
 } parts;
 static bool is_packed(const ln_weight_desc *w, ln_dtype dtype, int bits, int group, size_t row) {
-    const bool has_form = (bits == 4 || bits == 8) ? group >= 32 : bits == 0 && dtype == LN_BF16;
+    const bool has_form = (bits == 4 || bits == 8) ? group >= 32 : bits == 0 && dtype != LN_F32;
     return w->n_dims > 1 && ln_weight_desc_cols(w) % 32 == 0 && has_form && row <= GPU_STAGING;
 }
 int gpu_fp8_group(ln_encoding e, int64_t cols) {

@@ -104,6 +104,11 @@ static void launch_experts(const gpu_launch *l, const gpu_step *s, gpu_experts *
     if (e->w.C % 64 == 0) launch_expert_form<dense_form<64>>(l, s, e);
     else launch_expert_form<dense_form<32>>(l, s, e);
 }
+#elif GPU_CODE_BITS == 16
+static void launch_experts(const gpu_launch *l, const gpu_step *s, gpu_experts *e) {
+    if (e->w.C % 64 == 0) launch_expert_form<half_form<64>>(l, s, e);
+    else launch_expert_form<half_form<32>>(l, s, e);
+}
 #elif GPU_CODE_BITS == 4 || GPU_CODE_BITS == 8
 // bf16 scales of 4 bits may be large: see gpu_weight.
 template <int SCALES>

@@ -4,8 +4,8 @@
 // Rows are cut into tiles of 16, and D is rounded up to whole tiles; elements of rows >= D are zeros. Lane
 // l = 4 g + t of a warp holds rows g and g + 8 of a tile.
 //
-//     dense bf16   [tiles][C / 16][32 lanes][4 words]: word r is register a_r of the instruction: row
-//                  g + 8 (r % 2), columns 8 (r / 2) + 2 t + {0, 1} of the 16
+//     dense        [tiles][C / 16][32 lanes][4 words]: word r is register a_r of the instruction: row
+//                  g + 8 (r % 2), columns 8 (r / 2) + 2 t + {0, 1} of the 16; bf16 or f16
 //     4-bit codes  [tiles][C / 32][32 lanes][2 words]: word h has the 8 codes of row g + 8 h: nibbles i and
 //                  i + 4 are columns 8 i + 2 t + {0, 1} of the 32
 //     8-bit codes  [tiles][C / 16][32 lanes][2 words]: word h has the 4 codes of row g + 8 h: bytes i and

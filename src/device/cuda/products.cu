@@ -1,5 +1,6 @@
 // The kernels of linear and linear_gated for one width of codes, GPU_CODE_BITS, which the build defines; 0:
-// dense weights. The object of dense weights also has gpu_linear, which chooses among all.
+// dense weights, 16: those in f16 that tensor cores multiply. The object of dense weights also has
+// gpu_linear, which chooses among all.
 #include "products.cuh"
 #include "experts_f32.cuh"
 #include "experts_mma.cuh"
@@ -11,6 +12,7 @@
 #define NAME_OF(bits)         JOIN(product_, bits, bit)
 #define EXPERTS_NAME_OF(bits) JOIN(experts_, bits, bit)
 
+#if GPU_CODE_BITS != 16
 // Rows up to which the kernel of few rows (launch_mma) is taken: where there is wgmma, and where the tiles of
 // mma.sync (launch_gemm) are the other choice.
 enum { FEW_ROWS_WGMMA = 8, FEW_ROWS = 64 };
@@ -22,15 +24,19 @@ static inline bool try_wgmma(const gpu_launch *l, const gpu_step *s, const gpu_p
     return false;
 #endif
 }
+#endif
 
 #if GPU_CODE_BITS == 0
 EXPERTS_OF(experts_dense) {
-    if (e->w.form == GPU_FRAGMENTS && experts_by_tiles(e)) launch_experts(l, s, e);
-    else launch_experts_f32<0>(l, s, e);
+    if (e->w.form == GPU_FRAGMENTS && experts_by_tiles(e)) {
+        if (e->w.type == GPU_F16) experts_16bit(l, s, e);
+        else launch_experts(l, s, e);
+    } else launch_experts_f32<0>(l, s, e);
 }
 PRODUCT_OF(product_dense) {
     const bool bf16 = p->x.type == GPU_BF16 || p->norm.data;
     if (!bf16 || p->w[0].form != GPU_FRAGMENTS) launch_f32<0>(l, s, p);
+    else if (p->w[0].type == GPU_F16) product_16bit(l, s, p);
     else if (try_wgmma(l, s, p)) return;
     else if (grid_rows(l, p->x.rows) <= FEW_ROWS) launch_mma(l, s, p);
     else launch_gemm(l, s, p);
@@ -124,6 +130,9 @@ int gpu_linear(const gpu_launch *l, const gpu_step *s, const gpu_product *produc
     }
     return (int)cudaGetLastError();
 }
+#elif GPU_CODE_BITS == 16
+EXPERTS_OF(experts_16bit) { launch_experts(l, s, e); }
+PRODUCT_OF(product_16bit) { launch_mma(l, s, p); }
 #else
 EXPERTS_OF(EXPERTS_NAME_OF(GPU_CODE_BITS)) {
     if (experts_by_tiles(e)) launch_experts(l, s, e);

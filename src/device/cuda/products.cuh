@@ -1,5 +1,5 @@
-// The products by width of the codes (dense: 0). products.cu is compiled once for each, so that the build can
-// compile the kernels in parallel.
+// The products by width of the codes (dense: 0, packed f16: 16). products.cu is compiled once for each, so
+// that the build can compile the kernels in parallel.
 #pragma once
 
 #include "cuda_kernels.h"
@@ -14,6 +14,7 @@ PRODUCT_OF(product_4bit);
 PRODUCT_OF(product_5bit);
 PRODUCT_OF(product_6bit);
 PRODUCT_OF(product_8bit);
+PRODUCT_OF(product_16bit); // dense f16, packed, and bf16 rows
 PRODUCT_OF(product_coded); // products_coded.cu: GPU_CODED, in f32
 
 // Products of rows with the matrices of their experts, by width of the codes (experts.cuh). If the pairs are
@@ -26,6 +27,7 @@ EXPERTS_OF(experts_4bit);
 EXPERTS_OF(experts_5bit);
 EXPERTS_OF(experts_6bit);
 EXPERTS_OF(experts_8bit);
+EXPERTS_OF(experts_16bit);
 EXPERTS_OF(experts_coded);
 
 // The wgmma kernels, which exist if GPU_HOPPER is defined. gpu_wgmma puts the product of bf16 x with packed

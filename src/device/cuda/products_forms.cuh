@@ -43,6 +43,38 @@ template <int COLUMNS> struct dense_form {
     }
 };
 
+// f16, packed like bf16. An element is the sum of two bf16 numbers, what it is rounded to and the rest, so
+// each tile is multiplied twice: the product is that of x in bf16 and the exact weight.
+template <int COLUMNS> struct half_form : dense_form<COLUMNS> {
+    typedef typename dense_form<COLUMNS>::unit unit;
+    static __device__ inline uint32_t part_of(uint32_t word, int part) {
+        const float lo = __half2float(__ushort_as_half((uint16_t)word)),
+                    hi = __half2float(__ushort_as_half((uint16_t)(word >> 16)));
+        const uint32_t rounded = round_pair(lo, hi);
+        return part ? round_pair(lo - low_float(rounded), hi - high_float(rounded)) : rounded;
+    }
+    __device__ inline void fragment_part(const unit &u, int j, int part, uint32_t a[4]) const {
+        a[0] = part_of(u.w[j].x, part), a[1] = part_of(u.w[j].y, part);
+        a[2] = part_of(u.w[j].z, part), a[3] = part_of(u.w[j].w, part);
+    }
+};
+// How many numbers an element is the sum of, and operand A of one of them.
+template <typename FORM> struct parts_of {
+    enum { N = 1 };
+    static __device__ inline void fragment(const FORM &f, const typename FORM::unit &u, int j, int,
+                                           uint32_t a[4]) {
+        f.fragment(u, j, a);
+    }
+};
+template <int COLUMNS> struct parts_of<half_form<COLUMNS>> {
+    enum { N = 2 };
+    typedef half_form<COLUMNS> form;
+    static __device__ inline void fragment(const form &f, const typename form::unit &u, int j, int part,
+                                           uint32_t a[4]) {
+        f.fragment_part(u, j, part, a);
+    }
+};
+
 // What the scales of a form are. ANY_SCALES: f16 or f32, an element is rounded to f32 and then to bf16.
 // FP8_SCALES: bf16, of codes in e4m3. SMALL_SCALES: bf16, none of which is large (gpu_weight); LARGE_SCALES:
 // bf16, some may be large. Elements of

@@ -218,11 +218,14 @@ template <int TILES, typename FORM, int WEIGHTS> struct segment_stream {
         for (int m = 0; m < WEIGHTS; m++)
 #pragma unroll
             for (int j = 0; j < FORM::TILES_K; j++) {
-                uint32_t a[4];
-                form[m].fragment(units[m][slot], j, a);
 #pragma unroll
-                for (int r = 0; r < TILES; r++)
-                    mma_bf16(y[m][r], a, x[r][j / 2][j % 2 * 2], x[r][j / 2][j % 2 * 2 + 1]);
+                for (int part = 0; part < parts_of<FORM>::N; part++) {
+                    uint32_t a[4];
+                    parts_of<FORM>::fragment(form[m], units[m][slot], j, part, a);
+#pragma unroll
+                    for (int r = 0; r < TILES; r++)
+                        mma_bf16(y[m][r], a, x[r][j / 2][j % 2 * 2], x[r][j / 2][j % 2 * 2 + 1]);
+                }
             }
     }
     // Multiplies a tile with x, and begins to load the next tile (more: there is one). *turn counts the
@@ -443,6 +446,11 @@ static void launch_form(const gpu_launch *l, const gpu_step *s, const gpu_produc
 static void launch_mma(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
     if (p->w[0].C % 64 == 0) launch_form<dense_form<64>>(l, s, p);
     else launch_form<dense_form<32>>(l, s, p);
+}
+#elif GPU_CODE_BITS == 16
+static void launch_mma(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+    if (p->w[0].C % 64 == 0) launch_form<half_form<64>>(l, s, p);
+    else launch_form<half_form<32>>(l, s, p);
 }
 #elif GPU_CODE_BITS == 4 || GPU_CODE_BITS == 8
 template <int SCALES> static void launch_words(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
