@@ -231,7 +231,7 @@ static void tiled_products(void **state) {
         {.dtype = LN_BF16, .D = 33, .C = 96},
         {.dtype = LN_F16, .D = 130, .C = 1024, .bias = true},
         {.dtype = LN_F16, .D = 97, .C = 192, .gated = true},
-        {.dtype = LN_F16, .D = 257, .C = 1120, .residual = true},
+        {.dtype = LN_F16, .D = 352, .C = 352, .residual = true},
         {.dtype = LN_BF16, .enc = {4, 64}, .D = 257, .C = 1024, .bias = true},
         {.dtype = LN_BF16, .enc = {4, 32}, .D = 100, .C = 320, .gated = true},
         {.dtype = LN_F16, .enc = {4, 128}, .D = 384, .C = 384, .residual = true},
