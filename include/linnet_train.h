@@ -94,6 +94,13 @@ typedef struct ln_trainer_info {
     uint64_t device_bytes, device_available_bytes;
 } ln_trainer_info;
 
+/* One of several files of samples, and how often an epoch has its samples: with 0.5 half of them, the others
+ * in the next epoch; with 2 each of them twice. */
+typedef struct ln_train_file {
+    const char *path;
+    double weight;
+} ln_train_file;
+
 /* What is trained, on what, and how. Start from ln_trainer_options_default. The struct and its texts are
  * borrowed during the call that takes them. */
 typedef struct ln_trainer_options {
@@ -142,8 +149,13 @@ typedef struct ln_trainer_options {
     /* The data are pairs of answers, {"prompt", "chosen", "rejected"}. A sample is such a pair. The
      * log-probabilities that DPO and IPO compare with are those before the first step. dropout is 0. */
     ln_preference preference;
-    double beta;            /* how much a preference counts; default 0.1 */
-    bool event_file;     /* also write events that TensorBoard reads below `out` */
+    double beta;              /* how much a preference counts; default 0.1 */
+    const ln_train_file *mix; /* [n_mix] files in addition to `data`, whose weight is 1; NULL: none */
+    size_t n_mix;
+    /* valid_split chooses each sample by the hash of its tokens: it then validates whatever the other
+     * samples, their order and the seed are. */
+    bool split_by_hash;
+    bool event_file;        /* also write events that TensorBoard reads below `out` */
     ln_optimizer optimizer; /* default AdamW */
     double momentum;        /* of SGD, 0 .. below 1; default 0 */
     const char *layers;     /* the layers that are adapted, such as "0-3,7"; NULL: all */

@@ -40,7 +40,8 @@ def train(model: Union[str, os.PathLike], data: Union[str, os.PathLike], out: Un
     writes the result to the directory `out`.
 
     The keyword arguments are the members of ln_trainer_options in linnet_train.h: `preference` ("dpo", ...), `rank`, `alpha`, `targets`, `lr`, `batch`,
-    `accum`, `epochs`, `steps`, `warmup`, `schedule` ("constant", "linear", "cosine", ...), `valid`, `valid_split`, `resume` and so on.
+    `accum`, `epochs`, `steps`, `warmup`, `schedule` ("constant", "linear", "cosine", ...), `valid`, `valid_split`, `resume` and so on;
+    `mix` is a list of further files, or of pairs of a file and its weight.
     `on_step` and `on_valid` receive the members of ln_step_report and ln_valid_report as a dict; False ends the run after a
     checkpoint, and so does an exception (Ctrl-C among them), which is raised when the checkpoint is written."""
     known = {name for name, _ in _abi.ln_trainer_options._fields_} - {"size", "on_ready", "user", "data", "out"}
@@ -51,7 +52,11 @@ def train(model: Union[str, os.PathLike], data: Union[str, os.PathLike], out: Un
     for name, value in {**how, "data": data, "out": out}.items():
         if value is None:
             continue
-        if name in _PATHS:
+        if name == "mix":
+            files = [(x, 1) if isinstance(x, (str, os.PathLike)) else x for x in value]
+            held.struct.n_mix = len(files)
+            value = (_abi.ln_train_file * len(files))(*[(path_bytes(path), weight) for path, weight in files])
+        elif name in _PATHS:
             value = path_bytes(value)
         elif name in _WORDS:
             value = one_of(name, _WORDS[name], value)

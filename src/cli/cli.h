@@ -68,6 +68,8 @@ typedef struct args {
     size_t n_bias, cap_bias;
     int32_t *stop_ids;
     size_t n_stop_ids, cap_stop_ids;
+    ln_train_file *mix; /* --mix; the array and its paths are owned */
+    size_t n_mix, cap_mix;
     ln_quantize_override *overrides; /* the array and its names are owned */
     size_t n_overrides, cap_overrides;
     ln_adapter_part *adapters; /* --adapter; the array and its directories are owned */

@@ -127,7 +127,7 @@ static void zsh_text(ln_str *s, const char *text) {
 
 static void zsh_flag(ln_str *s, const flag_row *r) {
     bool many = r->kind == TEXTS || r->kind == BIASES || r->kind == IDS || r->kind == KEEPS ||
-                r->kind == ADAPTERS || r->kind == LORAS;
+                r->kind == ADAPTERS || r->kind == LORAS || r->kind == FILES;
     ln_str_adds(s, "      ");
     if (many) ln_str_adds(s, "'*'");
     else if (r->letter) ln_str_addf(s, "'(-%c %s)'", r->letter, r->name);

@@ -212,6 +212,23 @@ static ln_status read_field(args *a, const flag_row *r, const char *text, ln_err
     return ln_fail(err, LN_EUSAGE, "%s: all names are longer than %zu bytes", r->name, sizeof a->fields - 1);
 }
 
+/* Reads FILE[:WEIGHT]; the weight is a number after the last colon. */
+static ln_status read_file(args *a, const flag_row *r, const char *text, ln_error *err) {
+    const char *colon = strrchr(text, ':');
+    double weight = 1;
+    size_t n = strlen(text);
+    void *p = a->mix;
+    if (colon && ln_parse_f64(colon + 1, strlen(colon + 1), &weight)) n = (size_t)(colon - text);
+    if (n == 0 || !(weight > 0 && weight <= 1000))
+        return bad_value(r, text, "FILE or FILE:WEIGHT, a weight above 0, at most 1000", err);
+    LN_TRY(ln_grow(&p, &a->cap_mix, a->n_mix + 1, sizeof *a->mix, err));
+    a->mix = p;
+    char *path = ln_strndup(text, n);
+    if (!path) return LN_OOM(err, "the command line");
+    a->mix[a->n_mix++] = (ln_train_file){path, weight};
+    return LN_OK;
+}
+
 static ln_status read_keep(args *a, const flag_row *r, const char *text, ln_error *err) {
     const char *equals = strrchr(text, '=');
     int64_t bits;
@@ -251,6 +268,7 @@ ln_status flag_take(args *a, flag f, const char *text, ln_error *err) {
     case ADAPTERS: return adapter_add(a, text, err);
     case LORAS: return lora_add(a, text, err);
     case FIELDS: return read_field(a, r, text, err);
+    case FILES: return read_file(a, r, text, err);
     case NAMES: return add_text(a->aliases, &a->n_aliases, r, text, err);
     case ORIGINS: return add_text(a->origins, &a->n_origins, r, text, err);
     case TEXTS: return add_text(a->stops, &a->n_stops, r, text, err);
@@ -418,6 +436,8 @@ void args_free(args *a) {
     for (size_t i = 0; i < a->n_overrides; i++)
         ln_free((char *)(uintptr_t)a->overrides[i].name); /* copies that read_keep allocated */
     ln_free(a->overrides);
+    for (size_t i = 0; i < a->n_mix; i++) ln_free((char *)(uintptr_t)a->mix[i].path);
+    ln_free(a->mix);
     adapters_free(a);
     ln_arena_free(&a->texts);
     *a = (args){0};

@@ -25,6 +25,7 @@ typedef enum kind {
     LORAS,
     NAMES,
     FIELDS,
+    FILES,
     ORIGINS,
     LIST
 } kind;

@@ -101,6 +101,8 @@ ln_status train_options(const args *a, ln_trainer_options *o, ln_error *err) {
     o->method = (ln_method)a->flag[F_METHOD].i;
     o->optimizer = (ln_optimizer)a->flag[F_OPTIMIZER].i;
     o->schedule = (ln_schedule)a->flag[F_SCHEDULE].i;
+    o->mix = a->mix, o->n_mix = a->n_mix;
+    o->split_by_hash = has(a, F_SPLIT_BY) && a->flag[F_SPLIT_BY].i == 1;
     o->event_file = has(a, F_TENSORBOARD);
     o->no_shuffle = has(a, F_NO_SHUFFLE);
     o->resume = has(a, F_RESUME);

@@ -33,22 +33,59 @@ ln_status train_order_open(train_order *o, size_t n, uint64_t seed, bool shuffle
     return o->order ? LN_OK : LN_OOM(err, "the order of samples");
 }
 
+ln_status train_order_mix(train_order *o, const train_share *shares, size_t n, ln_error *err) {
+    size_t most = 0;
+    o->shares = shares, o->n_shares = n, o->n = 0;
+    for (size_t i = 0; i < n; i++) o->n += shares[i].per_epoch, most = LN_MAX(most, shares[i].n);
+    ln_free(o->order);
+    o->order = ln_zalloc(o->n, sizeof *o->order);
+    o->rows = ln_zalloc(o->n, sizeof *o->rows);
+    o->pass = ln_zalloc(most, sizeof *o->pass);
+    return o->order && o->rows && o->pass ? LN_OK : LN_OOM(err, "the order of samples");
+}
+
+static void shuffle_or_not(const train_order *o, uint32_t *out, size_t n, uint64_t seed, uint64_t number) {
+    if (o->shuffle) train_shuffle(out, n, seed, number);
+    else
+        for (size_t k = 0; k < n; k++) out[k] = (uint32_t)k;
+}
+
+/* Writes the rows that an epoch takes: of each share the next ones of passes over its rows, each of which has
+ * an order of its own. */
+static void take_shares(train_order *o, uint64_t epoch) {
+    size_t at = 0;
+    for (size_t i = 0; i < o->n_shares; i++) {
+        const train_share *s = &o->shares[i];
+        uint64_t pass = UINT64_MAX;
+        for (size_t k = 0; k < s->per_epoch; k++) {
+            const uint64_t number = epoch * s->per_epoch + k;
+            if (number / s->n != pass) {
+                pass = number / s->n;
+                shuffle_or_not(o, o->pass, s->n, o->seed + 1 + i, pass);
+            }
+            o->rows[at++] = s->first + o->pass[number % s->n];
+        }
+    }
+}
+
 void train_order_close(train_order *o) {
     ln_free(o->order);
+    ln_free(o->rows);
+    ln_free(o->pass);
     *o = (train_order){0};
 }
 
 void train_order_next(train_order *o, train_cursor *c, size_t n, uint32_t *out) {
     for (size_t i = 0; i < n; i++) {
         if (c->at >= o->n) c->epoch++, c->at = 0;
-        if (!o->ready || (o->shuffle && o->epoch != c->epoch)) {
-            if (o->shuffle) train_shuffle(o->order, o->n, o->seed, c->epoch);
-            else
-                for (size_t k = 0; k < o->n; k++) o->order[k] = (uint32_t)k;
+        if (!o->ready || ((o->shuffle || o->n_shares) && o->epoch != c->epoch)) {
+            shuffle_or_not(o, o->order, o->n, o->seed, c->epoch);
+            if (o->n_shares) take_shares(o, c->epoch);
             o->epoch = c->epoch;
             o->ready = true;
         }
-        out[i] = o->order[c->at++];
+        const uint32_t place = o->order[c->at++];
+        out[i] = o->n_shares ? o->rows[place] : place;
     }
 }
 

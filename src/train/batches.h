@@ -20,15 +20,29 @@ typedef struct train_cursor {
     uint64_t epoch, at; /* at: samples of the epoch that were taken */
 } train_cursor;
 
+/* Rows of one file of several: an epoch takes per_epoch of rows first .. first + n - 1. If these are fewer
+ * than n, later epochs take the others; if they are more, each row comes as often as any other, or once
+ * more. */
+typedef struct train_share {
+    uint32_t first;
+    size_t n, per_epoch;
+} train_share;
+
 typedef struct train_order {
     uint32_t *order; /* [n] of the epoch `epoch` */
     size_t n;
+    const train_share *shares; /* [n_shares]; 0: an epoch takes all n rows */
+    size_t n_shares;
+    uint32_t *rows,
+        *pass; /* [n] those that the epoch takes; [most rows of a share] the order of one of them */
     uint64_t seed, epoch;
     bool shuffle; /* false: the order of the file in every epoch */
     bool ready;
 } train_order;
 /* n >= 1. The caller closes *o. */
 ln_status train_order_open(train_order *o, size_t n, uint64_t seed, bool shuffle, ln_error *err);
+/* Changes *o to an order of the rows of shares, which the caller keeps. LN_EMEMORY. */
+ln_status train_order_mix(train_order *o, const train_share *shares, size_t n, ln_error *err);
 void train_order_close(train_order *o);
 /* Writes the indices of the next n samples to out[n] and moves the cursor behind them. */
 void train_order_next(train_order *o, train_cursor *c, size_t n, uint32_t *out);

@@ -238,6 +238,28 @@ ln_status train_data_open(train_data *out, const ln_package *m, const char *path
     return st;
 }
 
+ln_status train_data_append(train_data *d, train_data *more, ln_error *err) {
+    const size_t ids = d->n_ids, records = d->n_lines;
+    ln_sha256 h;
+    for (size_t i = 0; i < more->n; i++) {
+        train_sample s = more->samples[i];
+        LN_TRY(grow(d, s.n, err));
+        memcpy(d->ids + d->n_ids, more->ids + s.at, s.n * sizeof *d->ids);
+        s.at += ids, s.record += records;
+        d->samples[d->n++] = s;
+        d->n_ids += s.n;
+    }
+    d->n_counted += more->n_counted, d->n_lines += more->n_lines, d->n_read += more->n_read;
+    d->n_cut += more->n_cut, d->n_dropped += more->n_dropped;
+    d->longest = LN_MAX(d->longest, more->longest);
+    ln_sha256_open(&h);
+    ln_sha256_add(&h, d->digest, strlen(d->digest));
+    ln_sha256_add(&h, more->digest, strlen(more->digest));
+    ln_sha256_hex(&h, d->digest);
+    hash_samples(d);
+    return LN_OK;
+}
+
 void train_data_close(train_data *d) {
     ln_free(d->ids);
     ln_free(d->samples);

@@ -65,6 +65,8 @@ typedef struct train_data {
  * Parquet or CSV, or needs a chat template that the model does not have. LN_EIO: the file cannot be read. */
 ln_status train_data_open(train_data *out, const ln_package *m, const char *path, int64_t max_length,
                           bool in_pairs, const char *now, const char *fields, ln_error *err);
+/* Moves the samples of *more, which the caller closes, behind those of *d. LN_EMEMORY. */
+ln_status train_data_append(train_data *d, train_data *more, ln_error *err);
 void train_data_close(train_data *d);
 /* Logs what was cut, dropped, not located and not read. */
 void train_data_say(const train_data *d);

@@ -167,7 +167,7 @@ static void choose_samples(train_trainer *t) {
 
 static ln_status run_step(train_trainer *t, ln_step_report *out, ln_error *err) {
     train_sums s = {.finite = true};
-    const uint64_t use0 = t->state.cursor.epoch * t->n_train + t->state.cursor.at;
+    const uint64_t use0 = t->state.cursor.epoch * t->n_epoch + t->state.cursor.at;
     double by = 0;
     choose_samples(t);
     ln_train_clear(t->program);
@@ -201,7 +201,7 @@ ln_status train_step(train_trainer *t, ln_step_report *out, ln_error *err) {
     t->state.step++;
     t->state.n_tokens += (uint64_t)out->tokens;
     t->state.n_bad = out->skipped ? t->state.n_bad + 1 : 0;
-    out->epoch = (double)t->state.cursor.epoch + (double)t->state.cursor.at / (double)t->n_train;
+    out->epoch = (double)t->state.cursor.epoch + (double)t->state.cursor.at / (double)t->n_epoch;
     out->seconds = ln_now() - start;
     out->tok_s = out->seconds > 0 ? (double)out->tokens / out->seconds : 0;
     out->peak_bytes = ln_memory_peak();
@@ -343,7 +343,7 @@ static ln_status save(looping *l, ln_error *err) {
 
 /* Whether the step that was done ends an epoch. */
 static bool ends_epoch(const train_trainer *t) {
-    const int64_t per = (int64_t)t->per_step, n = (int64_t)t->n_train, step = t->state.step;
+    const int64_t per = (int64_t)t->per_step, n = (int64_t)t->n_epoch, step = t->state.step;
     return step * per / n > (step - 1) * per / n;
 }
 

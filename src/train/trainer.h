@@ -40,7 +40,9 @@ struct train_trainer {
      * have samples 2 i and 2 i + 1 */
     uint32_t *train_rows, *valid_rows;
     size_t n_train, n_valid;
-    bool valid_is_split; /* valid_rows are samples of `data` */
+    train_share *shares;      /* [n_shares] of the files, if there are several */
+    size_t n_shares, n_epoch; /* n_epoch: samples, or pairs, of an epoch */
+    bool valid_is_split;      /* valid_rows are samples of `data` */
     train_schedule schedule;
     train_order order;
     train_state state;
@@ -90,6 +92,9 @@ void train_ranks_clear(train_trainer *t);
 void train_ranks_finish(train_trainer *t);
 
 enum { EVAL_SAMPLES = 64 }; /* samples of a validation that are packed together */
+
+/* trainer_data.c: reads the samples, and decides which validate and which an epoch has. */
+ln_status train_read_data(train_trainer *t, ln_error *err);
 
 /* trainer_targets.c: which matrices are trained, with which rank and scale; from options or from an adapter.
  */

@@ -29,6 +29,23 @@ static ln_status bad_option(const char *name, const char *expected, ln_error *er
     return ln_fail(err, LN_EUSAGE, "ln_trainer_options.%s: expected %s", name, expected);
 }
 
+static const ln_train_file *keep_files(train_trainer *t, const ln_trainer_options *how, bool *failed) {
+    ln_train_file *out = ln_arena_alloc(&t->arena, how->n_mix * sizeof *out);
+    for (size_t i = 0; out && i < how->n_mix; i++)
+        out[i] = (ln_train_file){keep_text(t, how->mix[i].path, failed), how->mix[i].weight};
+    return out;
+}
+
+static ln_status check_files(const ln_trainer_options *o, ln_error *err) {
+    if (o->n_mix > 1000 || (o->n_mix > 0 && !o->mix)) return bad_option("mix", "at most 1000 files", err);
+    for (size_t i = 0; i < o->n_mix; i++)
+        if (!o->mix[i].path || !o->mix[i].path[0] || !(o->mix[i].weight > 0 && o->mix[i].weight <= 1000))
+            return bad_option("mix", "files, each with a weight above 0, at most 1000", err);
+    if (o->split_by_hash && !(o->valid_split > 0))
+        return bad_option("valid_split", "above 0, because ln_trainer_options.split_by_hash is set", err);
+    return LN_OK;
+}
+
 static ln_status check_schedule(const ln_trainer_options *o, ln_error *err) {
     const bool decays = o->schedule == LN_SCHEDULE_WARMUP_STABLE_DECAY,
                ends_above = decays || o->schedule == LN_SCHEDULE_POLYNOMIAL ||
@@ -49,6 +66,7 @@ static ln_status check_schedule(const ln_trainer_options *o, ln_error *err) {
 
 /* Comparisons are written so that a NaN is rejected. */
 static ln_status check_options(const ln_trainer_options *o, ln_error *err) {
+    LN_TRY(check_files(o, err));
     if (!o->data || !o->data[0]) return bad_option("data", "a file or a directory of samples", err);
     if (!(o->valid_split >= 0 && o->valid_split < 1)) return bad_option("valid_split", "0 to below 1", err);
     if (o->valid && o->valid_split > 0)
@@ -98,6 +116,7 @@ static ln_status take_options(train_trainer *t, const ln_options *opt, const ln_
     t->how.init_adapter = keep_text(t, how->init_adapter, &failed);
     t->how.layers = keep_text(t, how->layers, &failed);
     t->how.out = keep_text(t, how->out, &failed);
+    if (how->n_mix > 0 && !(t->how.mix = keep_files(t, how, &failed))) failed = true;
     if (failed) return LN_OOM(err, "options");
     if (t->how.max_length > t->m->spec.n_ctx) t->how.max_length = t->m->spec.n_ctx;
     t->memory_bytes = opt->memory_bytes;
@@ -120,75 +139,6 @@ static ln_status take_options(train_trainer *t, const ln_options *opt, const ln_
     t->state.n_moments = t->optimiser->n_moments(how);
     t->method = &train_methods[how->method];
     return t->method->choose(t, err);
-}
-
-/* ---- data ---- */
-
-/* Marks the samples of which another one of the same record, such as a later turn of the same conversation,
- * is held out as held out, too. Returns how many are. */
-static size_t hold_records(const train_data *d, uint32_t *trains, uint32_t *held, size_t n_held) {
-    for (size_t from = 0, to; from < d->n; from = to) {
-        bool out = false;
-        for (to = from; to < d->n && d->samples[to].record == d->samples[from].record; to++)
-            out |= !trains[to];
-        for (size_t i = from; out && i < to; i++) {
-            if (trains[i]) held[n_held++] = (uint32_t)i;
-            trains[i] = 0;
-        }
-    }
-    return n_held;
-}
-
-/* Divides the samples of the data: a share of them validates. */
-static ln_status split(train_trainer *t, ln_error *err) {
-    const size_t per = train_per_unit(t), n = t->data.n / per;
-    size_t k = train_held_out(n, t->how.valid_split);
-    uint32_t *all = ln_zalloc(n + 1, sizeof *all);
-    t->train_rows = ln_zalloc(n + 1, sizeof *t->train_rows);
-    t->valid_rows = ln_zalloc(LN_MAX(k > 0 ? n : 0, t->valid.n / per) + 1, sizeof *t->valid_rows);
-    if (!all || !t->train_rows || !t->valid_rows) {
-        ln_free(all);
-        return LN_OOM(err, "the lists of samples");
-    }
-    train_shuffle(all, n, t->how.seed, UINT64_MAX); /* no epoch has this number */
-    for (size_t i = 0; i < k; i++) t->valid_rows[i] = all[i];
-    for (size_t i = 0; i < n; i++) t->train_rows[i] = 1;
-    for (size_t i = 0; i < k; i++) t->train_rows[all[i]] = 0;
-    if (per == 1) k = hold_records(&t->data, t->train_rows, t->valid_rows, k);
-    for (size_t i = 0; i < n; i++)
-        if (t->train_rows[i]) t->train_rows[t->n_train++] = (uint32_t)i; /* writes at or before i */
-    ln_free(all);
-    t->valid_is_split = k > 0;
-    t->n_valid = k > 0 ? k : t->valid.n / per;
-    for (size_t i = 0; k == 0 && i < t->n_valid; i++) t->valid_rows[i] = (uint32_t)i;
-    if (t->n_train > 0) return LN_OK;
-    return ln_fail(err, LN_EUSAGE,
-                   "ln_trainer_options.valid_split: all %zu samples come from one conversation; expected one "
-                   "more for "
-                   "validation",
-                   n);
-}
-
-static ln_status read_data(train_trainer *t, ln_error *err) {
-    char train[4096], valid[4096];
-    const bool pairs = train_is_in_pairs(t);
-    LN_TRY(train_data_paths(t->how.data, t->how.valid, train, valid, err));
-    LN_TRY(train_data_open(&t->data, t->m, train, t->how.max_length, pairs, t->time, t->how.fields, err));
-    train_data_say(&t->data);
-    if (valid[0] && t->how.valid_split > 0)
-        return ln_fail(err, LN_EUSAGE,
-                       "ln_trainer_options.valid_split: expected 0, because %s has samples for validation",
-                       valid);
-    if (valid[0]) {
-        LN_TRY(train_data_open(&t->valid, t->m, valid, t->how.max_length, pairs, t->time, t->how.fields,
-                               err));
-        train_data_say(&t->valid);
-    }
-    if (t->how.valid_split > 0 && t->data.n / train_per_unit(t) < 2)
-        return ln_fail(err, LN_EINVALID, "%s: a single sample cannot be split for validation", train);
-    if (!valid[0] && t->how.valid_split == 0 && t->how.early_stop > 0)
-        return bad_option("early_stop", "0 if there are no samples for validation", err);
-    return split(t, err);
 }
 
 /* ---- the plan ---- */
@@ -339,7 +289,8 @@ static void fill_info(train_trainer *t) {
     for (size_t i = 0; i < per * t->n_train; i++)
         f->n_targets += t->data.samples[per * t->train_rows[i / per] + i % per].n_counted;
     f->samples_per_step = (int)t->per_step;
-    f->n_steps = t->how.steps ? t->how.steps : (t->how.epochs * n + per_step - 1) / per_step;
+    f->n_steps =
+        t->how.steps ? t->how.steps : (t->how.epochs * (int64_t)t->n_epoch + per_step - 1) / per_step;
     t->schedule = (train_schedule){.kind = t->how.schedule,
                                    .n_warmup = t->how.warmup,
                                    .n_steps = f->n_steps,
@@ -411,7 +362,7 @@ static ln_status begin(train_trainer **out, const ln_package *m, const ln_option
     set_time(t);
     ln_text_work work; /* until the plan counts what was read */
     ln_text_begin(&work);
-    const ln_status st = read_data(t, err);
+    const ln_status st = train_read_data(t, err);
     LN_TRY(ln_text_end(&work, st, err));
     fill_info(t);
     if (t->schedule.n_decay > LN_MAX(t->info.n_steps - t->how.warmup, 0))
@@ -520,7 +471,8 @@ static ln_status make_scratch(train_trainer *t, ln_error *err) {
     if (!t->chosen || !t->sizes || !t->bins || !t->scratch || !t->uses || !t->row0 || !t->lengths ||
         !t->ids || !t->targets)
         return LN_OOM(err, "a micro-batch");
-    return train_order_open(&t->order, t->n_train, t->how.seed, !t->how.no_shuffle, err);
+    LN_TRY(train_order_open(&t->order, t->n_train, t->how.seed, !t->how.no_shuffle, err));
+    return t->n_shares > 0 ? train_order_mix(&t->order, t->shares, t->n_shares, err) : LN_OK;
 }
 
 static ln_status open_run(train_trainer *t, ln_error *err) {

@@ -426,6 +426,18 @@ static bool add_schedule(const train_trainer *t) {
     return ok;
 }
 
+/* How samples are chosen, if it is not the usual way. */
+static bool add_files(const train_trainer *t) {
+    json_t *weights = t->how.n_mix > 0 ? json_array() : NULL;
+    bool ok = t->how.n_mix == 0 || weights;
+    for (size_t i = 0; weights && i < t->how.n_mix; i++)
+        ok = ok && json_array_append_new(weights, exact_number(t->how.mix[i].weight)) == 0;
+    if (weights) ok = json_object_set_new(t->settings, "weights", weights) == 0 && ok;
+    if (t->how.split_by_hash)
+        ok = ok && json_object_set_new(t->settings, "split_by", json_string("hash")) == 0;
+    return ok;
+}
+
 ln_status train_configs(train_trainer *t, ln_error *err) {
     const ln_digests *of;
     if (!t->method->full) {
@@ -444,7 +456,7 @@ ln_status train_configs(train_trainer *t, ln_error *err) {
         failed = failed ||
                  json_object_set_new(t->settings, "preference", json_string(t->preference->name)) != 0 ||
                  json_object_set_new(t->settings, "beta", exact_number(t->how.beta)) != 0;
-    failed = failed || !add_schedule(t);
+    failed = failed || !add_schedule(t) || !add_files(t);
     if (t->how.optimizer != LN_OPTIMIZER_ADAMW)
         failed = failed ||
                  json_object_set_new(t->settings, "optimizer", json_string(t->optimiser->name)) != 0 ||

@@ -92,6 +92,42 @@ static void packing(void **state) {
     }
 }
 
+/* Rows of several files: each epoch has so many of each, those of a share in passes of which each has all. */
+static void mixtures(void **state) {
+    (void)state;
+    const train_share files[] = {{0, 4, 4}, {4, 6, 3}, {10, 2, 5}};
+    for (int shuffle = 0; shuffle < 2; shuffle++) {
+        train_order o;
+        train_cursor c = {0, 0};
+        uint32_t rows[4][12];
+        int times[12] = {0};
+        OK(train_order_open(&o, 12, 7, shuffle, err));
+        OK(train_order_mix(&o, files, 3, err));
+        assert_int_equal(o.n, 12);
+        for (int e = 0; e < 4; e++) {
+            int n[3] = {0};
+            train_order_next(&o, &c, 12, rows[e]);
+            for (int i = 0; i < 12; i++) {
+                const uint32_t r = rows[e][i];
+                n[r < 4 ? 0 : r < 10 ? 1 : 2]++, times[r]++;
+            }
+            assert_true(n[0] == 4 && n[1] == 3 && n[2] == 5);
+        }
+        for (int i = 0; i < 12; i++) assert_int_equal(times[i], i < 4 ? 4 : i < 10 ? 2 : 10);
+        /* the order is a function of the position alone: in the middle of an epoch, and backwards */
+        for (int e = 3; e >= 0; e--) {
+            uint32_t again[7];
+            train_order_close(&o);
+            OK(train_order_open(&o, 12, 7, shuffle, err));
+            OK(train_order_mix(&o, files, 3, err));
+            c = (train_cursor){(uint64_t)e, 5};
+            train_order_next(&o, &c, 7, again);
+            assert_memory_equal(again, rows[e] + 5, sizeof again);
+        }
+        train_order_close(&o);
+    }
+}
+
 static void shares(void **state) {
     (void)state;
     assert_int_equal(train_held_out(100, 0), 0);
@@ -152,13 +188,10 @@ static void schedules_of_transformers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(orders),
-        cmocka_unit_test(orders_are_uniform),
-        cmocka_unit_test(cursors),
-        cmocka_unit_test(packing),
-        cmocka_unit_test(shares),
-        cmocka_unit_test(schedules),
-        cmocka_unit_test(schedules_of_transformers),
+        cmocka_unit_test(orders),    cmocka_unit_test(orders_are_uniform),
+        cmocka_unit_test(cursors),   cmocka_unit_test(packing),
+        cmocka_unit_test(shares),    cmocka_unit_test(mixtures),
+        cmocka_unit_test(schedules), cmocka_unit_test(schedules_of_transformers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,6 +98,83 @@ static void interrupted_or_not(void **state) {
     }
 }
 
+/* Several files: resumed to the same bits, and not with other weights; a bad line is named with its file. */
+static void several_files(void **state) {
+    (void)state;
+    char a[400], b[400], more[400], bad[400];
+    ln_trainer_info f = {.size = sizeof f};
+    ln_model *m;
+    put(more, "more.jsonl", "{\"ids\":[21,22,23]}\n{\"ids\":[24,25,26,27]}\n");
+    ln_train_file files[] = {{more, 1.5}};
+    ln_trainer_options how = run_of(at(a, "whole"));
+    how.lr = 0.01, how.mix = files, how.n_mix = 1;
+    OK(ln_model_open(&m, SMALL, NULL, err));
+    how.steps = 0;
+    OK(ln_trainer_plan(m, NULL, &how, &f, err));
+    ln_model_close(&m);
+    assert_int_equal(f.n_samples, 6);
+    assert_int_equal(f.n_steps, 4); /* 4 samples and 3, two a step */
+    how.steps = STEPS;
+    stop_after = 0;
+    OK(train(SMALL, &how, 2, err));
+    how.out = at(b, "parts");
+    stop_after = 5;
+    OK(train(SMALL, &how, 1, err));
+    stop_after = 0, how.resume = true, files[0].weight = 2;
+    FAILS(LN_EUSAGE, "weights", train(SMALL, &how, 1, err));
+    files[0].weight = 1.5;
+    OK(train(SMALL, &how, 3, err));
+    shell("cmp whole/checkpoints/step-00000012/train_state.safetensors "
+          "parts/checkpoints/step-00000012/train_state.safetensors");
+    shell("rm -rf whole parts");
+    files[0].path = put(bad, "bad.jsonl", "{\"ids\":[1,2]}\n{\"ids\":[1,-2]}\n");
+    how.resume = false;
+    FAILS(LN_EINVALID, "bad.jsonl:2:", train(SMALL, &how, 1, err));
+    files[0].weight = 0;
+    FAILS(LN_EUSAGE, "ln_trainer_options.mix", train(SMALL, &how, 1, err));
+}
+
+/* Plans a run whose validation is chosen by hash; *n: the samples that validate. */
+static ln_status plan_held(const char *text, uint64_t seed, double share, int64_t *n, ln_error *err) {
+    char data[400];
+    ln_trainer_info f = {.size = sizeof f};
+    ln_trainer_options how = ln_trainer_options_default();
+    ln_model *m;
+    how.data = put(data, "hash.jsonl", text), how.seed = seed;
+    how.valid_split = share, how.split_by_hash = true;
+    OK(ln_model_open(&m, SMALL, NULL, err));
+    const ln_status st = ln_trainer_plan(m, NULL, &how, &f, err);
+    ln_model_close(&m);
+    *n = f.n_valid;
+    return st;
+}
+
+/* A sample is held out by its own tokens: with other samples, in another order and with another seed it is
+ * so, too, and the share is that of the samples on average. */
+static void held_out_by_hash(void **state) {
+    (void)state;
+    ln_str one = {0}, other = {0}, both = {0};
+    int64_t n[3];
+    for (int i = 0; i < 400; i++) {
+        char line[80];
+        snprintf(line, sizeof line, "{\"ids\":[%d,%d,7]}\n", i % 20, i / 20);
+        ln_str_adds(i % 2 ? &one : &other, line);
+    }
+    ln_str_adds(&both, other.data);
+    ln_str_adds(&both, one.data);
+    OK(plan_held(one.data, 0, 0.2, &n[0], err));
+    OK(plan_held(other.data, 1, 0.2, &n[1], err));
+    OK(plan_held(both.data, 2, 0.2, &n[2], err));
+    assert_int_equal(n[2], n[0] + n[1]);
+    assert_true(n[2] > 55 && n[2] < 105); /* 80, and three deviations of it */
+    FAILS(LN_EUSAGE, "by their hashes", plan_held("{\"ids\":[1,2]}\n{\"ids\":[1,2]}\n", 0, 0.5, &n[0], err));
+    ln_str_free(&one), ln_str_free(&other), ln_str_free(&both);
+    char out[400];
+    ln_trainer_options how = run_of(at(out, "out"));
+    how.split_by_hash = true;
+    FAILS(LN_EUSAGE, "ln_trainer_options.valid_split", train(SMALL, &how, 1, err));
+}
+
 /* SGD has no moments, or one. */
 static void memory_of_moments(void **state) {
     (void)state;
@@ -162,9 +239,10 @@ static int begin(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sgd_as_torch), cmocka_unit_test(some_layers_as_peft),
-                                       cmocka_unit_test(interrupted_or_not),
-                                       cmocka_unit_test(memory_of_moments),
-                                       cmocka_unit_test(what_is_rejected)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sgd_as_torch),       cmocka_unit_test(some_layers_as_peft),
+        cmocka_unit_test(interrupted_or_not), cmocka_unit_test(memory_of_moments),
+        cmocka_unit_test(several_files),      cmocka_unit_test(held_out_by_hash),
+        cmocka_unit_test(what_is_rejected)};
     return cmocka_run_group_tests_name("methods of training", tests, begin, remove_dir);
 }
