@@ -115,9 +115,9 @@ test-cuda: all
 test-mlx:
 	@tools/mlx_wheel $(BUILD) || { echo "SKIP: no MLX from PyPI: the MLX device is NOT tested"; exit 0; }; \
 	    $(MAKE) --no-print-directory all && LN_TEST_DEVICE=mlx LN_SAMPLE=1 tools/run_tests.sh $(BUILD) -j 1 -R '^test_golden$$'
-# The kernels under compute-sanitizer: accesses out of bounds, and races of shared memory. Two minutes.
+# The kernels under compute-sanitizer: accesses out of bounds, and races of shared memory. Some minutes.
 check-cuda: all
-	@for tool in memcheck racecheck; do for test in test_cuda_kernels test_cuda_attention test_cuda_sampler; do \
+	@for tool in memcheck racecheck; do for test in test_cuda_kernels test_cuda_attention test_cuda_sampler test_cuda_experts test_cuda_recur; do \
 	    LN_QUICK=1 compute-sanitizer --tool $$tool $$([ $$tool = memcheck ] && echo --report-api-errors no) --error-exitcode 1 $(BUILD)/$$test || exit 1; done; done
 # Tokens per second on the GPU and shares of its ceilings, measured in the same run, of models with random weights (python3 with torch and numpy).
 bench-cuda: all

@@ -5,7 +5,8 @@ no meaningful text.
 usage: shape.py SHAPE DIR          write a Hugging Face directory (bf16)
        shape.py --gguf DIR FILE    write the same weights for llama.cpp (pip install gguf)
 
-SHAPE: qwen3-0.6b, qwen3-4b, qwen3-8b, gemma3-1b, llama-3.2-1b. Needs numpy."""
+SHAPE: qwen3-0.6b, qwen3-4b, qwen3-8b, gemma3-1b, llama-3.2-1b, qwen3-30b-a3b-4-layers (4 of the 48 layers); with -f16 after the name the weights
+are f16. Needs numpy."""
 import json
 import os
 import struct
@@ -21,6 +22,10 @@ SHAPES = {
                      head_dim=128, vocab_size=151936, rms_norm_eps=1e-6, rope_theta=1e6, max_position_embeddings=40960, hidden_act="silu"),
     "qwen3-8b": dict(model_type="qwen3", hidden_size=4096, num_hidden_layers=36, intermediate_size=12288, num_attention_heads=32, num_key_value_heads=8,
                      head_dim=128, vocab_size=151936, rms_norm_eps=1e-6, rope_theta=1e6, max_position_embeddings=40960, hidden_act="silu"),
+    "qwen3-30b-a3b-4-layers": dict(model_type="qwen3_moe", hidden_size=2048, num_hidden_layers=4, intermediate_size=6144, moe_intermediate_size=768,
+                                   num_experts=128, num_experts_per_tok=8, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
+                                   num_attention_heads=32, num_key_value_heads=4, head_dim=128, vocab_size=151936, rms_norm_eps=1e-6, rope_theta=1e6,
+                                   max_position_embeddings=40960, hidden_act="silu"),
     "gemma3-1b": dict(model_type="gemma3_text", hidden_size=1152, num_hidden_layers=26, intermediate_size=6912, num_attention_heads=4,
                       num_key_value_heads=1, head_dim=256, vocab_size=262144, rms_norm_eps=1e-6, rope_theta=1e6, rope_local_base_freq=1e4,
                       sliding_window=512, sliding_window_pattern=6, query_pre_attn_scalar=256, max_position_embeddings=32768,
@@ -41,6 +46,11 @@ def tensors(c):
     for i in range(c["num_hidden_layers"]):
         layer = [("input_layernorm", (d,)), ("self_attn.q_proj", (q, d)), ("self_attn.k_proj", (k, d)), ("self_attn.v_proj", (k, d)), ("self_attn.o_proj", (d, q)),
                  ("post_attention_layernorm", (d,)), ("mlp.gate_proj", (f, d)), ("mlp.up_proj", (f, d)), ("mlp.down_proj", (d, f))]
+        if "num_experts" in c:
+            w = c["moe_intermediate_size"]
+            layer = layer[:6] + [("mlp.gate", (c["num_experts"], d))]
+            for x in range(c["num_experts"]):
+                layer += [(f"mlp.experts.{x}.gate_proj", (w, d)), (f"mlp.experts.{x}.up_proj", (w, d)), (f"mlp.experts.{x}.down_proj", (d, w))]
         if c["model_type"] != "llama":
             layer += [("self_attn.q_norm", (e,)), ("self_attn.k_norm", (e,))]
         if gemma:
@@ -54,11 +64,11 @@ def bf16(x):
     return ((u + 0x7FFF + ((u >> 16) & 1)) >> 16).astype("<u2")
 
 
-def blocks(name, shape, c, rng, numbers):
-    """Yields the bf16 weights of one tensor: parts of one array of random numbers, from random offsets."""
+def blocks(name, shape, c, rng, numbers, stored):
+    """Yields the weights of one tensor, as `stored` makes them of numbers: parts of one array of random numbers, from random offsets."""
     n = int(np.prod(shape))
     if len(shape) == 1:
-        yield bf16(np.full(n, 0.0 if c["model_type"] == "gemma3_text" else 1.0, np.float32))
+        yield stored(np.full(n, 0.0 if c["model_type"] == "gemma3_text" else 1.0, np.float32))
         return
     while n:
         at = int(rng.integers(len(numbers)))
@@ -75,23 +85,27 @@ def byte_letters():
 
 
 def write_hf(shape, out):
-    c = {**COMMON, **SHAPES[shape]}
+    half = shape.endswith("-f16")
+    stored = (lambda x: x.astype("<f2")) if half else bf16
+    c = {**COMMON, **SHAPES[shape.removesuffix("-f16")]}
+    if half:
+        c["torch_dtype"] = "float16"
     c["tie_word_embeddings"] = True
     c["eos_token_id"] = c["vocab_size"] - 1
     os.makedirs(out, exist_ok=True)
     head, at = {}, 0
     for name, s in tensors(c):
         size = int(np.prod(s)) * 2
-        head[name] = dict(dtype="BF16", shape=list(s), data_offsets=[at, at + size])
+        head[name] = dict(dtype="F16" if half else "BF16", shape=list(s), data_offsets=[at, at + size])
         at += size
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % 8)
     rng = np.random.default_rng(1)
-    numbers = bf16(rng.standard_normal(1 << 24, dtype=np.float32) * np.float32(0.02))
+    numbers = stored(rng.standard_normal(1 << 24, dtype=np.float32) * np.float32(0.02))
     with open(f"{out}/model.safetensors", "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
         for name, s in tensors(c):
-            for b in blocks(name, s, c, rng, numbers):
+            for b in blocks(name, s, c, rng, numbers, stored):
                 f.write(b.tobytes())
     json.dump(c, open(f"{out}/config.json", "w"), indent=1)
     vocab = {ch: b for b, ch in byte_letters().items()}
@@ -153,7 +167,7 @@ def write_gguf(src, out):
 
 if len(sys.argv) == 4 and sys.argv[1] == "--gguf":
     write_gguf(sys.argv[2], sys.argv[3])
-elif len(sys.argv) == 3 and sys.argv[1] in SHAPES:
+elif len(sys.argv) == 3 and sys.argv[1].removesuffix("-f16") in SHAPES:
     write_hf(sys.argv[1], sys.argv[2])
 else:
     sys.exit(__doc__)

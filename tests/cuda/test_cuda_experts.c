@@ -146,7 +146,7 @@ static void products_of_experts(void **state) {
     static const int sizes[][2] = {{48, 192}, {40, 128}, {16, 1088}, {288, 320}};
     (void)state;
     for (size_t i = 0; i < LN_COUNT(encodings); i += stride())
-        for (size_t k = 0; k < LN_COUNT(sizes); k++)
+        for (size_t k = 0; k < LN_COUNT(sizes); k += stride())
             for (int form = 0; form < (k == 0 ? 4 : 2); form++)
                 check_experts(&(experts_case){.enc = encodings[i],
                                               .D = sizes[k][0],
