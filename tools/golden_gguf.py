@@ -100,6 +100,8 @@ def wide_config(family, start):
                  linear_value_head_dim=64)
     c |= {k: v for k, v in sizes.items() if k in start}
     rope = c.get("rope_parameters") or {}
+    if family == "cohere2":
+        c["rotary_pct"] = 1.0       # a key of its files, which the converter reads
     if "mrope_section" in rope:
         c["rope_parameters"] = rope | dict(mrope_section=[12, 10, 10] if "head_dim" in start else [16, 8, 8])
     return c

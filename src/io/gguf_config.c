@@ -137,10 +137,12 @@ static ln_status put_biases(const ln_gguf_making *m) {
     } biases[] = {
         {IS(LLAMA) | IS(GEMMA) | IS(ARCEE) | IS(QWEN3) | IS(QWEN3VL) | IS(GRANITE) | IS(SMOLLM3) | IS(OLMO2) |
              IS(COHERE2) | IS(GLM4) | IS(SEED_OSS) | IS(HUNYUAN) | IS(QWEN3MOE) | IS(GRANITEMOE) |
-             IS(GLM4MOE) | IS(OLMOE) | IS(MUSE_GLIMMER) | IS(QWEN35) | IS(QWEN35MOE) | IS(APERTUS),
+             IS(GLM4MOE) | IS(OLMOE) | IS(MUSE_GLIMMER) | IS(QWEN35) | IS(QWEN35MOE) | IS(APERTUS) |
+             IS(GRANITE_SWA),
          "attn_q.bias", "attention_bias"},
         {IS(SEED_OSS), "attn_output.bias", "attention_out_bias"},
-        {IS(LLAMA) | IS(ARCEE) | IS(GRANITE) | IS(SMOLLM3) | IS(SEED_OSS), "ffn_up.bias", "mlp_bias"},
+        {IS(LLAMA) | IS(ARCEE) | IS(GRANITE) | IS(GRANITE_SWA) | IS(SMOLLM3) | IS(SEED_OSS), "ffn_up.bias",
+         "mlp_bias"},
         {IS(ERNIE4_5), "attn_q.bias", "use_bias"},
         {IS(GLM4MOE), "attn_q_norm.weight", "use_qk_norm"},
         {IS(LFM2MOE), "exp_probs_b.bias", "use_expert_bias"},
@@ -238,6 +240,7 @@ static ln_status put_windows(const ln_gguf_making *m) {
     case LN_GGUF_ARCH_GEMMA2:
     case LN_GGUF_ARCH_GEMMA4:
     case LN_GGUF_ARCH_MUSE_GLIMMER:
+    case LN_GGUF_ARCH_GRANITE_SWA:
     case LN_GGUF_ARCH_COHERE2: return put_pattern(m);
     default: return LN_OK;
     }

@@ -213,6 +213,27 @@ static ln_status put_muse(const ln_gguf_making *m) {
     return ln_gguf_put(m, m->out, "qk_scale_factor", ln_gguf_real_of(first));
 }
 
+/* ---- Granite with windows ---- */
+
+/* The bases of RoPE by layer, 0 for none, if the file lists which layers turn. */
+static ln_status put_turning_layers(const ln_gguf_making *m) {
+    char key[LN_GGUF_KEY_BYTES];
+    double theta = 10000;
+    bool found;
+    const uint64_t layers = (uint64_t)json_integer_value(json_object_get(m->out, "num_hidden_layers"));
+    const ln_gguf_value *v = ln_gguf_find(m->g, ln_gguf_arch_key(key, m->arch, "attention.rope_pattern"));
+    if (!v) return LN_OK;
+    LN_TRY(ln_gguf_array(m->g, key, v->type == LN_GGUF_BOOL ? LN_GGUF_BOOL : LN_GGUF_I64, &v, m->err));
+    if (v->n < layers) return ln_gguf_fail(m->g, key, "a value for each layer", m->err);
+    LN_TRY(ln_gguf_read_real(m, "rope.freq_base", &theta, &found));
+    json_t *list = json_array();
+    LN_TRY(ln_gguf_put(m, m->out, "layer_rope_theta", list));
+    for (uint64_t l = 0; l < layers; l++)
+        if (json_array_append_new(list, ln_gguf_int_at(v, l) ? ln_gguf_real_of(theta) : json_integer(0)) != 0)
+            return LN_OOM(m->err, "a configuration");
+    return LN_OK;
+}
+
 /* ---- the whole ---- */
 
 ln_status ln_gguf_put_facts(const ln_gguf_making *m) {
@@ -229,6 +250,7 @@ ln_status ln_gguf_put_facts(const ln_gguf_making *m) {
     case LN_GGUF_ARCH_LFM2: /* the width of the file is the adjusted one */
         return ln_gguf_put(m, m->out, "block_auto_adjust_ff_dim", json_false());
     case LN_GGUF_ARCH_MUSE_GLIMMER: return put_muse(m);
+    case LN_GGUF_ARCH_GRANITE_SWA: return put_turning_layers(m);
     default: return LN_OK;
     }
 }

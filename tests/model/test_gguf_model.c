@@ -448,10 +448,50 @@ static void test_decays(void **state) {
            ln_gguf_ops.rows(NULL, &w, 0, 4, &threads, buffer, &rows, &why), &why);
 }
 
+/* Granite's layers with windows and those with RoPE, from two lists; keys alone make a configuration. */
+static void test_turning_layers(void **state) {
+    (void)state;
+    static const struct {
+        const char *key;
+        uint32_t v;
+    } keys[] = {{"granite_swa.block_count", 4},          {"granite_swa.embedding_length", 64},
+                {"granite_swa.feed_forward_length", 64}, {"granite_swa.attention.head_count", 2},
+                {"granite_swa.context_length", 64},      {"granite_swa.attention.sliding_window", 16}};
+    static const int32_t windows[] = {0, 1, 1, 0}, turning[] = {1, 0, 1, 0};
+    gguf_build b = {0};
+    size_t n;
+    ln_config c;
+    ln_spec spec;
+    gguf_text(&b, "general.architecture", "granite_swa");
+    for (size_t i = 0; i < LN_COUNT(keys); i++) gguf_u32(&b, keys[i].key, keys[i].v);
+    gguf_f32(&b, "granite_swa.attention.layer_norm_rms_epsilon", 1e-5f);
+    gguf_f32(&b, "granite_swa.logit_scale", 8);
+    gguf_f32(&b, "granite_swa.attention.scale", 0.5f);
+    gguf_f32(&b, "granite_swa.rope.freq_base", 5000);
+    gguf_i32s(&b, "granite_swa.attention.sliding_window_pattern", windows, 4);
+    gguf_i32s(&b, "granite_swa.attention.rope_pattern", turning, 4);
+    gguf_tensor(&b, "token_embd.weight", LN_GGML_F32, 2, (uint64_t[]){64, ROWS}, 4 * 64 * ROWS);
+    uint8_t *file = gguf_finish(&b, &n);
+    put("turning.gguf", file, n);
+    free(file);
+    OK(ln_config_open(&c, at("turning.gguf"), err));
+    OK(ln_spec_open(&spec, &c, err));
+    assert_int_equal(spec.L, 4);
+    for (int l = 0; l < 4; l++) {
+        const ln_attn_spec *a = &spec.attn[spec.layers[l].attn];
+        assert_true(a->sinks && a->scale == 0.5f && a->window == (windows[l] ? 16 : 0));
+        assert_true((a->rope >= 0) == turning[l]);
+    }
+    assert_true(spec.logit_scale == 0.125f && spec.n_ropes == 1);
+    ln_spec_close(&spec);
+    ln_config_close(&c);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_models),   cmocka_unit_test(test_types),
-                                       cmocka_unit_test(test_qwen3moe), cmocka_unit_test(test_columns),
-                                       cmocka_unit_test(test_decays),   cmocka_unit_test(test_scales),
-                                       cmocka_unit_test(test_rejected)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_models),         cmocka_unit_test(test_types),
+        cmocka_unit_test(test_qwen3moe),       cmocka_unit_test(test_columns),
+        cmocka_unit_test(test_decays),         cmocka_unit_test(test_scales),
+        cmocka_unit_test(test_turning_layers), cmocka_unit_test(test_rejected)};
     return cmocka_run_group_tests(tests, dir_make, dir_remove);
 }
