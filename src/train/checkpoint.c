@@ -413,6 +413,12 @@ ln_status train_settings_check(const train_found *f, const json_t *now, ln_error
     json_object_foreach((json_t *)(uintptr_t)now, key, v) {
         const json_t *old = json_object_get(then, key);
         if (json_equal((json_t *)(uintptr_t)old, v)) continue;
+        if (strcmp(key, "device") == 0) {
+            ln_log(LN_LOG_WARN,
+                   "%s: was written on another device; the run goes on with the bits of this one",
+                   ln_path_text(shown, f->path));
+            continue;
+        }
         ln_str_addf(&s, "%s%s: ", s.len ? "; " : "", ln_excerpt(shown, key, strlen(key)));
         inputs = inputs || is_input(key);
         if (is_input(key)) ln_str_adds(&s, old ? "changed" : "not in the checkpoint of an older version");

@@ -2,6 +2,8 @@
 #include "methods.h"
 
 #include "../base/file.h"
+#include "../base/float_env.h"
+#include "../base/thread_pool.h"
 
 #include <errno.h>
 #include <math.h>
@@ -128,21 +130,43 @@ static double gradient_factor(const train_trainer *t, int64_t n_counted, double 
     return LN_MIN(factor, 1.0) / (double)n_counted;
 }
 
+/* An update of all parameters, or the question whether it leaves finite numbers, on several threads. */
+typedef struct updating {
+    train_trainer *t;
+    const ln_train_param *x;
+    size_t n;
+    double lr, by;
+    bool writes, failed; /* failed: atomic */
+} updating;
+/* A parameter belongs to one thread. Denormals are kept, as outside a job. */
+static void update_some(void *user, int thread, int n_threads) {
+    updating *a = user;
+    train_trainer *t = a->t;
+    ln_float_env env;
+    ln_float_env_default(&env);
+    for (size_t i = (size_t)thread; i < a->n; i += (size_t)n_threads) {
+        const train_update u = {.lr = a->lr,
+                                .weight_decay = a->x[i].decays ? t->how.weight_decay : 0,
+                                .momentum = t->how.momentum,
+                                .t = t->state.n_updates + 1,
+                                .grad = a->x[i].grad,
+                                .by = a->by};
+        if (a->writes) t->optimiser->update(&t->state.params[i], &u);
+        else if (!t->optimiser->is_finite(&t->state.params[i], &u))
+            __atomic_store_n(&a->failed, true, __ATOMIC_RELAXED);
+    }
+    ln_float_env_restore(&env);
+}
+
 /* Updates the parameters, or none of them and returns false if a value would not be finite. */
 static bool update(train_trainer *t, double lr, double by) {
-    size_t n;
-    const ln_train_param *x = ln_train_program_params(t->program, &n);
-    for (int writes = 0; writes < 2; writes++)
-        for (size_t i = 0; i < n; i++) {
-            const train_update u = {.lr = lr,
-                                    .weight_decay = x[i].decays ? t->how.weight_decay : 0,
-                                    .momentum = t->how.momentum,
-                                    .t = t->state.n_updates + 1,
-                                    .grad = x[i].grad,
-                                    .by = by};
-            if (writes) t->optimiser->update(&t->state.params[i], &u);
-            else if (!t->optimiser->is_finite(&t->state.params[i], &u)) return false;
-        }
+    const ln_run_options *o = &t->program_options.run;
+    updating a = {.t = t, .lr = lr, .by = by};
+    a.x = ln_train_program_params(t->program, &a.n);
+    ln_pool_run(ln_run_pool(o), o->n_threads, update_some, &a);
+    if (a.failed) return false;
+    a.writes = true;
+    ln_pool_run(ln_run_pool(o), o->n_threads, update_some, &a);
     t->state.n_updates++;
     ln_train_values_changed(t->program);
     return true;

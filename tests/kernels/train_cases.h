@@ -215,7 +215,7 @@ static const struct {
 } stored[] = {{LN_F32, 0, 0, 281, 45},  {LN_BF16, 0, 0, 281, 45},   {LN_F16, 0, 0, 281, 70},
               {LN_BF16, 0, 0, 70, 545}, {LN_BF16, 4, 32, 281, 64},  {LN_F16, 3, 32, 281, 96},
               {LN_F32, 8, 64, 270, 64}, {LN_BF16, 5, 128, 40, 128}, {LN_BF16, 2, 32, 33, 32},
-              {LN_F32, 6, 32, 33, 96}};
+              {LN_F32, 6, 32, 33, 96},  {LN_BF16, 0, 0, 320, 128},  {LN_BF16, 4, 64, 192, 128}};
 static void build_weights(bits_case *m, int form) {
     const int64_t D = stored[form].D, C = stored[form].C;
     const ln_groups enc = {stored[form].bits, stored[form].group};

@@ -57,6 +57,7 @@ static ln_options exact(int threads) {
 static double losses[64];
 static int n_losses, n_valids, stop_after;
 static bool dies_at_valid; /* as a process that is killed after a validation */
+static ln_device device;   /* of the next runs; LN_DEVICE_AUTO: test_device() */
 static ln_status on_step(void *user, const ln_step_report *r, ln_error *err) {
     (void)user;
     if (r->step < 64) losses[r->step] = r->loss;
@@ -74,7 +75,8 @@ static ln_status on_valid(void *user, const ln_valid_report *r, ln_error *err) {
 
 static ln_status run(const char *model, const ln_trainer_options *how, int threads, ln_trainer_result *r,
                      ln_error *err) {
-    const ln_options o = exact(threads);
+    ln_options o = exact(threads);
+    o.device = device;
     const ln_trainer_events on = {.size = sizeof on, .on_step = on_step, .on_valid = on_valid};
     ln_model *m = NULL;
     ln_trainer *t = NULL;
@@ -231,12 +233,10 @@ static pid_t start_run(const char *out, bool dies) {
 }
 static int continue_run(char **argv) {
     ln_trainer_result r;
-    ln_error err;
     snprintf(top, sizeof top, "%s", argv[1]);
     ln_trainer_options how = rich(argv[2]);
-    how.resume = true;
-    dies_at_valid = strcmp(argv[3], "dies") == 0;
-    return run(SMALL, &how, 1, &r, &err) == LN_OK ? 0 : 1;
+    how.resume = true, dies_at_valid = strcmp(argv[3], "dies") == 0;
+    return run(SMALL, &how, 1, &r, NULL) == LN_OK ? 0 : 1;
 }
 
 /* SIGKILL at random moments: no checkpoint is lost, and the result has the same bits. */
@@ -373,6 +373,24 @@ static void other_settings(void **state) {
     OK(run(SMALL, &how, 2, &r, err));
     assert_int_equal(n_losses, 2);
     remove_dir("set");
+}
+
+/* A run that goes on on another device differs by the order of sums alone. */
+static void resumes_on_another_device(void **state) {
+    (void)state;
+    double want[64];
+    ln_trainer_result r;
+    ln_trainer_options how = rich(at("one"));
+    make_rows();
+    how.steps = 8;
+    OK(run(SMALL, &how, 2, &r, err));
+    memcpy(want, losses, sizeof want);
+    how.out = at("two"), stop_after = 4, device = LN_DEVICE_REF;
+    OK(run(SMALL, &how, 2, &r, err));
+    how.resume = true, stop_after = 0, device = LN_DEVICE_AUTO;
+    OK(run(SMALL, &how, 2, &r, err));
+    for (int k = 1; k <= 8; k++) assert_true(fabs(losses[k] - want[k]) <= 1e-5 * want[k]);
+    remove_dir("one"), remove_dir("two");
 }
 
 static void bad_options(void **state) {
@@ -572,6 +590,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(killed_after_a_validation),
         cmocka_unit_test(goes_back_in_the_process),
         cmocka_unit_test(other_settings),
+        cmocka_unit_test(resumes_on_another_device),
         cmocka_unit_test(bad_options),
         cmocka_unit_test(no_finite_loss),
         cmocka_unit_test(early_stop),

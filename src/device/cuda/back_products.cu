@@ -1,9 +1,10 @@
 // Products of training: of two arrays, and of a gradient with the columns of a weight.
-#include "back_tiles.cuh"
 #include "cuda_train_kernels.h"
 #include "packed_rows.cuh"
 #include "products.cuh"
 #include "tile_product.cuh"
+
+enum { BACK_ROWS = 64 }; // of a weight, of which a transpose has whole multiples
 
 static inline int launched(void) { return (int)cudaGetLastError(); }
 static inline unsigned tiles_in(int64_t n, int64_t per_block) {
@@ -13,6 +14,22 @@ static inline unsigned tiles_in(int64_t n, int64_t per_block) {
 // The number of products that an output adds up: columns of a, for a^T b the live rows of both.
 template <int KIND> __device__ inline int64_t summed(const gpu_step &s, const gpu_array &a) {
     return KIND == GPU_TN ? live_rows(s, a.rows) : a.cols;
+}
+
+// Stores PER neighbours of a row, those of columns below N, by vectors if they have addresses of vectors.
+template <int PER>
+__device__ inline void store_run(const gpu_array &y, int64_t row, int64_t col, const float (&x)[PER],
+                                 int64_t N) {
+    if (PER % 4 == 0 && y.type == GPU_F32 && y.pitch % 4 == 0 && col + PER <= N) {
+        float4 *to = (float4 *)((float *)y.data + row * y.pitch + col);
+#pragma unroll
+        for (int i = 0; i < PER / 4; i++)
+            to[i] = make_float4(x[i * 4], x[i * 4 + 1 % PER], x[i * 4 + 2 % PER], x[i * 4 + 3 % PER]);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < PER; i++)
+        if (col + i < N) store_at(y, row, col + i, x[i]);
 }
 
 // y = the product of operands a and b over `depth`, in tiles.
@@ -25,8 +42,8 @@ __device__ void product_of(const A &a, const B &b, const gpu_array &y, int64_t M
     multiply_tiles<PER>(sum, a, b, m0, n0, M, N, 0, depth);
     const int64_t m = m0 + threadIdx.x / TILE_SIDE * PER, n = n0 + threadIdx.x % TILE_SIDE * PER;
 #pragma unroll
-    for (int i = 0; i < PER * PER; i++)
-        if (m + i / PER < M && n + i % PER < N) store_at(y, m + i / PER, n + i % PER, sum[i / PER][i % PER]);
+    for (int i = 0; i < PER; i++)
+        if (m + i < M) store_run<PER>(y, m + i, n, sum[i], N);
 }
 
 template <int KIND, int PER>
@@ -128,38 +145,43 @@ static void run_back(const gpu_launch *l, const gpu_step *s, const gpu_array *dy
     run(l, grid, TILE_THREADS, 0, linear_back<PER>, *s, *dy, *w, *dx);
 }
 
-static void run_tiles(const gpu_launch *l, const gpu_step *s, const gpu_array *dy, const gpu_weight *w,
-                      const gpu_array *dx, bool adds) {
-    const dim3 grid(tiles_in(w->C, BACK_COLUMNS), tiles_in(grid_rows(l, dx->rows), BACK_ROWS));
-    run(l, grid, BACK_THREADS, BACK_SHARED, back_tiles, *s, *dy, *w, *dx, adds);
-}
-
-// Weights in groups become bf16 some rows at a time, whose products are added in ascending order.
+// The transposes of some rows of the weight, of whose products dx is the sum in ascending order. The kernels
+// of linear multiply: a part of the weight is transposed in a tenth of the time that its product takes for
+// thousands of rows, and there is no second copy of all.
 size_t gpu_back_scratch(const gpu_weight *w) {
-    const int64_t row = w->C * 2, rows = ((int64_t)128 << 20) / row / TILE_ROWS * TILE_ROWS,
-                  all = (w->D + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
-    if (w->bits == 0 || w->form == GPU_CODED || w->C % CHUNK) return 0;
-    return (size_t)((all < rows ? all : rows < TILE_ROWS ? (int64_t)TILE_ROWS : rows) * row);
+    const int64_t column = w->C * 2, most = ((int64_t)128 << 20) / column / BACK_ROWS * BACK_ROWS,
+                  all = (w->D + BACK_ROWS - 1) / BACK_ROWS * BACK_ROWS;
+    const bool packed = w->form == GPU_FRAGMENTS && w->bits == 0 && w->type == GPU_BF16,
+               in_groups = w->bits > 0 && w->form != GPU_CODED && w->C % CHUNK == 0;
+    if (!packed && !in_groups) return 0;
+    return (size_t)((all < most ? all : most < BACK_ROWS ? (int64_t)BACK_ROWS : most) * column);
 }
-static int back_unpacked(const gpu_launch *l, const gpu_step *s, const gpu_array *dy, const gpu_weight *w,
-                         const gpu_array *dx, void *unpacked, size_t bytes) {
-    const int64_t most = (int64_t)bytes / (w->C * 2) / TILE_ROWS * TILE_ROWS;
-    for (int64_t d = 0; d < w->D; d += most) {
-        const int64_t n = w->D - d < most ? w->D - d : most;
-        const gpu_weight part = unpacked_part(l, w, d, n, unpacked);
-        gpu_array columns = *dy;
-        columns.data = (uint16_t *)dy->data + d, columns.cols = (int32_t)n;
-        run_tiles(l, s, &columns, &part, dx, d > 0);
+static int back_transposed(const gpu_launch *l, const gpu_step *s, const gpu_array *dy, const gpu_weight *w,
+                           const gpu_array *dx, const gpu_array *other, void *scratch, size_t bytes) {
+    const int64_t most = (int64_t)bytes / (w->C * 2) / BACK_ROWS * BACK_ROWS;
+    gpu_launch after = *l;
+    after.overlap = false; // a product reads weights before it waits for the kernel before it
+    for (int64_t d = 0; d < dy->cols; d += most) {
+        const int64_t n = dy->cols - d < most ? dy->cols - d : most;
+        gpu_product p = {};
+        p.n = 1, p.gate = GPU_NO_GATE;
+        p.x = *dy, p.y[0] = *dx;
+        p.x.data = (uint16_t *)dy->data + d, p.x.cols = (int32_t)n;
+        if (d > 0) p.residual = *dx;
+        else if (other) p.residual = *other;
+        p.w[0] = transposed_part(l, w, d, n, scratch);
+        const int error = gpu_linear(&after, s, &p);
+        if (error) return error;
     }
     return launched();
 }
 
+bool gpu_adds_back(const gpu_array *dy, size_t bytes) {
+    return dy->type == GPU_BF16 && dy->cols % BACK_ROWS == 0 && bytes > 0;
+}
 int gpu_linear_back(const gpu_launch *l, const gpu_step *s, const gpu_array *dy, const gpu_weight *w,
-                    const gpu_array *dx, void *unpacked, size_t bytes) {
-    const bool bf16 = dy->type == GPU_BF16;
-    if (bf16 && w->form == GPU_FRAGMENTS && w->bits == 0)
-        return run_tiles(l, s, dy, w, dx, false), launched();
-    if (bf16 && bytes > 0) return back_unpacked(l, s, dy, w, dx, unpacked, bytes);
+                    const gpu_array *dx, const gpu_array *other, void *scratch, size_t bytes) {
+    if (gpu_adds_back(dy, bytes)) return back_transposed(l, s, dy, w, dx, other, scratch, bytes);
     switch (outputs_of(l, grid_rows(l, dx->rows), w->C)) {
     case 8:
     case 4: run_back<4>(l, s, dy, w, dx); break;
@@ -169,8 +191,4 @@ int gpu_linear_back(const gpu_launch *l, const gpu_step *s, const gpu_array *dy,
     return launched();
 }
 
-int gpu_training_open(int32_t shared_limit) {
-    const cudaError_t e = cudaFuncSetAttribute((const void *)back_tiles,
-                                               cudaFuncAttributeMaxDynamicSharedMemorySize, BACK_SHARED);
-    return e == cudaSuccess ? packed_tiles_open(shared_limit) : (int)e;
-}
+int gpu_training_open(int32_t shared_limit) { return packed_tiles_open(shared_limit); }

@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(CE_THREADS)
     if (!slope) return;
     __syncthreads();
     const float by = 1.0f / sum;
-    for (int32_t from = 0; from < V; from += CE_THREADS * CE_EACH) {
+    for (int32_t from = 0; from < logits.pitch; from += CE_THREADS * CE_EACH) {
         float p[CE_EACH];
 #pragma unroll
         for (int i = 0; i < CE_EACH; i++) {
@@ -57,7 +57,8 @@ __global__ void __launch_bounds__(CE_THREADS)
 #pragma unroll
         for (int i = 0; i < CE_EACH; i++) {
             const int32_t c = from + i * CE_THREADS + (int32_t)threadIdx.x;
-            if (c < V) store_element((char *)logits.data + r * logits.pitch * 4, x.type, c, p[i]);
+            if (c < (x.type == GPU_F32 ? V : logits.pitch))
+                store_element((char *)logits.data + r * logits.pitch * 4, x.type, c, p[i]);
         }
     }
 }
@@ -80,7 +81,8 @@ int gpu_linear_cross_entropy(const gpu_launch *l, const gpu_step *s, const gpu_c
     for (int32_t row0 = 0; row0 < rows; row0 += p->rows) {
         const int32_t n = rows - row0 < p->rows ? rows - row0 : p->rows;
         gpu_array logits = {};
-        logits.data = p->logits, logits.pitch = (p->w.D + 7) / 8 * 8, logits.cols = (int32_t)p->w.D;
+        logits.data = p->logits, logits.pitch = (p->w.D + GPU_LOGITS - 1) / GPU_LOGITS * GPU_LOGITS,
+        logits.cols = (int32_t)p->w.D;
         logits.rows = n, logits.type = GPU_F32;
         gpu_product product = {};
         product.x = rows_from(&p->x, row0, n), product.y[0] = logits, product.w[0] = p->w;
@@ -96,9 +98,9 @@ int gpu_linear_cross_entropy(const gpu_launch *l, const gpu_step *s, const gpu_c
         }
         gpu_array dy = logits;
         dy.type = p->x.type;
-        if (dy.type != GPU_F32) dy.pitch *= 2;
+        if (dy.type != GPU_F32) dy.cols = (int32_t)dy.pitch, dy.pitch *= 2;
         const gpu_array slopes = rows_from(&p->slope, row0, n);
-        error = gpu_linear_back(l, s, &dy, &p->w, &slopes, p->unpacked, p->unpacked_bytes);
+        error = gpu_linear_back(l, s, &dy, &p->w, &slopes, NULL, p->scratch, p->scratch_bytes);
         if (error) return error;
     }
     return 0;

@@ -3,13 +3,15 @@
  *     linear of one x, up to three of them        one product kernel (q, k and v)
  *     rmsnorm, linear [..] or linear_gated        products of normalised rows, if only they read these rows
  *     linear, add                                 a product whose outputs are added to the residual
+ *     linear_back, add                            a product that is added to another gradient
+ *     an op of rows .. convert                    the op, which stores bf16
  *     [rmsnorm q, rmsnorm k,] rope q, rope k,     gpu_heads
  *       kv_write
  *       [, attn_paged]                            and attention, if only a linear reads its output
  *
- * Only nodes that follow each other are fused. A plan reuses buffers in the order of the nodes, so a fused
- * kernel must not write where it still reads: patterns whose buffers overlap stay as they are. A traced step
- * runs the nodes one by one.
+ * Only nodes that follow each other are fused, except conversions. A plan reuses buffers in the order of the
+ * nodes, so a fused kernel must not write where it still reads: patterns whose buffers overlap stay as they
+ * are. A traced step runs the nodes one by one.
  *
  * Attention with gpu_heads reads the queries, keys and values before rmsnorm in many blocks, so its output
  * must not overlap them, but in the plan it may. In steps of up to GPU_FUSED_ROWS rows, where both run as one
@@ -20,6 +22,7 @@
 typedef struct fusing {
     ln_exec *e;
     int *readers; /* [n_values] nodes that read a value; an output counts as one */
+    bool *done;   /* [n_nodes] conversions that the op before them does */
 } fusing;
 
 static const ln_pnode *node_at(const fusing *f, int i) {
@@ -161,6 +164,55 @@ static int fuse_norm(const fusing *f, int i, gpu_node *out) {
     return n + 1;
 }
 
+/* Whether the bytes of temp v overlap those of temp `of`; a value without a buffer overlaps none. */
+static bool overlaps(const fusing *f, ln_v v, ln_v of) {
+    const ln_pvalue *a = ln_program_value(f->e->program, v), *b = ln_program_value(f->e->program, of);
+    if (a->kind != LN_KIND_TEMP || a->offset < 0 || b->offset < 0) return false;
+    return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+}
+/* Whether node i reads or writes the buffer of `of`. */
+static bool touches(const fusing *f, int i, ln_v of) {
+    const ln_pnode *n = node_at(f, i);
+    for (int k = 0; k < n->n_in; k++)
+        if (overlaps(f, n->in[k], of)) return true;
+    for (int k = 0; k < n->n_out; k++)
+        if (overlaps(f, n->out[k], of)) return true;
+    return false;
+}
+
+/* Converts the output of an op whose kernel stores each element once as it is stored, if its only reader is a
+ * conversion to bf16 among the next nodes and no node before that uses the buffer of the converted rows. The
+ * conversion is marked as done. */
+static void fuse_convert(const fusing *f, int i, gpu_node *out) {
+    enum { NEAR = 24 };
+    if (out->y.type != GPU_F32) return;
+    for (int j = i + 1; j <= i + NEAR && node_at(f, j); j++) {
+        const ln_v y = node_at(f, j)->n_out > 0 ? node_at(f, j)->out[0] : -1;
+        if (!is_op(f, j, LN_OP_CONVERT) || !feeds(f, i, j, 0)) continue;
+        for (int k = 0; k < node_at(f, i)->n_in; k++)
+            if (overlaps(f, node_at(f, i)->in[k], y)) return;
+        for (int k = i + 1; k < j; k++)
+            if (touches(f, k, y)) return;
+        out->y = f->e->nodes[j].y;
+        f->done[j] = true;
+        return;
+    }
+}
+
+/* linear_back and the addition of another gradient; returns the number of nodes. */
+static int fuse_back(const fusing *f, int i, gpu_node *out) {
+    if (!is_op(f, i + 1, LN_OP_ADD) || !gpu_adds_back(&out->x, out->work_bytes)) return 1;
+    const gpu_node *add = &f->e->nodes[i + 1];
+    const int k = feeds(f, i, i + 1, 1) ? 1 : feeds(f, i, i + 1, 0) ? 0 : -1;
+    const gpu_array *other = k == 1 ? &add->x : &add->second;
+    if (k < 0 || node_at(f, i + 1)->in[0] == node_at(f, i + 1)->in[1] || !apart(f, &add->y, &out->x) ||
+        !same_or_apart(f, &add->y, other))
+        return 1;
+    out->second = *other;
+    out->y = add->y;
+    return 2;
+}
+
 static int fuse_at(const fusing *f, int i, gpu_node *out) {
     int n;
     const gpu_node *before = f->e->n_fused > 0 ? &f->e->fused[f->e->n_fused - 1] : NULL;
@@ -172,23 +224,41 @@ static int fuse_at(const fusing *f, int i, gpu_node *out) {
     case LN_OP_ROPE:
         n = fuse_heads(f, i, out);
         if (n == 0 && out->op == LN_OP_RMSNORM) n = fuse_norm(f, i, out);
+        if (n == 0) fuse_convert(f, i, out);
         return n ? n : 1;
+    case LN_OP_LINEAR_BACK: return fuse_back(f, i, out);
+    case LN_OP_ADD:
+    case LN_OP_MUL:
+    case LN_OP_SILU:
+    case LN_OP_GELU_TANH:
+    case LN_OP_SCALE:
+    case LN_OP_SCALE_ROWS:
+    case LN_OP_ACT_BACK:
+    case LN_OP_ROPE_BACK:
+    case LN_OP_RMSNORM_BACK: fuse_convert(f, i, out); return 1;
     default: return 1;
     }
 }
 
 ln_status gpu_fuse(ln_exec *e, ln_error *err) {
     const ln_program *p = e->program;
-    fusing f = {.e = e, .readers = ln_zalloc((size_t)p->n_values + 1, sizeof(int))};
+    fusing f = {.e = e,
+                .readers = ln_zalloc((size_t)p->n_values + 1, sizeof(int)),
+                .done = ln_zalloc((size_t)p->n_nodes + 1, sizeof(bool))};
     e->fused = ln_zalloc((size_t)p->n_nodes + 1, sizeof *e->fused);
-    if (!f.readers || !e->fused) {
+    if (!f.readers || !f.done || !e->fused) {
         ln_free(f.readers);
+        ln_free(f.done);
         return LN_OOM(err, "a prepared program");
     }
     for (int i = 0; i < p->n_nodes; i++)
         for (int k = 0; k < node_at(&f, i)->n_in; k++) f.readers[node_at(&f, i)->in[k]]++;
     for (int i = 0; i < p->n_outputs; i++) f.readers[p->outputs[i]]++;
-    for (int i = 0; i < p->n_nodes; e->n_fused++) i += fuse_at(&f, i, &e->fused[e->n_fused]);
+    for (int i = 0; i < p->n_nodes;) {
+        if (f.done[i]) i++;
+        else i += fuse_at(&f, i, &e->fused[e->n_fused++]);
+    }
     ln_free(f.readers);
+    ln_free(f.done);
     return LN_OK;
 }

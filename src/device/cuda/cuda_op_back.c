@@ -71,7 +71,8 @@ static ln_status prepare_back(gpu_preparing *p, gpu_node *g, ln_error *err) {
     return gpu_weight_operand(p, 1, &g->w, err);
 }
 static int launch_back(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
-    return gpu_linear_back(l, s, &g->x, &g->w, &g->y, g->work, g->work_bytes);
+    return gpu_linear_back(l, s, &g->x, &g->w, &g->y, g->second.data ? &g->second : NULL, g->work,
+                           g->work_bytes);
 }
 const gpu_op gpu_op_linear_back = {.can = can_multiply,
                                    .tolerance = back_tolerance,
@@ -90,8 +91,8 @@ static double entropy_tolerance(const ln_lower_ask *q) {
     return 4 * (walk(V) + walk(C)) + 16 * GPU_UNIT;
 }
 static size_t logits_bytes(const ln_program *p, const ln_pnode *n) {
-    enum { ALIGN = 8 };
-    const int64_t V = ln_program_value(p, n->in[1])->dims[0], pitch = (V + ALIGN - 1) / ALIGN * ALIGN;
+    const int64_t V = ln_program_value(p, n->in[1])->dims[0],
+                  pitch = (V + GPU_LOGITS - 1) / GPU_LOGITS * GPU_LOGITS;
     return (size_t)gpu_cross_entropy_rows(most_rows(p, n->in[0]), V) * (size_t)pitch * sizeof(float);
 }
 static void entropy_bytes(const ln_dev *d, const ln_program *p, const ln_pnode *n, gpu_need *need) {
@@ -102,8 +103,8 @@ static ln_status prepare_entropy(gpu_preparing *p, gpu_node *g, ln_error *err) {
     const ln_program *program = p->e->program;
     e->loss = g->y;
     e->logits = p->e->scratch;
-    e->unpacked = (char *)p->e->scratch + logits_bytes(program, p->n);
-    e->unpacked_bytes = back_work(p->e->queue->dev, program, p->n);
+    e->scratch = (char *)p->e->scratch + logits_bytes(program, p->n);
+    e->scratch_bytes = back_work(p->e->queue->dev, program, p->n);
     e->rows = gpu_cross_entropy_rows(most_rows(program, p->n->in[0]),
                                      ln_program_value(program, p->n->in[1])->dims[0]);
     LN_TRY(gpu_operand(p, 0, &e->x, err));

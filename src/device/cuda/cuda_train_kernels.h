@@ -19,12 +19,15 @@ enum { GPU_PIECE = 256 };
 size_t gpu_matmul_scratch(int64_t rows, int64_t y_rows, int64_t y_cols);
 int gpu_matmul(const gpu_launch *l, const gpu_step *s, int kind, const gpu_array *a, const gpu_array *b,
                const gpu_array *y, float *scratch);
-/* dx = dy w. Tensor cores multiply if dy is stored in bf16 and w is packed bf16, or is in groups and becomes
- * that in `bytes` of working memory, some rows of it at a time; gpu_back_scratch: bytes for a weight, 0: it
- * needs none. */
+/* dx = dy w. Tensor cores multiply if dy is stored in bf16 and has a multiple of 64 columns, and w, packed
+ * bf16 or in groups, has working memory of `bytes` for transposes. dy may have columns of zeros behind the
+ * last. other NULL: nothing is added to the product. gpu_back_scratch: bytes for a weight, 0: tensor cores
+ * have no product with it. */
 size_t gpu_back_scratch(const gpu_weight *w);
 int gpu_linear_back(const gpu_launch *l, const gpu_step *s, const gpu_array *dy, const gpu_weight *w,
-                    const gpu_array *dx, void *unpacked, size_t bytes);
+                    const gpu_array *dx, const gpu_array *other, void *scratch, size_t bytes);
+/* Whether gpu_linear_back can add another array to the product as it stores it. */
+bool gpu_adds_back(const gpu_array *dy, size_t bytes);
 /* Raises the limits of shared memory of the kernels of training, on the current device. */
 int gpu_training_open(int32_t shared_limit);
 
@@ -74,15 +77,16 @@ int gpu_rmsnorm_dw(const gpu_launch *l, const gpu_step *s, const gpu_array *x, i
 /* ---- cross-entropy of a product (cross_entropy.cu) ---- */
 
 /* linear_cross_entropy of x and w; slope.data NULL: only the loss. logits: working memory for `rows` rows of
- * w.D numbers in f32, which are computed at a time. */
+ * w.D numbers in f32, rounded up to GPU_LOGITS, which are computed at a time. */
+enum { GPU_LOGITS = 64 };
 typedef struct gpu_cross_entropy {
     gpu_array x, loss, slope;
     gpu_weight w;
     const int32_t *targets;
     void *logits;
     int32_t rows;
-    void *unpacked; /* of gpu_linear_back */
-    size_t unpacked_bytes;
+    void *scratch; /* of gpu_linear_back */
+    size_t scratch_bytes;
 } gpu_cross_entropy;
 /* The rows that are computed at a time, of so many with V outputs. */
 int32_t gpu_cross_entropy_rows(int64_t rows, int64_t V);

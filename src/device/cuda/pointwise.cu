@@ -119,27 +119,59 @@ template <int OP> __device__ float pointwise_of(float a, float b, const gpu_numb
     }
 }
 
-template <int OP>
+// Four neighbours of a row, which begin at a multiple of four.
+__device__ inline float4 load_four(const gpu_array &a, int64_t row, int64_t col) {
+    const int64_t at = row * a.pitch + col;
+    if (a.type == GPU_F32) return *(const float4 *)((const float *)a.data + at);
+    const uint2 h = *(const uint2 *)((const uint16_t *)a.data + at);
+    return make_float4(low_float(h.x), high_float(h.x), low_float(h.y), high_float(h.y));
+}
+__device__ inline void store_four(const gpu_array &a, int64_t row, int64_t col, const float4 &x) {
+    const int64_t at = row * a.pitch + col;
+    if (a.type == GPU_F32) *(float4 *)((float *)a.data + at) = x;
+    else
+        *(uint2 *)((uint16_t *)a.data + at) = make_uint2(f32_to_bf16(x.x) | (uint32_t)f32_to_bf16(x.y) << 16,
+                                                         f32_to_bf16(x.z) | (uint32_t)f32_to_bf16(x.w) << 16);
+}
+
+template <int OP, bool FOUR>
 __global__ void pointwise(gpu_step s, gpu_array a, gpu_array b, gpu_numbers by, gpu_array y) {
     begin();
-    const int32_t r = (int32_t)blockIdx.x, c = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x);
-    const bool two = OP <= GPU_CLAMP_BACK;
+    const int32_t r = (int32_t)blockIdx.x,
+                  c = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x) * (FOUR ? 4 : 1);
+    const bool two = OP <= GPU_CLAMP_BACK, of_row = OP == GPU_SCALE_ROWS;
     if (r >= live_rows(s, y.rows) || c >= y.cols) return;
-    const float second = two ? load_at(b, r, OP == GPU_SCALE_ROWS ? 0 : c) : 0.0f;
-    store_at(y, r, c, pointwise_of<OP>(load_at(a, r, c), second, by));
+    if (!FOUR) {
+        const float second = two ? load_at(b, r, of_row ? 0 : c) : 0.0f;
+        store_at(y, r, c, pointwise_of<OP>(load_at(a, r, c), second, by));
+        return;
+    }
+    float4 x = load_four(a, r, c), z = make_float4(0, 0, 0, 0);
+    if (of_row) z.x = z.y = z.z = z.w = load_at(b, r, 0);
+    else if (two) z = load_four(b, r, c);
+    x.x = pointwise_of<OP>(x.x, z.x, by), x.y = pointwise_of<OP>(x.y, z.y, by);
+    x.z = pointwise_of<OP>(x.z, z.z, by), x.w = pointwise_of<OP>(x.w, z.w, by);
+    store_four(y, r, c, x);
 }
+
+static bool has_fours(const gpu_array *a) { return a->pitch % 4 == 0 && (uintptr_t)a->data % 16 == 0; }
 
 int gpu_pointwise(const gpu_launch *l, const gpu_step *s, int op, const gpu_array *a, const gpu_array *b,
                   gpu_numbers by, const gpu_array *y) {
     typedef void kernel(gpu_step, gpu_array, gpu_array, gpu_numbers, gpu_array);
-    static kernel *const kernels[] = {
-        pointwise<GPU_ADD>,        pointwise<GPU_MUL>,        pointwise<GPU_GATED_SILU>,
-        pointwise<GPU_GATED_GELU>, pointwise<GPU_SCALE_ROWS>, pointwise<GPU_SILU_BACK>,
-        pointwise<GPU_GELU_BACK>,  pointwise<GPU_RELU2_BACK>, pointwise<GPU_XIELU_BACK>,
-        pointwise<GPU_CLAMP_BACK>, pointwise<GPU_SILU>,       pointwise<GPU_GELU_TANH>,
-        pointwise<GPU_RELU2>,      pointwise<GPU_SIGMOID>,    pointwise<GPU_SOFTCAP>,
-        pointwise<GPU_SCALE>,      pointwise<GPU_XIELU>,      pointwise<GPU_CLAMP>,
-        pointwise<GPU_CONVERT>};
-    run(l, grid_of(l, y), 256, 0, kernels[op], *s, *a, b ? *b : *a, by, *y);
+#define BOTH(op) \
+    { pointwise<op, false>, pointwise<op, true> }
+    static kernel *const kernels[][2] = {
+        BOTH(GPU_ADD),        BOTH(GPU_MUL),        BOTH(GPU_GATED_SILU), BOTH(GPU_GATED_GELU),
+        BOTH(GPU_SCALE_ROWS), BOTH(GPU_SILU_BACK),  BOTH(GPU_GELU_BACK),  BOTH(GPU_RELU2_BACK),
+        BOTH(GPU_XIELU_BACK), BOTH(GPU_CLAMP_BACK), BOTH(GPU_SILU),       BOTH(GPU_GELU_TANH),
+        BOTH(GPU_RELU2),      BOTH(GPU_SIGMOID),    BOTH(GPU_SOFTCAP),    BOTH(GPU_SCALE),
+        BOTH(GPU_XIELU),      BOTH(GPU_CLAMP),      BOTH(GPU_CONVERT)};
+#undef BOTH
+    const bool pairs = b && op != GPU_SCALE_ROWS,
+               four = y->cols % 4 == 0 && has_fours(a) && has_fours(y) && (!pairs || has_fours(b));
+    const int32_t threads = four ? y->cols / 4 : y->cols;
+    const dim3 grid((unsigned)grid_rows(l, y->rows), (unsigned)((threads + 255) / 256));
+    run(l, grid, 256, 0, kernels[op][four], *s, *a, b ? *b : *a, by, *y);
     return launched();
 }

@@ -40,3 +40,6 @@ int gpu_wgmma_open(int32_t *clusters);
 // Outputs d0 .. d0 + n - 1 of a weight in groups as a packed bf16 matrix at `to` (products_unpack.cu): d0 is
 // a multiple of 16, and there is space for n rounded up to 16.
 gpu_weight unpacked_part(const gpu_launch *l, const gpu_weight *w, int64_t d0, int64_t n, void *to);
+// The transpose of rows d0 .. d0 + n - 1 of a packed bf16 weight or one in groups, as a packed bf16 matrix
+// [w.C, n] at `to`. d0 and n are multiples of 16; rows behind the last are zeros.
+gpu_weight transposed_part(const gpu_launch *l, const gpu_weight *w, int64_t d0, int64_t n, void *to);

@@ -21,7 +21,16 @@ template <bool BF16> __device__ inline uint32_t element_pair(float s, float b, u
     return p.of_numbers(numbers);
 }
 
-// A thread makes a word, of two elements of a row. Rows behind the last are zeros.
+// The elements (d, k) and (d, k + 1), zeros behind the last row.
+__device__ inline uint32_t pair_at(const gpu_weight &w, int64_t d, int64_t k) {
+    if (d >= w.D) return 0;
+    const uint32_t q =
+        round_pair(number_of(w.numbers, code_at(w, d, k)), number_of(w.numbers, code_at(w, d, k + 1)));
+    const float s = scale_at(w, d, k / w.group, false), b = scale_at(w, d, k / w.group, true);
+    return w.type == GPU_BF16 ? element_pair<true>(s, b, q) : element_pair<false>(s, b, q);
+}
+
+// A thread makes a word, of two elements of a row.
 __global__ void unpack(gpu_weight w, int64_t d0, int64_t rows, uint32_t *to) {
     begin();
     const int64_t words = rows * (w.C / 2);
@@ -31,15 +40,45 @@ __global__ void unpack(gpu_weight w, int64_t d0, int64_t rows, uint32_t *to) {
         const int32_t lane = (int32_t)(in_tile % 128 / 4), r = (int32_t)(in_tile % 4);
         const int64_t d = d0 + tile * TILE_ROWS + lane / 4 + 8 * (r % 2),
                       k = k16 * MMA_K + 8 * (r / 2) + lane % 4 * 2;
-        uint32_t v = 0;
-        if (d < w.D) {
-            const uint32_t q = round_pair(number_of(w.numbers, code_at(w, d, k)),
-                                          number_of(w.numbers, code_at(w, d, k + 1)));
-            const float s = scale_at(w, d, k / w.group, false), b = scale_at(w, d, k / w.group, true);
-            v = w.type == GPU_BF16 ? element_pair<true>(s, b, q) : element_pair<false>(s, b, q);
-        }
-        to[i] = v;
+        to[i] = pair_at(w, d, k);
     }
+}
+
+// ---- the transpose ----
+
+__device__ inline uint32_t transposed(uint32_t a) {
+    uint32_t d;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(d) : "r"(a));
+    return d;
+}
+// A lane's four words of a tile of 16 x 16 elements (fragments.cuh); zeros behind the last row.
+__device__ inline uint4 tile_words(const gpu_weight &w, int64_t tile, int64_t k16, int32_t lane) {
+    if (tile * TILE_ROWS >= w.D) return make_uint4(0, 0, 0, 0);
+    if (!w.bits) return ((const uint4 *)w.data)[(tile * (w.C / MMA_K) + k16) * 32 + lane];
+    const int64_t d = tile * TILE_ROWS + lane / 4, k = k16 * MMA_K + lane % 4 * 2;
+    return make_uint4(pair_at(w, d, k), pair_at(w, d + 8, k), pair_at(w, d, k + 8), pair_at(w, d + 8, k + 8));
+}
+// A warp transposes a tile: each of its four blocks of 8 x 8 elements, and the two off the diagonal change
+// places.
+__global__ void transpose(gpu_weight w, int64_t d0, int64_t n, uint4 *to) {
+    begin();
+    const int64_t across = n / TILE_ROWS, tiles = across * (w.C / MMA_K),
+                  step = (int64_t)gridDim.x * (blockDim.x / 32);
+    const int32_t lane = (int32_t)threadIdx.x % 32;
+    for (int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; i < tiles; i += step) {
+        const uint4 t = tile_words(w, d0 / TILE_ROWS + i % across, i / across, lane);
+        to[i * 32 + lane] = make_uint4(transposed(t.x), transposed(t.z), transposed(t.y), transposed(t.w));
+    }
+}
+
+gpu_weight transposed_part(const gpu_launch *l, const gpu_weight *w, int64_t d0, int64_t n, void *to) {
+    enum { THREADS = 256 };
+    const int64_t blocks = n / TILE_ROWS * (w->C / MMA_K) / (THREADS / 32) + 1,
+                  most = 16 * (int64_t)l->n_multiprocessors;
+    run(l, dim3((unsigned)(blocks < most ? blocks : most)), THREADS, 0, transpose, *w, d0, n, (uint4 *)to);
+    gpu_weight part = {};
+    part.data = to, part.D = w->C, part.C = n, part.type = GPU_BF16, part.form = GPU_FRAGMENTS;
+    return part;
 }
 
 gpu_weight unpacked_part(const gpu_launch *l, const gpu_weight *w, int64_t d0, int64_t n, void *to) {
