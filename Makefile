@@ -111,10 +111,11 @@ check-archs: setup
 # On a machine with an NVIDIA GPU: the kernels against the reference, the golden models, and the engine's tests on the GPU. Two minutes.
 test-cuda: all
 	@LN_TEST_DEVICE=cuda LN_SAMPLE=1 tools/run_tests.sh $(BUILD) -j 1 -L '^cuda$$'
-# Golden models on the MLX device (docs/mlx.md); fetches MLX from PyPI.
+# Golden models, adapters, requests, prefixes, KV files and classes on the MLX device (docs/mlx.md); fetches MLX from PyPI. Two minutes.
 test-mlx:
 	@tools/mlx_wheel $(BUILD) || { echo "SKIP: no MLX from PyPI: the MLX device is NOT tested"; exit 0; }; \
-	    $(MAKE) --no-print-directory all && LN_TEST_DEVICE=mlx LN_SAMPLE=1 tools/run_tests.sh $(BUILD) -j 1 -R '^test_golden$$'
+	    $(MAKE) --no-print-directory all && LN_TEST_DEVICE=mlx LN_SAMPLE=1 tools/run_tests.sh $(BUILD) -j 1 \
+	    -R '^test_(golden|golden_lora|kv_file|scheduler|evaluate|adapters|adapters_api|adapter_cli|sampler|dynamic_rope|long_rope|classify|forbid|prefix|requests_api|tiny|backends|threads|deferred)$$'
 # The kernels under compute-sanitizer: accesses out of bounds, and races of shared memory. Some minutes.
 check-cuda: all
 	@for tool in memcheck racecheck; do for test in test_cuda_kernels test_cuda_attention test_cuda_sampler test_cuda_experts test_cuda_recur; do \

@@ -32,20 +32,25 @@ void mlx_thread::loop() {
     }
 }
 
+static ln_status without_exceptions(const std::function<ln_status(ln_error *)> &what, ln_error *err) {
+    try {
+        return what(err);
+    } catch (const std::bad_alloc &) {
+        return ln_fail(err, LN_EMEMORY, "device mlx: out of memory");
+    } catch (const std::exception &x) {
+        const bool memory = strstr(x.what(), "llocate") || strstr(x.what(), "alloc]");
+        return ln_fail(err, memory ? LN_EMEMORY : LN_EDEVICE, "device mlx: %s", x.what());
+    }
+}
+
 ln_status mlx_thread::run(const std::function<ln_status(ln_error *)> &what, ln_error *err) {
+    if (is_here()) return without_exceptions(what, err); /* a trace's callback reads a page */
     ln_status st = LN_OK;
     bool done = false;
     std::unique_lock<std::mutex> held(lock);
     changed.wait(held, [this] { return !job; }); /* that of another thread */
     job = [&] {
-        try {
-            st = what(err);
-        } catch (const std::bad_alloc &) {
-            st = ln_fail(err, LN_EMEMORY, "device mlx: out of memory");
-        } catch (const std::exception &x) {
-            const bool memory = strstr(x.what(), "llocate") || strstr(x.what(), "alloc]");
-            st = ln_fail(err, memory ? LN_EMEMORY : LN_EDEVICE, "device mlx: %s", x.what());
-        }
+        st = without_exceptions(what, err);
         std::lock_guard<std::mutex> again(lock);
         done = true;
     };

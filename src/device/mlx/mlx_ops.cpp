@@ -173,9 +173,7 @@ static void each_adapter(const ln_exec *e, const ln_pvalue *pool, const ln_p_lor
 static array build_lora_down(const ln_exec *e, const ln_pnode *n) {
     const ln_p_lora *p = &n->p.lora;
     const ln_dev *d = e->queue->dev;
-    array x = mlx_input(e, n, 0);
-    if (p->rounds) x = mx::astype(x, mx::bfloat16);
-    x = mlx_f32(x);
+    const array x = mlx_f32(mlx_input(e, n, 0));
     array t = mx::zeros({x.shape(0), p->max_rank}, mx::float32);
     each_adapter(e, mlx_operand(e, n, 1), p, [&](const adapter &a, const array &rows) {
         if (!a.rank) return;
