@@ -212,9 +212,9 @@ typedef struct ln_options {
      * least 1 MiB, 32 bytes a position of n_ctx and 8 KiB for each of n_queue are planned; more of text_bytes
      * only within a quarter of what the limit leaves. 0: the least. */
     uint64_t text_bytes;
-    /* The most positions that the pool of KV pages holds, if that is fewer than n_parallel contexts; at least
-     * one context. 0: no such limit. */
+    /* The most positions of the pool of KV pages, if fewer than n_parallel contexts; 0: no such limit. */
     int64_t pool_positions;
+    bool adapter_experts; /* adapters that are loaded later may have LoRA on experts, which takes memory */
 } ln_options;
 
 LN_DEFAULT(ln_options) /* all fields but `size` zero */
@@ -757,6 +757,7 @@ typedef struct ln_adapter_info {
     int64_t rank_min, rank_max;
     double scale_min, scale_max; /* factor of B A */
     uint64_t n_parameters;
+    int64_t n_experts; /* of a layer, on which it has LoRA, at least; 0: on none */
 } ln_adapter_info;
 
 /* Reads the adapter in the directory `dir`, as PEFT, mlx-lm or go-mlx writes it, and with `model` (not NULL)
@@ -781,8 +782,7 @@ LN_API void ln_adapter_close(ln_adapter **adapter);
  * the factor is not finite. LN_ECHANGED: a file of the adapter changed; it can only be closed then. */
 LN_API LN_MUST_CHECK ln_status ln_adapter_set_scale(ln_adapter *adapter, double scale, ln_error *err);
 /* Writes the facts of a loaded adapter to *out. Of a sum, path and layout are those of the first part, the
- * digest covers the parts and their factors, and everything else is of all parts together; scales have the
- * factors. */
+ * digest covers the parts and their factors; the rest is of all parts, scales with their factors. */
 LN_API LN_MUST_CHECK ln_status ln_adapter_describe(const ln_adapter *adapter, ln_adapter_info *out,
                                                    ln_error *err);
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes MODEL/adapted.safetensors for the models of tools/golden_families.py: what transformers and peft compute in f32 with a LoRA on every
-linear layer of the text model, and embeddings without one.
+linear layer of the text model, and embeddings without one. Of a mixture also MODEL/experts.safetensors: the same with a LoRA on attention and on
+all parameters of experts (target_parameters).
 
 usage: tools/golden_adapted.py DIR [--only NAME]...     (DIR has index.json; needs torch, transformers and peft)
 
@@ -20,9 +21,9 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from golden_families import EAGER, RECURRENT, load  # noqa: E402
+from golden_families import EAGER, load  # noqa: E402
 
-RANK, ALPHA, ROWS, LENGTHS = 2, 4, 4, [40, 17, 3]
+RANK, ALPHA, ROWS, MOST, LENGTHS = 2, 4, 4, 80, {60: [40, 17, 3], 80: [70, 7, 3]}
 
 
 def values(name, shape):
@@ -38,21 +39,28 @@ def values(name, shape):
 
 def linears(model):
     """The linear layers of the text model but the head, which PEFT's all-linear leaves out, too."""
-    skip = ("vis", "projector", "lm_head", "audio", "router")      # linnet adapts neither experts nor routers
+    skip = ("vis", "projector", "lm_head", "audio", "router", "shared_expert_gate")      # linnet adapts no routers
     return [n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and not any(s in n for s in skip)]
 
 
-def adapted(path, family, dtype):
+def of_experts(model):
+    """The parameters of experts of the text model: X.experts.gate_up_proj and X.experts.down_proj."""
+    return [n for n, p in model.named_parameters() if p.dim() == 3 and ".experts." in n]
+
+
+def adapted(path, family, dtype, experts):
     model = load(path, family, "eager", dtype)
-    names = linears(model)
-    peft = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=RANK, lora_alpha=ALPHA, target_modules=names))
+    names = [n for n in linears(model) if not experts or "self_attn" in n]
+    parameters = of_experts(model) if experts else []
+    config = LoraConfig(task_type="CAUSAL_LM", r=RANK, lora_alpha=ALPHA, target_modules=names, target_parameters=parameters or None)
+    peft = get_peft_model(model, config)
     params = {}
     with torch.no_grad():
         for name, p in peft.named_parameters():
             if "lora_" in name:
                 params[name.replace(".default", "")] = p
                 p.copy_(values(name.replace(".default", ""), tuple(p.shape)))
-    return peft.eval(), params, len(names)
+    return peft.eval(), params, len(names) + len(parameters)
 
 
 def mean_hidden(path, family, dtype, ids):
@@ -61,18 +69,20 @@ def mean_hidden(path, family, dtype, ids):
     return inner(input_ids=torch.tensor([ids])).last_hidden_state[0].mean(0)
 
 
-def record(path, family, dtype):
+def record(path, family, dtype, experts=False):
     golden = load_file(os.path.join(path, "golden.safetensors"))
-    ids, out, loss, at = golden["ids"].tolist(), {}, 0, 0
-    model, params, n_named = adapted(path, family, dtype)
-    if any("experts" in name for name in params) or len(params) != 2 * n_named:  # PEFT takes names of MLPs for those of experts
+    ids, out, loss, at = golden["ids"].tolist()[:MOST], {}, 0, 0
+    model, params, n_named = adapted(path, family, dtype, experts)
+    if any("experts" in name for name in params) != experts or len(params) != 2 * n_named:  # PEFT takes names of MLPs for those of experts
         return None
     with torch.no_grad():
-        out["mean"] = mean_hidden(path, family, dtype, ids).contiguous()
+        if not experts:
+            out["mean"] = mean_hidden(path, family, dtype, ids).contiguous()
         out["logits"] = model(input_ids=torch.tensor([ids])).logits[0, -ROWS:].contiguous()
-        change = (out["logits"][-1] - golden["logits"][-1]).abs().max().item()      # the last recorded row is the last of the text
+        with model.disable_adapter():
+            change = (out["logits"][-1] - model(input_ids=torch.tensor([ids])).logits[0, -1]).abs().max().item()
     assert change > 0.005 and np.isfinite(change), (path, change)               # 25 times what test_golden allows
-    for n in LENGTHS:
+    for n in LENGTHS[len(ids)]:
         row = torch.tensor(ids[at:at + n])
         target = torch.cat([row[1:], torch.tensor([-1])])
         target[: n // 4] = -1  # a prompt
@@ -85,7 +95,7 @@ def record(path, family, dtype):
     for name, p in params.items():
         assert p.grad is not None, name
         out["grad." + name] = p.grad.contiguous()
-    file = os.path.join(path, "adapted.safetensors")
+    file = os.path.join(path, "experts.safetensors" if experts else "adapted.safetensors")
     save_file(out, file)
     os.chmod(file, 0o644)
     return change, loss.item(), len(params)
@@ -104,16 +114,20 @@ def main():
     for row in index:
         if args.only and row["dir"] not in args.only and row["family"] not in args.only:
             continue
-        if row["family"] in RECURRENT:
-            print(f"{row['dir']}: skipped, models with recurrent layers are not trained")
-            continue
         path = os.path.join(args.dir, row["dir"])
-        recorded = record(path, row["family"], row["dtype"])
-        if not recorded:
-            print(f"{row['dir']}: skipped, PEFT adapts experts instead of the layers that are named")
-            continue
-        change, loss, n = recorded
-        print(f"{row['dir']:34} logits change by {change:.2f}, loss {loss:.3f}, {n} tensors, {os.path.getsize(os.path.join(path, 'adapted.safetensors')) // 1024} KB", flush=True)
+        with open(os.path.join(path, "config.json")) as f:
+            config = json.load(f)
+        config = config.get("text_config", config)
+        mixture = any(config.get(key) for key in ("num_experts", "num_local_experts", "n_routed_experts", "enable_moe_block"))
+        for experts in (False, True) if mixture else (False,):
+            recorded = record(path, row["family"], row["dtype"], experts)
+            name = "experts.safetensors" if experts else "adapted.safetensors"
+            if not recorded:
+                print(f"{row['dir']}: no {name}, PEFT adapts other layers than those that are named")
+                continue
+            change, loss, n = recorded
+            size = os.path.getsize(os.path.join(path, name)) // 1024
+            print(f"{row['dir']:34} {name}: logits change by {change:.2f}, loss {loss:.3f}, {n} tensors, {size} KB", flush=True)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden"
 MODELS = ["llama-llama3-bf16", "families/phi3-long-partial-bf16", "families/gemma2-base-bf16", "families/gemma4_text-shared-k-eq-v-bf16",
           "families/mixtral-base-bf16", "families/glm4_moe-base-bf16", "families/gpt_oss-mxfp4-bf16", "families/muse_glimmer-base-bf16",
           "families/qwen3_5_text-last-linear-bf16", "families/qwen3_5_moe_text-bias-bf16", "families/apertus-bias-bf16",
-          "families/lfm2_moe-base-f16"]
+          "families/lfm2_moe-base-f16", "families/granitemoe-base-f16"]
 TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 # Bytes of a block that hold f16 scales: they become numbers from -1 to 1.
 SCALES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2],

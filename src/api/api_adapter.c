@@ -6,6 +6,16 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Writes the last part of a module's path; PEFT calls the module of an earlier parameter M.base_layer. */
+static void last_name(const char *path, char out[80]) {
+    static const char end[] = ".base_layer";
+    size_t n = strlen(path);
+    while (n >= sizeof end && memcmp(path + n - (sizeof end - 1), end, sizeof end - 1) == 0)
+        n -= sizeof end - 1;
+    size_t from = n;
+    while (from > 0 && path[from - 1] != '.') from--;
+    (void)snprintf(out, 80, "%.*s", (int)LN_MIN(n - from, (size_t)79), path + from);
+}
 /* Adds the facts of one adapter to those of the parts before it. */
 static void facts(const ln_adapter_file *a, double factor, ln_adapter_info *out) {
     const bool first = out->n_modules == 0;
@@ -14,14 +24,16 @@ static void facts(const ln_adapter_file *a, double factor, ln_adapter_info *out)
     if (first) (void)snprintf(out->layout, sizeof out->layout, "%s", ln_adapter_layout_name(a->layout));
     out->n_modules += (int)a->n;
     out->n_tensors += (int)a->tensors.n;
-    for (size_t i = 0; i < a->n; i++) {
-        const ln_adapter_module *m = &a->modules[i];
+    for (size_t i = 0; i < a->n_in_file; i++) {
+        const ln_adapter_module *m = &a->in_file[i];
         const double scale = m->scale * factor;
         const bool none = out->rank_max == 0;
-        const char *dot = strrchr(m->path, '.');
-        ln_list_once(out->targets, sizeof out->targets, dot ? dot + 1 : m->path, ",");
-        out->n_parameters += (uint64_t)(m->rank * (m->n_in + m->n_out) + (m->b_bias ? m->n_out : 0) +
-                                        (m->bias ? m->n_out : 0));
+        char name[80];
+        last_name(m->path, name);
+        ln_list_once(out->targets, sizeof out->targets, name, ",");
+        out->n_experts = LN_MAX(out->n_experts, ln_package_experts_of(m));
+        out->n_parameters += (uint64_t)(LN_MAX(1, m->n_experts) * m->rank * (m->n_in + m->n_out) +
+                                        (m->b_bias ? m->n_out : 0) + (m->bias ? m->n_out : 0));
         if (m->rank == 0) continue; /* a bias alone */
         out->rank_min = none ? m->rank : LN_MIN(out->rank_min, m->rank);
         out->rank_max = none ? m->rank : LN_MAX(out->rank_max, m->rank);

@@ -167,6 +167,14 @@ static ln_status find(const ln_source *s, const ln_source_ask *ask, ln_weight *w
     return find_joint(s, ask, at, w, fits, err);
 }
 
+uint8_t ln_source_experts_in(const ln_weight *w) {
+    const experts *how = w->how;
+    if (!w->parts) return LN_EXPERTS_STACKED;
+    if (w->n_parts == w->n_experts && (w->n_experts > 1 || w->parts[0].n_experts == 0))
+        return LN_EXPERTS_EACH;
+    return (uint8_t)(how->in | (how->out_last ? LN_EXPERTS_OUT_LAST : 0));
+}
+
 /* ---- rows ---- */
 
 /* Row r of an expert of a weight: the row of the tensor that stores it. */

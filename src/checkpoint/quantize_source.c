@@ -167,6 +167,10 @@ bool ln_source_is_fp8(const ln_weight *w) {
     return (w->enc.kind == LN_STORED_E4M3 || w->enc.kind == LN_STORED_E5M2) && !w->code.bits;
 }
 
+bool ln_source_is_mxfp4(const ln_weight *w) {
+    return w->n_experts > 0 && w->enc.kind == LN_STORED_E2M1 && w->enc.group == 32;
+}
+
 bool ln_source_quantize(ln_weight *w, ln_groups code) {
     const bool fp8 = ln_source_is_fp8(w);
     if (w->d1 == 0 || w->d1 % code.group != 0 || (!ln_encoding_is_dense(w->enc) && !fp8)) return false;

@@ -145,6 +145,8 @@ struct ln_source {
 const ln_source *ln_source_of_tensors(ln_arena *arena, const ln_tensors *t, const ln_quant *quant);
 /* Returns the source of the experts of another one, which it wraps, in the arena; NULL: out of memory. */
 const ln_source *ln_source_of_experts(ln_arena *arena, const ln_source *of);
+/* Returns how the tensors of a weight of experts hold them: ln_experts_in. */
+uint8_t ln_source_experts_in(const ln_weight *w);
 /* Returns the tensor of the module of a weight, `a.b.weight`, whose name ends in `leaf`: `a.b.scales`; or
  * NULL. LN_SOURCE_NAME: bytes of a name that ln_source_sibling_name writes. */
 enum { LN_SOURCE_NAME = 192 };
@@ -165,6 +167,8 @@ const ln_source *ln_source_quantizing(ln_arena *arena, const ln_source *of);
 bool ln_source_quantize(ln_weight *w, ln_groups code);
 /* Whether a weight is stored in fp8 with scales (not in a mode of MLX). */
 bool ln_source_is_fp8(const ln_weight *w);
+/* Whether a weight is experts in mxfp4, in which models are published. */
+bool ln_source_is_mxfp4(const ln_weight *w);
 
 /* Returns the bytes of a part of the buffer for rows, rounded up to 64. */
 static inline size_t ln_source_aligned(int64_t bytes) { return (size_t)((bytes + 63) / 64 * 64); }

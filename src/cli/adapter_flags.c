@@ -69,6 +69,7 @@ static ln_status hot_options(const args *a, ln_options *opt, ln_error *err) {
     if (!has(a, F_LORA_DIR)) {
         const char *unmet = has(a, F_MAX_LORAS)       ? "--max-loras"
                             : has(a, F_MAX_LORA_RANK) ? "--max-lora-rank"
+                            : has(a, F_LORA_EXPERTS)  ? "--lora-experts"
                                                       : NULL;
         return unmet ? ln_fail(err, LN_EUSAGE, "%s needs --lora-dir, below which clients may load adapters",
                                unmet)
@@ -82,6 +83,7 @@ static ln_status hot_options(const args *a, ln_options *opt, ln_error *err) {
                        opt->n_adapters);
     opt->n_adapters = most;
     opt->adapter_rank = LN_MAX(opt->adapter_rank, rank);
+    opt->adapter_experts |= has(a, F_LORA_EXPERTS);
     return LN_OK;
 }
 
@@ -94,6 +96,7 @@ ln_status adapter_options(const args *a, ln_options *opt, ln_error *err) {
         m->size = sizeof *m;
         st = ln_adapter_show(a->loras[i].part.dir, NULL, m, err);
         if (st == LN_OK) opt->adapter_rank = LN_MAX(opt->adapter_rank, (int)m->rank_max);
+        if (st == LN_OK) opt->adapter_experts |= m->n_experts > 0;
     }
     opt->n_adapters = (int)a->n_loras;
     ln_free(m);

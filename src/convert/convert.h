@@ -31,20 +31,24 @@ typedef struct ln_convert_item {
     bool same_name;     /* the new tensor has the name of the source's, not `name` */
     size_t path_bytes;  /* length of the module path: `name` without `.weight` or `.bias` */
     ln_groups code;     /* bits 0: the tensor stays dense */
+    bool mxfp4;         /* experts that stay in mxfp4: `code` has its bits and columns */
     bool entry;         /* the quantization block has an entry for it, as its encoding is not the default */
     ln_dtype dtype;     /* of the new tensor if dense, else of its scales and biases */
     int shard[LN_CONVERT_PARTS]; /* of each part: the shard, and the byte offset in its data area */
     uint64_t at[LN_CONVERT_PARTS];
     uint64_t bytes;
-    /* of the adapter: the modules whose B A are added to rows of the matrix, each from its first row on; or
-     * one whose bias changes the vector */
+    /* of the adapter: the modules whose B A are added to rows of the matrix, each from its first row on, or
+     * of experts in one tensor to the rows of that half; or one whose bias changes the vector */
     const ln_adapter_module *modules[LN_FUSED_PARTS];
     int64_t first_rows[LN_FUSED_PARTS];
     int n_modules;
-    const float *values; /* of all rows of the tensor, instead of the source's; NULL: the source's */
-    ln_initial initial;  /* of a new model: instead of the source's */
-    bool computed;       /* its rows are computed in f32 first, whatever the source's dtype */
-    float norm_shift;    /* of a norm: subtracted from its weight */
+    uint8_t in; /* of experts in a tensor that is not mlx-lm's: how it holds them (ln_experts_in), else 0 */
+    const ln_weight *halves[2]; /* of such a tensor with the rows of two weights: these */
+    int64_t expert;             /* of a tensor with one expert alone: its number */
+    const float *values;        /* of all rows of the tensor, instead of the source's; NULL: the source's */
+    ln_initial initial;         /* of a new model: instead of the source's */
+    bool computed;              /* its rows are computed in f32 first, whatever the source's dtype */
+    float norm_shift;           /* of a norm: subtracted from its weight */
     /* a tensor that linnet does not use, copied as it is: w then has d0 bytes and no columns; else NULL */
     const ln_tensor *raw;
 } ln_convert_item;
@@ -75,11 +79,16 @@ typedef struct ln_convert {
 } ln_convert;
 
 /* convert_item.c. Number of tensors that store an item: 1, or codes, scales and biases. */
-static inline int ln_convert_parts(const ln_convert_item *x) { return x->code.bits ? LN_CONVERT_PARTS : 1; }
+static inline int ln_convert_parts(const ln_convert_item *x) {
+    return x->mxfp4 ? LN_CONVERT_PARTS - 1 : x->code.bits ? LN_CONVERT_PARTS : 1;
+}
 /* Name, dtype and shape of part k. `name` is filled; the result borrows it. */
 ln_tensor_spec ln_convert_part(const ln_convert_item *x, int k, char name[224]);
 uint64_t ln_convert_part_bytes(const ln_convert_item *x, int k);
 void ln_convert_shard_name(const ln_convert *c, int shard, char out[64]);
+/* Adds the item of a tensor that holds the experts of a layer as files of the reference do, under the
+ * source's name: of gate and up one, for the first of them. */
+void ln_convert_add_joint(ln_convert *c, const ln_weight *w, ln_dtype dtype, uint8_t in);
 /* Sorts the items into mlx-lm's order of modules and assigns shards and offsets. A shard ends before the
  * tensor that would make it larger than shard_bytes. */
 void ln_convert_lay_out(ln_convert *c, uint64_t shard_bytes);

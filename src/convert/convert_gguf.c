@@ -28,18 +28,26 @@ static bool is_norm(const ln_spec *s, int slot) {
 /* Lists the weights as dense tensors of one dtype. */
 static ln_status list_dense(ln_convert *c, uint64_t shard_bytes, ln_error *err) {
     size_t most = 0;
+    char name[160];
+    uint8_t in;
     for (size_t i = 0; i < c->weights.n; i++) most += (size_t)ln_convert_tensors(c, &c->weights.items[i]);
     c->items = ln_zalloc(most, sizeof *c->items);
     if (!c->items) return LN_OOM(err, "the list of tensors");
     for (size_t i = 0; i < c->weights.n; i++) {
         const ln_weight *w = ln_convert_stored(c, i);
-        for (int64_t k = 0; w && k < ln_convert_tensors(c, w); k++) {
+        const bool joint = w && w->n_experts &&
+                           !ln_expert_name(name, &c->spec, (ln_slot)w->slot, w->layer, 0) &&
+                           ln_joint_name(name, &c->spec, (ln_slot)w->slot, w->layer, &in);
+        if (joint) ln_convert_add_joint(c, w, c->dtype, in);
+        for (int64_t k = 0; w && !joint && k < ln_convert_tensors(c, w); k++) {
             ln_convert_item *x = &c->items[c->n_items++];
             x->w = ln_convert_tensor(c, w, k);
             x->dtype = c->dtype;
             ln_convert_name(c, x);
         }
     }
+    for (size_t i = 0; i < c->n_items; i++)
+        if (c->items[i].in) ln_convert_name(c, &c->items[i]), c->items[i].same_name = false;
     ln_convert_lay_out(c, shard_bytes);
     return LN_OK;
 }
@@ -56,7 +64,7 @@ static ln_status decide(ln_convert *c, const ln_convert_options *opt, ln_dtype d
 void ln_convert_compute(ln_convert *c) {
     for (size_t i = 0; i < c->n_items; i++) {
         ln_convert_item *x = &c->items[i];
-        x->computed = true;
+        x->computed = !x->mxfp4;
         if (is_norm(&c->spec, x->w->slot)) x->norm_shift = c->spec.norm_shift;
     }
 }

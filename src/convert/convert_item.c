@@ -28,9 +28,14 @@ ln_tensor_spec ln_convert_part(const ln_convert_item *x, int k, char name[224]) 
         memcpy(s.dims, as->dims, sizeof s.dims);
     }
     if (x->raw) s.dtype = x->raw->dtype;
+    if (x->w->n_experts) { /* a matrix or a vector of each */
+        s.n_dims++;
+        s.dims[0] = x->w->n_experts, s.dims[1] = x->w->d0 / x->w->n_experts, s.dims[2] = x->w->d1;
+        if (x->in & LN_EXPERTS_OUT_LAST) s.dims[2] = s.dims[1], s.dims[1] = x->w->d1;
+    }
     if (!x->code.bits) return s;
-    s.dims[1] = k ? x->w->d1 / x->code.group : x->w->d1 / 32 * x->code.bits;
-    if (k == 0) s.dtype = LN_ST_U32;
+    s.dims[s.n_dims - 1] = k ? x->w->d1 / x->code.group : x->w->d1 / 32 * x->code.bits;
+    s.dtype = k == 0 ? LN_ST_U32 : x->mxfp4 ? LN_ST_U8 : s.dtype;
     return s;
 }
 
@@ -38,9 +43,26 @@ uint64_t ln_convert_part_bytes(const ln_convert_item *x, int k) {
     char name[224];
     if (x->raw) return x->raw->bytes;
     ln_tensor_spec s = ln_convert_part(x, k, name);
-    uint64_t n = s.dtype == LN_ST_F32 || s.dtype == LN_ST_U32 ? 4 : 2;
+    uint64_t n = s.dtype == LN_ST_F32 || s.dtype == LN_ST_U32 ? 4 : s.dtype == LN_ST_U8 ? 1 : 2;
     for (int d = 0; d < s.n_dims; d++) n *= (uint64_t)s.dims[d];
     return n;
+}
+
+/* The weight whose rows follow those of a weight of experts in a tensor that has both. */
+static const ln_weight *second_half(const ln_convert *c, const ln_weight *w) {
+    const int slot = w->slot == LN_W_X_GATE ? LN_W_X_UP : LN_W_X_UP_BIAS;
+    return &c->weights.items[c->weights.index_layer[w->layer][slot]];
+}
+void ln_convert_add_joint(ln_convert *c, const ln_weight *w, ln_dtype dtype, uint8_t in) {
+    const int kind = in & (LN_EXPERTS_OUT_LAST - 1);
+    if (kind == LN_EXPERTS_SECOND || kind == LN_EXPERTS_ODD) return;
+    ln_convert_item *x = &c->items[c->n_items++];
+    *x = (ln_convert_item){.w = w, .dtype = dtype, .in = in, .same_name = true};
+    if (kind == LN_EXPERTS_STACKED) return;
+    ln_weight *both = &c->shared[c->n_shared++];
+    *both = *w;
+    both->d0 *= 2;
+    x->w = both, x->halves[0] = w, x->halves[1] = second_half(c, w);
 }
 
 void ln_convert_shard_name(const ln_convert *c, int shard, char out[64]) {

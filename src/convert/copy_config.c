@@ -130,18 +130,19 @@ out:
 
 /* ---- config.json and the index ---- */
 
-static json_t *form(ln_groups e) {
-    return json_pack("{s:i, s:i, s:s}", "group_size", e.group, "bits", e.bits, "mode", "affine");
+static json_t *form(ln_groups e, const char *mode) {
+    return json_pack("{s:i, s:i, s:s}", "group_size", e.group, "bits", e.bits, "mode", mode);
 }
 
 static bool add_block(const ln_convert *c, json_t *config) {
-    json_t *block = form(c->code);
+    json_t *block = form(c->code, "affine");
     bool ok = block != NULL;
     for (size_t i = 0; ok && i < c->n_items; i++) {
         const ln_convert_item *x = &c->items[i];
         char path[192];
         (void)snprintf(path, sizeof path, "%.*s", (int)x->path_bytes, x->name);
-        if (x->entry) ok = json_object_set_new(block, path, form(x->code)) == 0;
+        if (x->entry)
+            ok = json_object_set_new(block, path, form(x->code, x->mxfp4 ? "mxfp4" : "affine")) == 0;
     }
     ok = ok && json_object_set(config, "quantization", block) == 0 &&
          json_object_set(config, "quantization_config", block) == 0;
@@ -186,7 +187,7 @@ static void delete_blocks(json_t *config) {
 
 /* config.json of a dense model: the source's, without the quantization blocks of a quantised one. */
 static ln_status write_dense_config(const ln_convert *c, const char *to, ln_error *err) {
-    if (!c->weights.code.bits && !c->config.of_gguf && !c->is_new)
+    if (!ln_weights_are_quantised(&c->weights) && !c->config.of_gguf && !c->is_new)
         return ln_convert_copy(c->from, to, "config.json", err);
     json_t *config = ln_json_deep_copy(c->config.root);
     if (!config) return LN_OOM(err, "a configuration");

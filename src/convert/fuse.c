@@ -15,15 +15,33 @@
 #include <string.h>
 #include <unistd.h>
 
+static void add_module(ln_convert_item *x, const ln_adapter_module *m, int64_t first_row) {
+    x->first_rows[x->n_modules] = first_row;
+    x->modules[x->n_modules++] = m;
+}
+/* Assigns a module of experts to the items of their weight: one, or those of each expert. */
+static bool give_experts(ln_convert *c, const ln_weight *w, const ln_adapter_module *m) {
+    bool given = false;
+    for (size_t k = 0; k < c->n_items; k++) {
+        ln_convert_item *x = &c->items[k];
+        const bool one = x->w == w || (w->parts && x->w >= w->parts && x->w < w->parts + w->n_parts);
+        if (x->raw) continue;
+        if (x->halves[0] == w || x->halves[1] == w) add_module(x, m, x->halves[1] == w);
+        else if (one) add_module(x, m, 0);
+        else continue;
+        given = true;
+    }
+    return given;
+}
 /* Assigns a module to the item of a weight; false: the model has no such weight. */
 static bool give(ln_convert *c, int slot, int layer, const ln_adapter_module *m) {
     const int i = layer < 0 ? c->weights.index_fixed[slot] : c->weights.index_layer[layer][slot];
     const ln_weight *w = i < 0 ? NULL : &c->weights.items[i];
+    if (w && w->n_experts) return give_experts(c, w, m);
     for (size_t k = 0; w && k < c->n_items; k++) {
         ln_convert_item *x = &c->items[k];
         if (x->raw || x->w->tensor != w->tensor) continue;
-        x->first_rows[x->n_modules] = w->row0;
-        x->modules[x->n_modules++] = m;
+        add_module(x, m, w->row0);
         return true;
     }
     return false;
@@ -44,7 +62,11 @@ static ln_status assign(ln_convert *c, ln_error *err) {
     for (size_t i = 0; st == LN_OK && i < a->n; i++) {
         const ln_adapter_module *m = &a->modules[i];
         const int bias = ln_adapter_bias_slot(slots[i]);
-        if (m->a) (void)give(c, slots[i], layers[i], m);
+        if ((m->a || m->each) && !give(c, slots[i], layers[i], m))
+            st = ln_fail(err, LN_EUNSUPPORTED,
+                         "%s: module %s: the model stores these experts in a format to which nothing is "
+                         "added; fuse with the dense model, or quantise while fusing",
+                         a->path, m->path);
         if ((m->b_bias || m->bias) && (bias == LN_W_COUNT || !give(c, bias, layers[i], m)))
             st = ln_fail(err, LN_EUNSUPPORTED,
                          "%s: module %s: has a bias, and the model has none there to add it to; apply the "
@@ -58,9 +80,10 @@ static ln_status assign(ln_convert *c, ln_error *err) {
 
 /* Which tensors of the source are parts of its weights. */
 static void mark_used(const ln_convert *c, bool *used) {
-    for (size_t i = 0; i < c->weights.n; i++) /* experts are copied, too */
+    for (size_t i = 0; i < c->weights.n; i++) /* experts that are not dense are copied, too */
         for (int64_t k = 0; k < ln_weight_tensors(&c->weights.items[i]); k++) {
-            if (c->weights.items[i].n_experts) continue;
+            const ln_weight *w = &c->weights.items[i];
+            if (w->n_experts && !ln_encoding_is_dense(w->enc)) continue;
             const ln_tensor *t = ln_weight_tensor(&c->weights.items[i], k);
             if (t) used[t - c->tensors.items] = true;
         }
@@ -91,6 +114,15 @@ static void add_others(ln_convert *c, const bool *used) {
                c->n_others > 1 ? ", ..." : "");
 }
 
+/* Adds the items of dense experts: their tensors as they are in the source. */
+static void add_experts(ln_convert *c, const ln_weight *w) {
+    const uint8_t in = ln_source_experts_in(w);
+    for (int64_t k = 0; in == LN_EXPERTS_EACH && k < w->n_parts; k++)
+        c->items[c->n_items++] =
+            (ln_convert_item){.w = &w->parts[k], .dtype = w->dtype, .same_name = true, .expert = k};
+    if (in != LN_EXPERTS_EACH) ln_convert_add_joint(c, w, w->dtype, in);
+}
+
 ln_status ln_convert_decide_dense(ln_convert *c, uint64_t shard_bytes, ln_error *err) {
     bool *used = ln_zalloc(c->tensors.n + 1, sizeof *used);
     c->items = ln_zalloc(c->weights.n + c->tensors.n + 1, sizeof *c->items);
@@ -101,6 +133,7 @@ ln_status ln_convert_decide_dense(ln_convert *c, uint64_t shard_bytes, ln_error 
     }
     for (size_t i = 0; i < c->weights.n; i++) {
         const ln_weight *w = ln_convert_stored(c, i);
+        if (w && w->n_experts && ln_encoding_is_dense(w->enc)) add_experts(c, w);
         if (w && !w->n_experts)
             c->items[c->n_items++] = (ln_convert_item){.w = w, .dtype = w->dtype, .same_name = true};
     }

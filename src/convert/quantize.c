@@ -34,20 +34,26 @@ static bool names_module(const char *name, const char *path, size_t path_bytes) 
     return false;
 }
 
+/* Whether an override names a weight: a tied table is the head, too, and all experts are `experts`. */
+static bool is_named(const ln_convert *c, const ln_convert_item *x, const char *name) {
+    if (c->spec.tied && x->w->slot == LN_W_EMBED && strcmp(name, "lm_head") == 0) return true;
+    if (x->w->n_experts && strcmp(name, "experts") == 0) return true;
+    return names_module(name, x->name, x->path_bytes);
+}
 /* Decides the encoding of one weight; the last matching entry of opt->overrides applies. Marks the matching
  * entries in used[opt->n_overrides]. */
 static void decide(const ln_convert *c, ln_convert_item *x, const ln_quantize_options *opt, bool *used) {
     if (!x->w->d1) return;
     if (!ln_weight_stays_dense(x->w)) x->code = c->code;
+    x->mxfp4 = ln_source_is_mxfp4(x->w);
     for (size_t i = 0; i < opt->n_overrides; i++) {
-        bool head = c->spec.tied && x->w->slot == LN_W_EMBED &&
-                    strcmp(opt->overrides[i].name, "lm_head") == 0; /* a tied table is the head */
-        if (!head && !names_module(opt->overrides[i].name, x->name, x->path_bytes)) continue;
-        used[i] = true;
+        if (!is_named(c, x, opt->overrides[i].name)) continue;
+        used[i] = true, x->mxfp4 = false;
         x->code.bits = opt->overrides[i].bits == 16 ? 0 : opt->overrides[i].bits;
     }
     if (!x->code.bits || x->w->d1 % c->code.group != 0) x->code = (ln_groups){0, 0};
-    x->entry = x->code.bits && x->code.bits != c->code.bits;
+    if (x->mxfp4) x->code = (ln_groups){4, 32};
+    x->entry = x->mxfp4 || (x->code.bits && x->code.bits != c->code.bits);
 }
 
 void ln_convert_name(const ln_convert *c, ln_convert_item *x) {
@@ -55,26 +61,26 @@ void ln_convert_name(const ln_convert *c, ln_convert_item *x) {
     char slot[160];
     const ln_slot which = (ln_slot)x->w->slot;
     ln_weight_name(slot, &c->spec, which, x->w->layer);
-    if (strstr(slot, "{x}") && c->config.of_gguf)
+    uint8_t in;
+    if (x->in) (void)ln_joint_name(slot, &c->spec, which, x->w->layer, &in);
+    else if (x->w->n_experts) ln_stacked_name(slot, &c->spec, which, x->w->layer);
+    else if (strstr(slot, "{x}"))
         (void)ln_expert_name(slot, &c->spec, which, x->w->layer, x->w->row0 / x->w->d0);
-    else if (strstr(slot, "{x}")) /* the name of an expert in the source, which has its number */
-        (void)snprintf(slot, sizeof slot, "%.159s", strstr(x->w->tensor->name, "layers."));
     (void)snprintf(x->name, sizeof x->name, "%s%s%s", outer, x->w->slot == LN_W_HEAD ? "" : "model.", slot);
     x->path_bytes = (size_t)(strrchr(x->name, '.') - x->name);
 }
 
 int64_t ln_convert_tensors(const ln_convert *c, const ln_weight *w) {
-    return w->parts ? w->n_parts : c->config.of_gguf && w->n_experts ? w->n_experts : 1;
+    return w->n_experts && !c->code.bits ? w->n_experts : 1;
 }
 /* Tensors that may be written: one for each weight, or for each of its experts. */
 static size_t count_stored(const ln_convert *c) {
     size_t n = 1;
-    for (size_t i = 0; i < c->weights.n; i++) n += (size_t)ln_convert_tensors(c, &c->weights.items[i]);
+    for (size_t i = 0; i < c->weights.n; i++) n += (size_t)LN_MAX(1, c->weights.items[i].n_experts);
     return n;
 }
 const ln_weight *ln_convert_tensor(ln_convert *c, const ln_weight *w, int64_t k) {
-    if (w->parts) return &w->parts[k];
-    if (!c->config.of_gguf || !w->n_experts) return w;
+    if (!w->n_experts || c->code.bits) return w;
     ln_weight *one = &c->shared[c->n_shared++];
     *one = *w;
     one->d0 /= w->n_experts, one->n_experts = 0;
@@ -90,7 +96,7 @@ ln_status ln_convert_decide(ln_convert *c, const ln_quantize_options *opt, uint6
     char shown[80];
     ln_status st = LN_OK;
     c->code = (ln_groups){opt->bits ? opt->bits : 4, opt->group ? opt->group : 64};
-    c->items = ln_zalloc(count_stored(c), sizeof *c->items);
+    c->items = ln_zalloc(c->weights.n + 1, sizeof *c->items);
     if (!used || !c->items) LN_GO(LN_OOM(err, "the list of tensors"));
     for (size_t i = 0; i < c->weights.n; i++) {
         const ln_weight *w = ln_convert_stored(c, i);
@@ -132,10 +138,10 @@ const ln_weight *ln_convert_stored(ln_convert *c, size_t i) {
     return all;
 }
 
-/* Whether experts are matrices in tensors of their own: dense, or in fp8 if that is read. */
-static bool are_apart(const ln_weight *w, bool takes_fp8) {
-    return w->parts && w->n_parts == w->n_experts && !w->how &&
-           (!w->parts[0].made || (takes_fp8 && ln_source_is_fp8(&w->parts[0])));
+/* Whether quantize or fuse reads a weight: it is dense, or in the named formats of published models. */
+static bool is_read(const ln_weight *w, bool takes_fp8) {
+    const bool dense = w->n_experts ? ln_encoding_is_dense(w->enc) : !w->made;
+    return dense || (takes_fp8 && (ln_source_is_fp8(w) || ln_source_is_mxfp4(w)));
 }
 
 ln_status ln_convert_check_stored(const ln_convert *c, bool takes_fp8, ln_error *err) {
@@ -147,34 +153,15 @@ ln_status ln_convert_check_stored(const ln_convert *c, bool takes_fp8, ln_error 
                            "%s: a GGUF file, to which no adapter is added; ln_convert_model makes a "
                            "directory of it",
                            ln_path_text(shown, c->from));
-        if (w->n_experts && (c->keeps_experts ? !c->spec.quant.scheme : are_apart(w, takes_fp8))) continue;
-        if (w->n_experts)
-            return ln_fail(err, LN_EUNSUPPORTED,
-                           "%s: tensor %s holds several experts, which linnet does not write in another "
-                           "format; quantise the model while it is loaded (ln_options.quantize_bits)",
-                           ln_path_text(shown, c->from), w->tensor->name);
-        if (!w->made || (takes_fp8 && ln_source_is_fp8(w))) continue;
+        const bool kept = w->n_experts && c->keeps_experts &&
+                          (!c->spec.quant.scheme || ln_source_is_mxfp4(w)); /* copied as they are */
+        if (is_read(w, takes_fp8) || kept) continue;
+        if (!w->made) continue; /* MLX's affine groups */
         return ln_fail(err, LN_EUNSUPPORTED,
-                       "%s: tensor %s is stored as %s; quantize reads dense weights and fp8, fuse dense "
-                       "weights "
+                       "%s: tensor %s is stored as %s; quantize reads dense weights, fp8 and experts in "
+                       "mxfp4, fuse dense weights "
                        "and MLX's affine groups; use the model in bf16 that it was made from",
                        ln_path_text(shown, c->from), w->tensor->name, ln_quant_method(&c->spec.quant));
-    }
-    return LN_OK;
-}
-
-/* Rejects experts of a GGUF file whose family does not store them one by one. */
-static ln_status check_experts(const ln_convert *c, ln_error *err) {
-    char shown[LN_PATH_TEXT], name[160];
-    for (size_t i = 0; i < c->weights.n; i++) {
-        const ln_weight *w = &c->weights.items[i];
-        if (!w->n_experts || (!w->parts && ln_expert_name(name, &c->spec, (ln_slot)w->slot, w->layer, 0)))
-            continue;
-        return ln_fail(err, LN_EUNSUPPORTED,
-                       "%s: tensor %s: experts of %s models are not written to a directory; use the GGUF "
-                       "file "
-                       "itself",
-                       ln_path_text(shown, c->from), w->tensor->name, c->spec.model_type);
     }
     return LN_OK;
 }
@@ -188,12 +175,12 @@ ln_status ln_convert_open(ln_convert *c, const char *model, ln_error *err) {
     LN_TRY(ln_weights_bind(&c->weights, &c->spec, &c->tensors, err));
     c->shared = ln_zalloc(c->weights.n + count_stored(c), sizeof *c->shared);
     if (!c->shared) return LN_OOM(err, "the list of tensors");
-    return c->config.of_gguf ? check_experts(c, err) : LN_OK;
+    return LN_OK;
 }
 
 static ln_status check_dense(const ln_convert *c, ln_error *err) {
     char shown[LN_PATH_TEXT];
-    if (!c->weights.code.bits) return LN_OK;
+    if (!ln_weights_are_quantised(&c->weights)) return LN_OK;
     return ln_fail(err, LN_EUNSUPPORTED,
                    "%s: is quantised already, to %d bits; quantise the dense model that it was made from",
                    ln_path_text(shown, c->from), c->weights.code.bits);

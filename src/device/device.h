@@ -35,8 +35,9 @@ typedef struct ln_dev_options {
 /* What a device has kernels for besides the forward pass of a model: the products of adapters (the op lora),
  * the ops of training and of derivatives, products with weights in coded rows (quant/coded.h), those of rows
  * in bf16 with weights in fp8, which fast programs have then (LN_POLICY_FAST_FP8), those of experts, layers
- * with recurrent state, exchanges among ranks, attention to later rows (ln_p_attn.both_ways), and the
- * gradients of products of experts. */
+ * with recurrent state, exchanges among ranks, attention to later rows (ln_p_attn.both_ways), the gradients
+ * of products of experts, adapters of experts (ln_p_lora.n_experts), and the gradients of recurrent layers.
+ */
 enum {
     LN_CAN_ADAPTERS = 1,
     LN_CAN_GRADIENTS = 2,
@@ -46,7 +47,9 @@ enum {
     LN_CAN_RECURRENT = 32,
     LN_CAN_COLLECTIVES = 64,
     LN_CAN_BOTH_WAYS = 128,
-    LN_CAN_EXPERT_GRADIENTS = 256
+    LN_CAN_EXPERT_GRADIENTS = 256,
+    LN_CAN_EXPERT_ADAPTERS = 512,
+    LN_CAN_RECURRENT_GRADIENTS = 1024
 };
 
 typedef struct ln_dev_info {

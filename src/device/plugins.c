@@ -266,19 +266,23 @@ ln_device ln_device_auto(uint32_t needs) {
                                           "weights in fp8 or with zero points",
                                           "layers with recurrent state",
                                           "attention to later tokens",
-                                          "gradients of experts"};
+                                          "gradients of experts",
+                                          "adapters of experts",
+                                          "gradients of layers with recurrent state"};
     if (told != LN_DEVICE_AUTO && told != LN_DEVICE_CUDA) return told;
     (void)pthread_once(&chosen_once, choose);
     const uint32_t lacks = needs & ~chosen_can;
     if (!lacks) return told == LN_DEVICE_AUTO ? chosen : told;
     ln_log(LN_LOG_INFO, "device auto: cpu is used, because cuda has no kernels for %s",
-           kernels[lacks & LN_CAN_ADAPTERS    ? 0
-                   : lacks & LN_CAN_GRADIENTS ? 1
-                   : lacks & LN_CAN_EXPERTS   ? 2
-                   : lacks & LN_CAN_CODED     ? 3
-                   : lacks & LN_CAN_RECURRENT ? 4
-                   : lacks & LN_CAN_BOTH_WAYS ? 5
-                                              : 6]);
+           kernels[lacks & LN_CAN_ADAPTERS           ? 0
+                   : lacks & LN_CAN_GRADIENTS        ? 1
+                   : lacks & LN_CAN_EXPERTS          ? 2
+                   : lacks & LN_CAN_CODED            ? 3
+                   : lacks & LN_CAN_RECURRENT        ? 4
+                   : lacks & LN_CAN_BOTH_WAYS        ? 5
+                   : lacks & LN_CAN_EXPERT_GRADIENTS ? 6
+                   : lacks & LN_CAN_EXPERT_ADAPTERS  ? 7
+                                                     : 8]);
     return LN_DEVICE_CPU;
 }
 

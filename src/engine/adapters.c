@@ -4,6 +4,7 @@
  * (transposed) B follow each other, and each row has the scale of its own part. */
 #include "adapters.h"
 
+#include "../model/adapter_match.h"
 #include "engine.h"
 #include "scheduler.h"
 
@@ -41,11 +42,15 @@ static int64_t rank_of(const ln_adapter_file *a) {
     return most;
 }
 
-ln_status ln_adapter_parts_rank(const ln_adapter_part *parts, size_t n, int64_t *rank, ln_error *err) {
+ln_status ln_adapter_parts_rank(const ln_adapter_part *parts, size_t n, int64_t *rank, bool *experts,
+                                ln_error *err) {
     ln_adapter_slot s = {0};
     const ln_status st = open_files(&s, parts, n, err);
-    *rank = 0;
-    for (size_t k = 0; st == LN_OK && k < n; k++) *rank += rank_of(s.files[k]);
+    *rank = 0, *experts = false;
+    for (size_t k = 0; st == LN_OK && k < n; k++) {
+        *rank += rank_of(s.files[k]);
+        *experts |= ln_adapter_has_experts(s.files[k]);
+    }
     close_files(&s);
     return st;
 }
@@ -78,9 +83,14 @@ typedef struct filling {
     ln_eng *e;
     ln_adapter_slot *s;
     int slot;
-    bool by_token; /* the driver token is taken for each matrix, so that steps go on between them */
-    int *at[LN_ADAPTER_PARTS];            /* [weights] index of the module of each part plus 1; 0: none */
-    float *a, *b, *turned, *scale, *bias; /* of one matrix; turned: B as ln_adapter_file_read writes it */
+    bool by_token; /* the driver token is taken for each weight, so that steps go on between them */
+    int *at[LN_ADAPTER_PARTS]; /* [weights] index of the module of each part plus 1; 0: none */
+    /* of a weight, whose matrices are 1 or those of its experts: the largest sum of ranks; [matrices], and
+     * what they consist of */
+    int64_t rank, n_matrices;
+    ln_lora_matrix *matrices;
+    float *a, *b, *scale, *bias;
+    float *turned; /* B as ln_adapter_file_read writes it, or a bias */
 } filling;
 
 /* Finds the weight of each module of each part. */
@@ -118,57 +128,93 @@ static void add_biases(filling *f, size_t k, size_t weight, const ln_adapter_mod
     if (mod->b_bias || own) m->bias = f->bias;
 }
 
-/* Adds what part k adds to a matrix, as rows m->rank and following. */
-static ln_status add_part(filling *f, size_t k, size_t weight, const ln_adapter_module *mod,
-                          ln_lora_matrix *m, ln_error *err) {
-    if (mod->a) ln_adapter_file_read(f->s->files[k], mod, f->a + m->rank * mod->n_in, f->turned);
-    LN_TRY(ln_adapter_check_finite(f->s->files[k], mod, err));
+/* Adds what part k adds to matrix x of a weight, as rows m->rank and following. */
+static ln_status add_part(filling *f, size_t k, size_t weight, const ln_adapter_module *mod, int64_t x,
+                          ln_error *err) {
+    const ln_adapter_file *a = f->s->files[k];
+    ln_lora_matrix *m = &f->matrices[x];
+    float *A = f->a + (x * f->rank + m->rank) * mod->n_in, *B = f->b + (x * f->rank + m->rank) * mod->n_out;
+    float *scales = f->scale + x * f->rank + m->rank;
+    if (x == 0) LN_TRY(ln_adapter_check_finite(a, mod, err));
+    if (mod->n_experts) mod = ln_adapter_read_expert(a, mod, x, A, f->turned);
+    else if (mod->a) ln_adapter_file_read(a, mod, A, f->turned);
+    if (!mod) return LN_OK; /* the adapter leaves this expert alone */
     const float scale = (float)(mod->scale * f->s->scales[k] * f->s->scale);
     if (!isfinite(scale))
         return ln_fail(err, LN_EUSAGE,
                        "%s: module %s: its scale %g times the factor %g is more than f32 holds; expected a "
                        "smaller factor",
-                       f->s->files[k]->path, mod->path, mod->scale, f->s->scales[k] * f->s->scale);
+                       a->path, mod->path, mod->scale, f->s->scales[k] * f->s->scale);
     for (int64_t j = 0; j < mod->rank; j++) {
-        f->scale[m->rank + j] = scale;
-        for (int64_t d = 0; d < mod->n_out; d++)
-            f->b[(m->rank + j) * mod->n_out + d] = f->turned[d * mod->rank + j];
+        scales[j] = scale;
+        for (int64_t d = 0; d < mod->n_out; d++) B[j * mod->n_out + d] = f->turned[d * mod->rank + j];
     }
     m->rank += mod->rank;
     add_biases(f, k, weight, mod, m);
     return LN_OK;
 }
 
-static ln_status fill_weight(filling *f, size_t i, ln_error *err) {
+/* Allocates and fills the matrices of a weight. */
+static ln_status make_matrices(filling *f, size_t i, ln_error *err) {
     const ln_weight *w = &f->e->model->weights.items[i];
-    ln_lora_matrix m = {.scale = f->scale};
-    int64_t rank = 0;
+    const int64_t rows = w->d0 / f->n_matrices, n = f->n_matrices * f->rank;
+    f->matrices = ln_zalloc((size_t)f->n_matrices, sizeof *f->matrices);
+    f->a = ln_alloc((size_t)(n * w->d1 + 1) * sizeof *f->a);
+    f->b = ln_alloc((size_t)(n * rows + 1) * sizeof *f->b);
+    f->scale = ln_zalloc((size_t)n + 1, sizeof *f->scale);
+    f->turned = ln_alloc((size_t)((f->rank + 1) * rows) * sizeof *f->turned);
+    f->bias = ln_zalloc((size_t)rows, sizeof *f->bias);
+    if (!f->matrices || !f->a || !f->b || !f->scale || !f->turned || !f->bias)
+        return LN_OOM(err, "an adapter");
+    for (int64_t x = 0; x < f->n_matrices; x++) {
+        for (size_t k = 0; k < f->s->n_parts; k++)
+            if (f->at[k][i]) LN_TRY(add_part(f, k, i, &f->s->files[k]->modules[f->at[k][i] - 1], x, err));
+        f->matrices[x].a = f->a + x * f->rank * w->d1;
+        f->matrices[x].b = f->b + x * f->rank * rows;
+        f->matrices[x].scale = f->scale + x * f->rank;
+    }
+    return LN_OK;
+}
+
+static ln_status check_rank(const filling *f, ln_error *err) {
+    const int64_t most = f->e->run->opt.adapter_rank;
+    if (f->rank <= most) return LN_OK;
+    return ln_fail(err, LN_EUSAGE,
+                   "%s: rank %lld%s is more than the engine has room for, ln_options.adapter_rank %lld; open "
+                   "the engine with a larger one",
+                   f->s->files[0]->path, (long long)f->rank, f->s->n_parts > 1 ? " of the sum" : "",
+                   (long long)most);
+}
+static ln_status fill_weight(filling *f, size_t i, ln_error *err) {
+    f->rank = 0, f->n_matrices = LN_MAX((int64_t)1, f->e->model->weights.items[i].n_experts);
     for (size_t k = 0; k < f->s->n_parts; k++)
-        if (f->at[k][i]) rank += f->s->files[k]->modules[f->at[k][i] - 1].rank;
-    const int64_t room = f->e->run->opt.adapter_rank;
-    if (rank > room)
-        return ln_fail(err, LN_EUSAGE,
-                       "%s: rank %lld%s is more than the engine has room for, ln_options.adapter_rank %lld; "
-                       "open "
-                       "the engine with a larger one",
-                       f->s->files[0]->path, (long long)rank, f->s->n_parts > 1 ? " of the sum" : "",
-                       (long long)room);
-    f->a = ln_alloc((size_t)(rank * w->d1 + 1) * sizeof *f->a);
-    f->b = ln_alloc((size_t)(rank * w->d0 + 1) * sizeof *f->b);
-    f->turned = ln_alloc((size_t)((rank + 1) * w->d0) * sizeof *f->turned);
-    f->bias = ln_zalloc((size_t)w->d0, sizeof *f->bias);
-    ln_status st = f->a && f->b && f->turned && f->bias ? LN_OK : LN_OOM(err, "an adapter");
-    for (size_t k = 0; st == LN_OK && k < f->s->n_parts; k++)
-        if (f->at[k][i]) st = add_part(f, k, i, &f->s->files[k]->modules[f->at[k][i] - 1], &m, err);
-    m.a = f->a, m.b = f->b;
+        if (f->at[k][i]) f->rank += f->s->files[k]->modules[f->at[k][i] - 1].rank;
+    ln_status st = check_rank(f, err);
+    if (st == LN_OK) st = make_matrices(f, i, err);
     if (st == LN_OK && f->by_token) st = ln_driver_pause(f->e->sched, err);
     if (st == LN_OK) {
-        st = ln_run_set_adapter(f->e->run, f->slot, i, &m, err);
+        for (int64_t x = 0; st == LN_OK && x < f->n_matrices; x++)
+            st = ln_run_set_adapter(f->e->run, f->slot, i, x, &f->matrices[x], err);
         if (f->by_token) ln_driver_resume(f->e->sched);
     }
-    ln_free(f->a), ln_free(f->b), ln_free(f->turned), ln_free(f->bias);
-    f->a = f->b = f->turned = f->bias = NULL;
+    ln_free(f->matrices), ln_free(f->a), ln_free(f->b), ln_free(f->scale), ln_free(f->turned);
+    ln_free(f->bias);
+    f->matrices = NULL, f->a = f->b = f->scale = f->turned = f->bias = NULL;
     return st;
+}
+
+/* Rejects a module for a weight for which the engine's slots have no space. */
+static ln_status check_space(const filling *f, size_t i, ln_error *err) {
+    char shown[80];
+    for (size_t k = 0; k < f->s->n_parts; k++) {
+        if (!f->at[k][i]) continue;
+        const char *path = f->s->files[k]->modules[f->at[k][i] - 1].path;
+        return ln_fail(err, LN_EUSAGE,
+                       "%s: module %s: the engine keeps no memory for LoRA on experts "
+                       "(ln_options.adapter_experts); open the engine with it",
+                       f->s->files[k]->path, ln_excerpt(shown, path, strlen(path)));
+    }
+    return LN_OK;
 }
 
 /* Writes a slot: by_token where no row names it yet, else with the driver token, or while the engine is being
@@ -176,15 +222,14 @@ static ln_status fill_weight(filling *f, size_t i, ln_error *err) {
 static ln_status fill(ln_eng *e, int slot, bool by_token, ln_error *err) {
     filling f = {.e = e, .slot = slot, .by_token = by_token, .s = &e->adapters[slot]};
     ln_status st = LN_OK;
-    f.scale = ln_zalloc((size_t)e->run->opt.adapter_rank + 1, sizeof *f.scale);
-    if (!f.scale) LN_GO(LN_OOM(err, "an adapter"));
     LN_GO(match_all(&f, err));
+    for (size_t i = 0; i < e->model->weights.n; i++)
+        if (!ln_run_adapts(e->run, i)) LN_GO(check_space(&f, i, err));
     for (size_t i = 0; i < e->model->weights.n; i++)
         if (ln_run_adapts(e->run, i)) LN_GO(fill_weight(&f, i, err));
     for (size_t k = 0; k < f.s->n_parts; k++) LN_GO(ln_tensors_check(&f.s->files[k]->tensors, false, err));
 out:
     for (size_t k = 0; k < f.s->n_parts; k++) ln_free(f.at[k]);
-    ln_free(f.scale);
     return st;
 }
 

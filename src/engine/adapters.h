@@ -24,9 +24,10 @@ typedef struct ln_adapter_slot {
     uint64_t key;               /* of the prefix cache: the beginning of the digest; never 0 */
 } ln_adapter_slot;
 
-/* Sets *rank to the largest rank that the sum of these parts has for any matrix, at most. Errors: those of
- * ln_adapter_file_open. */
-ln_status ln_adapter_parts_rank(const ln_adapter_part *parts, size_t n, int64_t *rank, ln_error *err);
+/* Sets *rank to the largest rank that the sum of these parts has for any matrix, at most, and *experts to
+ * whether one of them has modules for experts. Errors: those of ln_adapter_file_open. */
+ln_status ln_adapter_parts_rank(const ln_adapter_part *parts, size_t n, int64_t *rank, bool *experts,
+                                ln_error *err);
 /* Makes the table, and loads ln_run_options.adapter_parts into slot 0. ln_adapters_close frees it. */
 ln_status ln_adapters_open(struct ln_eng *e, ln_error *err);
 void ln_adapters_close(struct ln_eng *e);

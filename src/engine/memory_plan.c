@@ -38,8 +38,10 @@ enum { ADAPTER_RANK = 16, RANK_MOST = 4096 }; /* ln_options.adapter_rank: defaul
 /* Slots and rank of the pool of adapters. */
 static ln_status set_adapters(const ln_options *opt, ln_run_options *out, ln_error *err) {
     int64_t rank = 0;
+    bool experts = false;
     if (opt->n_adapter_parts > 0)
-        LN_TRY(ln_adapter_parts_rank(opt->adapter, opt->n_adapter_parts, &rank, err));
+        LN_TRY(ln_adapter_parts_rank(opt->adapter, opt->n_adapter_parts, &rank, &experts, err));
+    out->adapter_experts = experts || (opt->adapter_experts && opt->n_adapters > 0);
     out->adapter_parts = opt->adapter;
     out->n_adapter_parts = opt->n_adapter_parts;
     out->n_adapters = opt->n_adapters + (opt->n_adapter_parts > 0);
@@ -60,9 +62,10 @@ ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_opti
                        "ln_model_open",
                        opt->quantize_bits, m->opt.quantize_bits);
     out->numerics = ln_run_numerics(&m->spec, opt->numerics ? opt->numerics : m->opt.numerics);
-    const bool adapters = opt->n_adapters > 0 || opt->n_adapter_parts > 0;
+    LN_TRY(set_adapters(opt, out, err));
     const uint32_t needs =
-        (adapters ? LN_CAN_ADAPTERS : 0u) | (ln_weights_are_coded(&m->weights) ? LN_CAN_CODED : 0u) |
+        (out->n_adapters > 0 ? LN_CAN_ADAPTERS : 0u) | (out->adapter_experts ? LN_CAN_EXPERT_ADAPTERS : 0u) |
+        (ln_weights_are_coded(&m->weights) ? LN_CAN_CODED : 0u) |
         (ln_weights_have_experts(&m->weights) ? LN_CAN_EXPERTS : 0u) |
         (m->spec.n_recur ? LN_CAN_RECURRENT : 0u) | (ln_spec_both_ways(&m->spec) ? LN_CAN_BOTH_WAYS : 0u);
     out->device = opt->device ? opt->device : ln_device_auto(needs);
@@ -93,7 +96,7 @@ ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_opti
         out->transport = m->led->transport;
         out->led = m->led, out->led_model = m->led_id;
     }
-    return set_adapters(opt, out, err);
+    return LN_OK;
 }
 
 /* ---- the sum ---- */

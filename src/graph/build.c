@@ -326,11 +326,19 @@ ln_v ln_g_gated_delta(ln_graph *g, const char *name, ln_v *state, ln_v gates, ln
 ln_v ln_g_gather_rows(ln_graph *g, const char *name, ln_v x) {
     return add(g, name, (ln_node){.op = LN_OP_GATHER_ROWS, .n_in = 1, .in = {x}});
 }
-ln_v ln_g_lora_down(ln_graph *g, const char *name, ln_v x, ln_v pool, const ln_p_lora *p) {
-    return add(g, name, (ln_node){.op = LN_OP_LORA_DOWN, .n_in = 2, .in = {x, pool}, .p.lora = *p});
+ln_v ln_g_lora_down(ln_graph *g, const char *name, ln_v x, ln_v pool, ln_v ids, const ln_p_lora *p) {
+    return add(g, name,
+               (ln_node){.op = LN_OP_LORA_DOWN,
+                         .n_in = ids < 0 ? 2 : 3,
+                         .in = {x, pool, LN_MAX(ids, 0)},
+                         .p.lora = *p});
 }
-ln_v ln_g_lora_up(ln_graph *g, const char *name, ln_v y, ln_v t, ln_v pool, const ln_p_lora *p) {
-    return add(g, name, (ln_node){.op = LN_OP_LORA_UP, .n_in = 3, .in = {y, t, pool}, .p.lora = *p});
+ln_v ln_g_lora_up(ln_graph *g, const char *name, ln_v y, ln_v t, ln_v pool, ln_v ids, const ln_p_lora *p) {
+    return add(g, name,
+               (ln_node){.op = LN_OP_LORA_UP,
+                         .n_in = ids < 0 ? 3 : 4,
+                         .in = {y, t, pool, LN_MAX(ids, 0)},
+                         .p.lora = *p});
 }
 ln_v ln_g_all_gather(ln_graph *g, const char *name, ln_v x, const ln_p_gather *p) {
     return add(g, name, (ln_node){.op = LN_OP_ALL_GATHER, .n_in = 1, .in = {x}, .p.gather = *p});

@@ -60,6 +60,15 @@ ln_v ln_g_attn(ln_graph *g, const char *name, ln_v q, ln_v k, ln_v v, ln_v sinks
     if (lse) *lse = out[1];
     return y;
 }
+ln_v ln_g_conv(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v bias, const ln_p_conv *p) {
+    const ln_node n = {
+        .op = LN_OP_CONV, .n_in = bias < 0 ? 2 : 3, .in = {x, w, LN_MAX(bias, 0)}, .p.conv = *p};
+    return ln_g_node(g, name, &n, NULL);
+}
+ln_v ln_g_delta(ln_graph *g, const char *name, ln_v gates, ln_v qkv, const ln_p_delta *p) {
+    const ln_node n = {.op = LN_OP_DELTA, .n_in = 2, .in = {gates, qkv}, .p.delta = *p};
+    return ln_g_node(g, name, &n, NULL);
+}
 ln_v ln_g_linear_cross_entropy(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v targets) {
     const ln_node n = {.op = LN_OP_LINEAR_CROSS_ENTROPY, .n_in = 3, .in = {x, w, targets}};
     return ln_g_node(g, name, &n, NULL);

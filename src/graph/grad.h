@@ -76,6 +76,8 @@ ln_v ln_g_nll_back(ln_graph *g, const char *name, ln_v x, ln_v targets, ln_v dy)
 ln_v ln_g_act_back(ln_graph *g, const char *name, ln_v x, ln_v dy, ln_act act);
 /* Returns y; *lse, unless NULL, becomes the logarithms that the gradient needs. */
 /* sinks: -1 for none. */
+ln_v ln_g_conv(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v bias, const ln_p_conv *p);
+ln_v ln_g_delta(ln_graph *g, const char *name, ln_v gates, ln_v qkv, const ln_p_delta *p);
 ln_v ln_g_attn(ln_graph *g, const char *name, ln_v q, ln_v k, ln_v v, ln_v sinks, const ln_p_packed *p,
                ln_v *lse);
 /* Returns the loss of each row. Taking its gradient has the op compute that in the same pass. */

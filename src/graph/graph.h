@@ -168,8 +168,9 @@ ln_v ln_g_delta_gates(ln_graph *g, const char *name, ln_v a, ln_v b, ln_v a_log,
 ln_v ln_g_gated_delta(ln_graph *g, const char *name, ln_v *state, ln_v gates, ln_v q, ln_v k, ln_v v,
                       const ln_p_recur *p);
 ln_v ln_g_gather_rows(ln_graph *g, const char *name, ln_v x);
-ln_v ln_g_lora_down(ln_graph *g, const char *name, ln_v x, ln_v pool, const ln_p_lora *p);
-ln_v ln_g_lora_up(ln_graph *g, const char *name, ln_v y, ln_v t, ln_v pool, const ln_p_lora *p);
+/* ids: of experts, the number of each row's; -1: one matrix. */
+ln_v ln_g_lora_down(ln_graph *g, const char *name, ln_v x, ln_v pool, ln_v ids, const ln_p_lora *p);
+ln_v ln_g_lora_up(ln_graph *g, const char *name, ln_v y, ln_v t, ln_v pool, ln_v ids, const ln_p_lora *p);
 ln_v ln_g_all_gather(ln_graph *g, const char *name, ln_v x, const ln_p_gather *p);
 
 /* What the op of a node makes of its inputs, by its shape rule: n_out descriptions. Errors as ln_shape_fn's.

@@ -14,7 +14,7 @@
 #include "../quant/formats.h"
 
 /* The version of the device interface. A plug-in built with another one is refused. */
-#define LN_DEVICE_ABI 10
+#define LN_DEVICE_ABI 11
 
 /* Symbolic first dimensions, and multiples of them: ln_dim_times. */
 enum { LN_DIM_T = -1, LN_DIM_N = -2, LN_DIM_B = -3, LN_DIM_SYMBOLS = 4 };
@@ -128,6 +128,12 @@ typedef struct ln_p_recur {
 /* What gated_delta adds to the squares of lengths (ops.h). */
 #define LN_RECUR_EPS 1e-6f
 
+/* Products of rows with the matrices of their experts. Row p of the output is that of choice p % top_k of row
+ * p / top_k. */
+typedef struct ln_p_experts {
+    int top_k;
+    bool shared; /* x has a row for all choices; else one for each */
+} ln_p_experts;
 /* The place of one matrix [n_out, n_in] in the pool of adapters: a state, n_slots slots of slot_bytes bytes.
  * Each slot holds, from byte `at` on, a part for this matrix, in which everything begins at a multiple of 64
  * bytes (ln_lora_part):
@@ -136,7 +142,9 @@ typedef struct ln_p_recur {
  *     A[max_rank, n_in] | B[max_rank, n_out]
  *
  * A and B have elements of `dtype`, f32 or bf16; the first `rank` rows of them are used, 0: this adapter
- * leaves the matrix as it is. B is stored transposed, so that a kernel reads both as rows. */
+ * leaves the matrix as it is. B is stored transposed, so that a kernel reads both as rows. The parts of the
+ * experts of a layer follow each other; rows are then those of ln_p_experts, and an operand has the number of
+ * each row's expert. */
 typedef struct ln_p_lora {
     int64_t at, slot_bytes;
     int n_slots, max_rank;
@@ -144,10 +152,12 @@ typedef struct ln_p_lora {
     ln_dtype dtype;
     bool rounds;     /* x is rounded to bf16 where the policy rounds the operand of the product */
     bool of_outputs; /* rows are N, the output rows of the step; else T */
+    int n_experts;   /* 0: one matrix */
+    ln_p_experts experts;
 } ln_p_lora;
 /* Offsets within a part, in bytes. */
 typedef struct ln_lora_part {
-    int64_t scale, bias, a, b, bytes;
+    int64_t scale, bias, a, b, bytes; /* bytes: of one matrix */
 } ln_lora_part;
 static inline ln_lora_part ln_lora_part_of(const ln_p_lora *p) {
     enum { ALIGN = 64 };
@@ -158,6 +168,11 @@ static inline ln_lora_part ln_lora_part_of(const ln_p_lora *p) {
     o.b = o.a + (p->max_rank * p->n_in * element + ALIGN - 1) / ALIGN * ALIGN;
     o.bytes = o.b + (p->max_rank * p->n_out * element + ALIGN - 1) / ALIGN * ALIGN;
     return o;
+}
+
+/* Bytes of the part of a weight: those of one matrix, or of the matrices of all experts. */
+static inline int64_t ln_lora_bytes_of(const ln_p_lora *p) {
+    return ln_lora_part_of(p).bytes * (p->n_experts > 1 ? p->n_experts : 1);
 }
 
 /* How many ranks exchange their columns (base/transport.h), and how many columns these make. */
@@ -180,7 +195,7 @@ typedef struct ln_p_scale {
     float factor;
 } ln_p_scale;
 /* Of slice: columns at .. at + cols - 1 of each group of `every` columns, every 0: of the row. Of slice_back:
- * the first column, and how many dx has. */
+ * the first column, how many dx has, and the width of its groups. */
 typedef struct ln_p_slice {
     int64_t at, cols, every;
 } ln_p_slice;
@@ -200,12 +215,6 @@ typedef struct ln_p_route {
     float eps, factor;        /* weights are multiplied by `factor` */
     int n_groups, top_groups; /* experts are chosen from the top groups alone; 1 group: from all */
 } ln_p_route;
-/* Products of rows with the matrices of their experts. Row p of the output is that of choice p % top_k of row
- * p / top_k. */
-typedef struct ln_p_experts {
-    int top_k;
-    bool shared; /* x has a row for all choices; else one for each */
-} ln_p_experts;
 /* Rows that come by so many. */
 typedef struct ln_p_fold {
     int n;
@@ -227,6 +236,15 @@ typedef struct ln_p_packed {
     int64_t window; /* as in ln_p_attn */
     float softcap;  /* likewise */
 } ln_p_packed;
+/* The convolution of one channel each over a packed batch; turned: of later rows, which is its gradient. */
+typedef struct ln_p_conv {
+    int taps;
+    bool turned;
+} ln_p_conv;
+/* The delta rule over a packed batch: heads of keys and values, and their widths. */
+typedef struct ln_p_delta {
+    int n_k_heads, n_v_heads, k_dim, v_dim;
+} ln_p_delta;
 /* Each element is kept with probability 1 - p, and then divided by that. `site` tells the uses of one program
  * apart. */
 typedef struct ln_p_dropout {
@@ -261,6 +279,8 @@ typedef union ln_params {
     ln_p_dropout dropout;
     ln_p_lora lora;
     ln_p_recur recur;
+    ln_p_conv conv;
+    ln_p_delta delta;
     ln_p_gather gather;
 } ln_params;
 

@@ -202,13 +202,9 @@ static bool dtype_is_known(const ln_tensor *t) {
 }
 
 static ln_status check_half(const ln_adapter_file *a, const ln_tensor *t, ln_error *err) {
-    if (t->n_dims != 2 || t->dims[0] < 1 || t->dims[1] < 1)
-        return refuse_tensor(a, t, LN_EUNSUPPORTED,
-                             t->n_dims == 3
-                                 ? "expected a matrix, found three dimensions: LoRA on experts is not "
-                                   "applied"
-                                 : "expected a matrix",
-                             err);
+    const bool stacked = t->n_dims == 3 && a->layout == LN_ADAPTER_MLX_LM && t->dims[2] > 0;
+    if ((t->n_dims != 2 && !stacked) || t->dims[0] < 1 || t->dims[1] < 1)
+        return refuse_tensor(a, t, LN_EUNSUPPORTED, "expected a matrix", err);
     if (dtype_is_known(t)) return LN_OK;
     return refuse_tensor(a, t, LN_EUNSUPPORTED, "expected f32, bf16 or f16", err);
 }
@@ -225,22 +221,36 @@ static ln_status take_bias(const ln_adapter_file *a, const half *h, ln_adapter_m
     return LN_OK;
 }
 
+/* Sets the sizes of a module: those of one matrix, or of the matrices of experts. */
+static void set_sizes(const ln_adapter_file *a, const ln_adapter_config *c, const char *full, int64_t rank,
+                      ln_adapter_module *m) {
+    const bool turned = a->transposed;
+    if (m->a->n_dims == 3 && m->b->n_dims == 3) {
+        m->n_experts = m->a->dims[0] == m->b->dims[0] ? m->a->dims[0] : -1;
+        m->rank = m->a->dims[1] == m->b->dims[2] ? m->a->dims[1] : -1;
+        m->n_in = m->a->dims[2], m->n_out = m->b->dims[1];
+        return;
+    }
+    m->rank =
+        m->a->dims[turned] == m->b->dims[!turned] && m->a->n_dims == m->b->n_dims ? m->a->dims[turned] : -1;
+    m->n_in = m->a->dims[!turned], m->n_out = m->b->dims[turned];
+    if (rank < 1 || m->rank <= rank || m->rank % rank || !ln_adapter_names_parameter(c, full)) return;
+    m->n_experts = m->rank / rank;
+    m->rank = rank;
+}
 /* Fills in A and B of a module, with rank and scale. */
 static ln_status take_pair(ln_adapter_file *a, const ln_adapter_config *c, const half *x, const half *y,
                            ln_adapter_module *m, ln_error *err) {
     const bool turned = a->transposed;
-    int64_t rank;
+    int64_t rank = x->t->dims[turned]; /* which no GGUF file states */
     bool named;
     LN_TRY(check_half(a, x->t, err));
     LN_TRY(check_half(a, y->t, err));
     m->a = x->t, m->b = y->t;
-    m->rank = x->t->dims[turned];
-    m->n_in = x->t->dims[!turned];
-    m->n_out = y->t->dims[turned];
     m->rows = y->t->rows;
-    if (a->layout == LN_ADAPTER_GGUF) rank = m->rank; /* which no file states */
-    else LN_TRY(ln_adapter_rank_of(c, x->full, &rank, err));
-    if (m->rank != rank || y->t->dims[!turned] != rank)
+    if (a->layout != LN_ADAPTER_GGUF) LN_TRY(ln_adapter_rank_of(c, x->full, &rank, err));
+    set_sizes(a, c, x->full, rank, m);
+    if (m->rank != rank || m->n_experts < 0)
         return ln_fail(err, LN_EINVALID,
                        "%s: %s: A is [%lld,%lld] and B is [%lld,%lld]; %s stores %s of rank %lld, which its "
                        "adapter_config.json states",
@@ -249,6 +259,7 @@ static ln_status take_pair(ln_adapter_file *a, const ln_adapter_config *c, const
                        layout_names[a->layout], turned ? "[in,r] and [r,out]" : "[r,in] and [out,r]",
                        (long long)rank);
     LN_TRY(ln_adapter_targets(c, x->full, x->path, &named, &m->any_layer, err));
+    named |= ln_adapter_names_parameter(c, x->full);
     if (!named)
         return ln_fail(err, LN_EINVALID, "%s: the module %s has tensors and is not among those that it names",
                        c->path, x->full);
@@ -316,6 +327,7 @@ static ln_status read_modules(ln_adapter_file *a, const ln_adapter_config *c, ln
     if (st == LN_OK && n == 0) st = ln_fail(err, LN_EINVALID, "%s: the adapter has no tensors", a->path);
     if (st == LN_OK) st = make_modules(a, c, halves, n_halves, err);
     ln_free(halves);
+    a->in_file = a->modules, a->n_in_file = a->n;
     return st;
 }
 
@@ -403,6 +415,26 @@ void ln_adapter_file_read(const ln_adapter_file *a, const ln_adapter_module *m, 
     read_matrix(m->b, a->transposed, &m->rows, m->whole ? m->whole : m->n_out, m->row0, m->n_out, m->rank, B);
 }
 
+const ln_adapter_module *ln_adapter_read_expert(const ln_adapter_file *a, const ln_adapter_module *m,
+                                                int64_t expert, float *A, float *B) {
+    static const ln_tensor_order in_order = {0};
+    if (m->each) {
+        if (m->each[expert]) ln_adapter_file_read(a, m->each[expert], A, B);
+        return m->each[expert];
+    }
+    const int64_t r = m->rank, X = m->n_experts, step = m->row_step ? m->row_step : 1;
+    const int64_t rows = m->whole ? m->whole : m->n_out;
+    const bool stacked = m->b->n_dims == 3; /* [X, rows, r], else [rows, r, X] */
+    read_matrix(m->a, false, &in_order, X * r, expert * r, r, m->n_in, A);
+    for (int64_t i = 0; i < m->n_out; i++)
+        for (int64_t j = 0; j < r; j++) {
+            const int64_t row = m->row0 + i * step;
+            B[i * r + j] = ln_adapter_value(m->b, (size_t)(stacked ? (expert * rows + row) * r + j
+                                                                   : (row * r + j) * X + expert));
+        }
+    return m;
+}
+
 void ln_adapter_vector(const ln_adapter_module *m, const ln_tensor *t, float *out) {
     for (int64_t i = 0; i < m->n_out; i++) out[i] = ln_adapter_value(t, (size_t)(m->row0 + i));
 }
@@ -414,8 +446,11 @@ static bool is_finite(const ln_tensor *t, size_t n) {
 }
 
 ln_status ln_adapter_check_finite(const ln_adapter_file *a, const ln_adapter_module *m, ln_error *err) {
-    const size_t n_out = (size_t)(m->whole ? m->whole : m->n_out);
-    if (is_finite(m->a, (size_t)(m->rank * m->n_in)) && is_finite(m->b, (size_t)m->rank * n_out) &&
+    const size_t n_out = (size_t)(m->whole ? m->whole : m->n_out), X = (size_t)LN_MAX(1, m->n_experts);
+    for (int64_t x = 0; m->each && x < m->n_experts; x++)
+        if (m->each[x]) LN_TRY(ln_adapter_check_finite(a, m->each[x], err));
+    if (m->each) return LN_OK;
+    if (is_finite(m->a, X * (size_t)(m->rank * m->n_in)) && is_finite(m->b, X * (size_t)m->rank * n_out) &&
         is_finite(m->b_bias, n_out) && is_finite(m->bias, n_out))
         return LN_OK;
     return ln_fail(err, LN_EINVALID,
@@ -433,12 +468,11 @@ static void add_tensor(ln_sha256 *h, const ln_tensor *t) {
 ln_status ln_adapter_file_digest(const ln_adapter_file *a, char digest[LN_SHA256_HEX], ln_error *err) {
     ln_sha256 h;
     ln_sha256_open(&h);
-    for (size_t i = 0; i < a->n; i++) {
-        const ln_adapter_module *m = &a->modules[i];
+    for (size_t i = 0; i < a->n_in_file; i++) {
+        const ln_adapter_module *m = &a->in_file[i];
         ln_str s = {0};
-        if (m->row0 > 0) continue; /* of a module of the file that the first part adds */
         ln_str_addf(&s, "%s %lld %lld %lld ", m->stored, (long long)m->rank, (long long)m->n_in,
-                    (long long)(m->whole ? m->whole : m->n_out));
+                    (long long)m->n_out);
         ln_str_double(&s, m->scale);
         ln_str_addf(&s, " %d", a->transposed);
         if (!s.failed) ln_sha256_add_text(&h, s.data, s.len);

@@ -12,6 +12,10 @@
  * GGUF: a file of llama.cpp, blk.N.STEM.weight.lora_a, [r,in] and [out,r]; alpha / rank. Rows of q and k may
  * stand in pairs, which ln_adapter_split puts in order.
  *
+ * Of experts, whose matrices are [X, out, in], PEFT stores A [X r, in] and B [out, r X], the expert last, for
+ * a parameter that target_parameters names; the module of a second parameter is called M.base_layer. mlx-lm
+ * stores A [X, r, in] and B [X, out, r].
+ *
  * PEFT may train biases too: `bias` all or lora_only puts biases of the model into the file, lora_bias gives
  * every B one. It may also save the model's embedding table and output head with the adapter
  * (save_embedding_layers): `copies`, which ln_adapter_match compares with the model's.
@@ -40,9 +44,15 @@ typedef struct ln_adapter_module {
     const ln_tensor *b_bias; /* [n_out] added to B A x, and scaled with it (PEFT's lora_bias); NULL: none */
     const ln_tensor *bias;   /* [n_out] in the place of the model's own bias (PEFT's bias); NULL: none */
     int64_t n_in, n_out, rank;
+    /* of a module for the matrices of experts, how many there are; else 0. each: their own modules, NULL if
+     * one has none (ln_adapter_split); NULL: A and B have those of all */
+    int64_t n_experts;
+    const struct ln_adapter_module *const *each;
+    int weight; /* of a part that has no name of its own (ln_adapter_split): the slot of its weight plus 1 */
     /* of a module that is a part of one of the file (ln_adapter_split): its first row of B and of the biases,
      * and how many rows these have; whole 0: the module has all of them */
     int64_t row0, whole;
+    int64_t row_step;     /* from one of its rows of B to the next; 0: 1 */
     const char *stored;   /* the path of that module of the file; of another module its own */
     ln_tensor_order rows; /* of B */
     double scale;
@@ -61,6 +71,8 @@ typedef struct ln_adapter_file {
     bool transposed;            /* A is stored [n_in, rank], B [rank, n_out] */
     ln_adapter_module *modules; /* [n], sorted by path */
     size_t n;
+    const ln_adapter_module *in_file; /* [n_in_file] those of the file, before any was split */
+    size_t n_in_file;
     const ln_tensor *copies[LN_ADAPTER_COPIES]; /* of the model's matrices, [V,D]; NULL: the file has none */
     size_t n_copies;
     size_t n_unused;   /* tensors of a vision or audio tower, which no module has */
@@ -80,6 +92,10 @@ const char *ln_adapter_layout_name(ln_adapter_layout l);
 void ln_adapter_warn_absent(const ln_adapter_file *a);
 /* Writes A, f32 [rank, n_in], and B, f32 [n_out, rank], of one module that has them. */
 void ln_adapter_file_read(const ln_adapter_file *a, const ln_adapter_module *m, float *A, float *B);
+/* Writes A and B of one expert of a module that has n_experts. Returns the module that the values are of,
+ * whose rank and scale hold; NULL: there is none for this expert, and nothing is written. */
+const ln_adapter_module *ln_adapter_read_expert(const ln_adapter_file *a, const ln_adapter_module *m,
+                                                int64_t expert, float *A, float *B);
 /* Tensors that are neither of a tower nor copies: those that an adapter adds. */
 static inline size_t ln_adapter_applied(const ln_adapter_file *a) {
     return a->tensors.n - a->n_unused - a->n_copies;
@@ -114,9 +130,10 @@ typedef struct ln_adapter_config {
     int64_t rank; /* of modules without an entry of their own; 0: the file does not say */
     double alpha, scale;
     bool rslora;
-    bool lora_bias, biases;  /* PEFT: every B has a bias; the file may have biases of the model */
-    const json_t *targets;   /* list of names; NULL: any module, or those that `target` matches */
-    ln_name_pattern *target; /* PEFT: target_modules as a regular expression; NULL: none */
+    bool lora_bias, biases;   /* PEFT: every B has a bias; the file may have biases of the model */
+    const json_t *targets;    /* list of names; NULL: any module, or those that `target` matches */
+    const json_t *parameters; /* PEFT: list of parameters of experts, or NULL */
+    ln_name_pattern *target;  /* PEFT: target_modules as a regular expression; NULL: none */
     ln_adapter_patterns rank_pattern, alpha_pattern; /* PEFT */
     int n_last_layers;
 } ln_adapter_config;
@@ -126,6 +143,8 @@ void ln_adapter_config_close(ln_adapter_config *c);
  * *whole: whether it names it by that path, with the number of its layer. */
 ln_status ln_adapter_targets(const ln_adapter_config *c, const char *full, const char *path, bool *named,
                              bool *whole, ln_error *err);
+/* Whether target_parameters names a parameter of this module. */
+bool ln_adapter_names_parameter(const ln_adapter_config *c, const char *full);
 /* Writes the names of the list of modules that the configuration has, except those that it excludes, to
  * `list` if no tensor has them in its name. */
 void ln_adapter_find_absent(const ln_adapter_config *c, const ln_tensors *tensors, char list[256]);

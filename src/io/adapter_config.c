@@ -70,6 +70,7 @@ static ln_status check_unknown(const ln_adapter_config *c, ln_error *err) {
                                         "bias",
                                         "lora_bias",
                                         "target_modules",
+                                        "target_parameters",
                                         "init_lora_weights",
                                         "auto_mapping",
                                         "base_model_name_or_path",
@@ -125,7 +126,6 @@ static ln_status check_peft(const ln_adapter_config *c, ln_error *err) {
                    {"modules_to_save", "whole modules in addition to LoRA are not applied; merge them into "
                                        "the "
                                        "model"},
-                   {"target_parameters", "LoRA on parameters that are no modules (experts) is not applied"},
                    {"trainable_token_indices", "trained rows of the embedding are not applied"},
                    {"alora_invocation_tokens", "activated LoRA is not applied"},
                    {"layer_replication", "replicated layers are not supported"},
@@ -183,6 +183,8 @@ static ln_status read_peft(ln_adapter_config *c, ln_error *err) {
     LN_TRY(read_pattern(c, "alpha_pattern", &c->alpha_pattern, err));
     LN_TRY(read_switch(c, "use_rslora", &c->rslora, err));
     LN_TRY(read_switch(c, "lora_bias", &c->lora_bias, err));
+    c->parameters = json_object_get(c->root, "target_parameters");
+    LN_TRY(check_names(c, "target_parameters", c->parameters, err));
     c->biases = json_is_string(bias) && strcmp(json_string_value(bias), "none") != 0;
     return read_targets(c, err);
 }
@@ -292,6 +294,25 @@ ln_status ln_adapter_targets(const ln_adapter_config *c, const char *full, const
         *named = *named || *whole || ends_with(full, name);
     }
     return LN_OK;
+}
+
+/* M of M.base_layer, as often as the end of a name has it. */
+static size_t without_base_layers(const char *full) {
+    static const char end[] = ".base_layer";
+    size_t n = strlen(full);
+    while (n >= sizeof end && memcmp(full + n - (sizeof end - 1), end, sizeof end - 1) == 0)
+        n -= sizeof end - 1;
+    return n;
+}
+bool ln_adapter_names_parameter(const ln_adapter_config *c, const char *full) {
+    const size_t n = without_base_layers(full);
+    for (size_t i = 0; i < json_array_size(c->parameters); i++) {
+        const char *name = json_string_value(json_array_get(c->parameters, i)), *dot = strrchr(name, '.');
+        const size_t m = dot ? (size_t)(dot - name) : 0; /* of the module's name */
+        if (m == 0 || (m <= n && memcmp(full + n - m, name, m) == 0 && (m == n || full[n - m - 1] == '.')))
+            return true;
+    }
+    return false;
 }
 
 /* Whether the name of a tensor has a module's name in it, as whole parts between dots. */

@@ -1,6 +1,7 @@
 /* Matches the modules of an adapter with the matrices of weights.def, by name and shape. */
 #include "adapter_match.h"
 #include "../base/c_locale.h"
+#include "expert_names.h"
 #include "weight_slots.h"
 
 #include <stdio.h>
@@ -24,9 +25,13 @@ static void name_of(const char *path, char name[NAME_BYTES], int64_t *layer) {
     (void)snprintf(name, NAME_BYTES, "layers.{}%s.weight", at + digits);
 }
 
-static int find_slot(const char *name) {
-    for (int i = 0; i < LN_W_COUNT; i++)
-        if ((ln_slot_rows[i].flags & LN_WF_LORA) && strcmp(ln_slot_rows[i].name, name) == 0) return i;
+/* The slot of a matrix that has this name in files of the model's family. */
+static int find_slot(const ln_spec *s, const char *name) {
+    for (int i = 0; i < LN_W_COUNT; i++) {
+        const ln_slot_name *own = ln_slot_name_of(s, i);
+        const char *known = own && own->n_parts == 0 ? own->name : ln_slot_rows[i].name;
+        if ((ln_slot_rows[i].flags & LN_WF_LORA) && strcmp(known, name) == 0) return i;
+    }
     return LN_W_COUNT;
 }
 
@@ -98,10 +103,141 @@ static ln_status set_pairs(ln_adapter_file *a, const ln_spec *s, ln_error *err) 
     return LN_OK;
 }
 
+/* ---- modules of experts ---- */
+
+/* The modules of an adapter, those of experts by weight. */
+typedef struct gathering {
+    ln_adapter_file *a;
+    const ln_spec *s;
+    ln_adapter_module *all;
+    size_t n;
+    ln_error *err;
+} gathering;
+
+static ln_status refuse_module(const gathering *g, const ln_adapter_module *m, const char *why) {
+    char shown[80];
+    return ln_fail(g->err, LN_EINVALID, "%s: module %s: %s", g->a->path,
+                   ln_excerpt(shown, m->path, strlen(m->path)), why);
+}
+
+/* The module of a weight of experts in a layer that was added before; NULL: there is none. */
+static ln_adapter_module *find_experts(const gathering *g, int slot, int64_t layer) {
+    for (size_t i = g->n; i-- > 0;) {
+        char name[NAME_BYTES];
+        int64_t number = -1;
+        if (g->all[i].weight != slot + 1) continue;
+        name_of(g->all[i].path, name, &number);
+        if (number == layer) return &g->all[i];
+    }
+    return NULL;
+}
+
+/* Adds the module of one expert to that of its weight. */
+static ln_status add_expert(gathering *g, const ln_adapter_module *m, int slot, int64_t layer, int64_t x) {
+    const int64_t X = layer < g->s->L ? ln_ffn_of(g->s, (int)layer)->moe.n_experts : 0;
+    ln_adapter_module *all = find_experts(g, slot, layer);
+    if (x >= X)
+        return refuse_module(g, m, "the model has no such expert; the adapter was made for another model");
+    if (!all) {
+        all = &g->all[g->n++];
+        *all = *m;
+        all->n_experts = X, all->weight = slot + 1;
+        all->each = ln_arena_alloc(&g->a->arena, (size_t)X * sizeof *all->each);
+        if (!all->each) return LN_OOM(g->err, "an adapter");
+    }
+    if (!all->each) return refuse_module(g, m, "the adapter has one module for all of these experts, too");
+    if (m->n_in != all->n_in || m->n_out != all->n_out || m->n_experts)
+        return refuse_module(g, m, "its shape differs from that of other experts");
+    if (m->b_bias || m->bias) return refuse_module(g, m, "biases of experts are not applied");
+    all->rank = LN_MAX(all->rank, m->rank);
+    ((const ln_adapter_module **)(uintptr_t)all->each)[x] = m;
+    return LN_OK;
+}
+
+/* Adds the module of all experts of a layer as parts for its weights: gate and up have rows of one B. */
+static ln_status add_joint(gathering *g, const ln_adapter_module *m, int64_t layer) {
+    const ln_moe_spec *moe = &ln_ffn_of(g->s, (int)layer)->moe;
+    static const int pair[] = {LN_W_X_GATE, LN_W_X_UP}, down[] = {LN_W_X_DOWN};
+    const bool both = m->n_in == g->s->D && m->n_out == 2 * moe->F;
+    for (int i = 0; i < (both ? 2 : 1); i++) {
+        const int slot = both ? pair[i] : down[i];
+        if (find_experts(g, slot, layer))
+            return refuse_module(g, m, "the adapter has two modules for the same matrices of experts");
+        ln_adapter_module *part = &g->all[g->n++];
+        *part = *m;
+        part->weight = slot + 1;
+        if (!both) continue;
+        part->whole = m->n_out, part->n_out = moe->F;
+        part->row0 = moe->interleaved ? i : i * moe->F;
+        part->row_step = moe->interleaved ? 2 : 1;
+    }
+    return LN_OK;
+}
+
+/* Replaces modules of experts by modules of the weights that the model has for them. */
+static ln_status gather_experts(ln_adapter_file *a, const ln_spec *s, ln_error *err) {
+    gathering g = {.a = a, .s = s, .err = err};
+    bool any = false;
+    for (int l = 0; l < s->L && !any; l++) any = ln_ffn_of(s, l)->moe.n_experts > 0;
+    if (!any) return LN_OK;
+    g.all = ln_arena_alloc(&a->arena, (2 * a->n + 1) * sizeof *g.all);
+    if (!g.all) return LN_OOM(err, "an adapter");
+    for (size_t i = 0; i < a->n; i++) {
+        const ln_adapter_module *m = &a->modules[i];
+        int64_t layer = -1, x = -1;
+        char path[160];
+        (void)snprintf(path, sizeof path, "%.159s", m->path);
+        for (char *end; (end = strstr(path, ".base_layer")) != NULL;) *end = '\0';
+        const int slot = ln_expert_slot(path, &layer, &x);
+        if (slot < LN_W_COUNT && x >= 0) LN_TRY(add_expert(&g, m, slot, layer, x));
+        else if (m->n_experts && ln_is_experts_module(s, path, &layer)) LN_TRY(add_joint(&g, m, layer));
+        else {
+            g.all[g.n] = *m;
+            if (slot < LN_W_COUNT && m->n_experts) g.all[g.n].weight = slot + 1;
+            g.n++;
+        }
+    }
+    a->modules = g.all, a->n = g.n;
+    return LN_OK;
+}
+
+int64_t ln_adapter_experts_of(const ln_adapter_module *m) {
+    int64_t layer, x = -1;
+    if (m->n_experts || ln_expert_slot(m->path, &layer, &x) == LN_W_COUNT) return m->n_experts;
+    return x + 1;
+}
+bool ln_adapter_has_experts(const ln_adapter_file *a) {
+    for (size_t i = 0; i < a->n; i++)
+        if (ln_adapter_experts_of(&a->modules[i]) > 0) return true;
+    return false;
+}
+
+/* Writes why a module of experts has no place in the model to why[cap]; true if it has one. */
+static bool match_experts(const ln_spec *s, const ln_adapter_module *m, int64_t number, int *slot, int *layer,
+                          char *why, size_t cap) {
+    *slot = m->weight - 1;
+    *layer = (int)LN_MIN(number, (int64_t)INT32_MAX);
+    if (number < 0 || number >= s->L || !ln_slot_wanted(s, *slot, *layer)) {
+        (void)snprintf(why, cap, "the model has no experts in this layer");
+        return false;
+    }
+    const int64_t X = ln_ffn_of(s, *layer)->moe.n_experts,
+                  rows = ln_slot_size(s, ln_slot_rows[*slot].shape[1], *layer),
+                  cols = ln_slot_size(s, ln_slot_rows[*slot].shape[2], *layer);
+    if (m->n_experts == X && m->n_out == rows && m->n_in == cols) return true;
+    (void)snprintf(why, cap,
+                   "the adapter is for %lld experts of [%lld,%lld], the model has %lld of [%lld,%lld]",
+                   (long long)m->n_experts, (long long)m->n_out, (long long)m->n_in, (long long)X,
+                   (long long)rows, (long long)cols);
+    return false;
+}
+
 ln_status ln_adapter_split(ln_adapter_file *a, const ln_spec *s, ln_error *err) {
     size_t n = 0;
     int layer;
+    if (a->modules != a->in_file) return LN_OK; /* it was split before */
     LN_TRY(set_pairs(a, s, err));
+    LN_TRY(gather_experts(a, s, err));
     for (size_t i = 0; i < a->n; i++) n += splits_by(s, &a->modules[i], &layer) != NULL;
     if (n == 0) return LN_OK;
     ln_adapter_module *all =
@@ -135,8 +271,9 @@ static bool match(const ln_adapter_file *a, const ln_spec *s, const ln_adapter_m
     char name[NAME_BYTES];
     int64_t number;
     name_of(m->path, name, &number);
+    if (m->weight) return match_experts(s, m, number, slot, layer, why, cap);
     const ln_slot_name *shared = shared_name(s, name); /* that ln_adapter_split left: it does not fit */
-    *slot = shared ? (int)shared->parts[0] : find_slot(name);
+    *slot = shared ? (int)shared->parts[0] : find_slot(s, name);
     *layer = (int)LN_MIN(number, (int64_t)INT32_MAX);
     if (*slot == LN_W_COUNT) {
         (void)snprintf(why, cap, "no matrix of this name takes an adapter");

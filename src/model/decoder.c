@@ -135,12 +135,6 @@ ln_status ln_decoder_build_train(ln_graph *g, const ln_spec *s, const ln_weights
     static const int64_t row[2] = {LN_DIM_N, 1};
     ln_builder b = {.g = g, .s = s, .w = w};
     ln_v head;
-    if (s->n_recur)
-        return ln_fail(err, LN_EUNSUPPORTED,
-                       "config.json: %s: models with recurrent layers cannot be trained yet: the delta rule "
-                       "and "
-                       "the short convolution have no gradients",
-                       s->model_type);
     if (ln_spec_both_ways(s))
         return ln_fail(err, LN_EUNSUPPORTED,
                        "config.json: %s: tokens attend to later ones, so that the model predicts no next "

@@ -35,14 +35,26 @@ static ln_v gates_of(const ln_builder *b, ln_v x, int l) {
                             ln_build_weight(b, "delta.dt_bias", LN_W_DT_BIAS, l), 1);
 }
 
-ln_v ln_mix_delta(ln_builder *b, ln_v x, int l) {
+/* The delta rule behind its convolution. In training the sequences of a step are whole, and there is no
+ * state. */
+static ln_v delta_rule(ln_builder *b, ln_v x, int l) {
+    const ln_recur_sizes *z = &ln_recur_of(b->s, l)->sizes;
+    const ln_v in = ln_build_linear(b, "delta.qkv_in", x, LN_W_DELTA_QKV, LN_W_COUNT, l),
+               w = ln_build_weight(b, "delta.qkv", LN_W_CONV, l);
+    if (!b->pool) {
+        const ln_p_delta p = {z->n_k_heads, z->n_v_heads, z->k_dim, z->v_dim};
+        const ln_v sums = ln_g_conv(b->g, "delta.conv", in, w, -1, &(ln_p_conv){.taps = z->taps});
+        return ln_g_delta(b->g, "delta.y", gates_of(b, x, l), ln_g_silu(b->g, "delta.qkv", sums), &p);
+    }
     ln_p_recur p = place_of(b, l);
     p.silu = true;
-    const ln_v qkv = ln_g_short_conv(b->g, "delta.qkv", &b->recurrent,
-                                     ln_build_linear(b, "delta.qkv_in", x, LN_W_DELTA_QKV, LN_W_COUNT, l),
-                                     ln_build_weight(b, "delta.qkv", LN_W_CONV, l), -1, &p);
+    const ln_v qkv = ln_g_short_conv(b->g, "delta.qkv", &b->recurrent, in, w, -1, &p);
     p.silu = false;
-    ln_v y = ln_g_gated_delta(b->g, "delta.y", &b->recurrent, gates_of(b, x, l), qkv, -1, -1, &p);
+    return ln_g_gated_delta(b->g, "delta.y", &b->recurrent, gates_of(b, x, l), qkv, -1, -1, &p);
+}
+
+ln_v ln_mix_delta(ln_builder *b, ln_v x, int l) {
+    ln_v y = delta_rule(b, x, l);
     y = ln_build_wanted_rows(b, "delta.y_rows", y, l);
     y = ln_g_rmsnorm(b->g, "delta.norm", y, ln_build_weight(b, "delta.norm", LN_W_DELTA_NORM, l),
                      (float)ln_recur_of(b->s, l)->norm_eps, 0);
@@ -53,13 +65,17 @@ ln_v ln_mix_delta(ln_builder *b, ln_v x, int l) {
 }
 
 ln_v ln_mix_conv(ln_builder *b, ln_v x, int l) {
-    const ln_p_recur p = place_of(b, l);
-    const int64_t width = p.channels;
+    const ln_recur_sizes *z = &ln_recur_of(b->s, l)->sizes;
+    const int64_t width = z->channels;
     const ln_v all = ln_build_linear(b, "conv.in", x, LN_W_CONV_IN, LN_W_CONV_IN_BIAS, l);
     ln_v y = ln_g_mul(b->g, "conv.bx", ln_g_slice(b->g, "conv.b", all, 0, width),
                       ln_g_slice(b->g, "conv.x", all, 2 * width, width));
-    y = ln_g_short_conv(b->g, "conv.y", &b->recurrent, y, ln_build_weight(b, "conv.w", LN_W_CONV, l),
-                        ln_build_weight(b, "conv.bias", LN_W_CONV_BIAS, l), &p);
+    const ln_v w = ln_build_weight(b, "conv.w", LN_W_CONV, l),
+               bias = ln_build_weight(b, "conv.bias", LN_W_CONV_BIAS, l);
+    if (b->pool) {
+        const ln_p_recur p = place_of(b, l);
+        y = ln_g_short_conv(b->g, "conv.y", &b->recurrent, y, w, bias, &p);
+    } else y = ln_g_conv(b->g, "conv.y", y, w, bias, &(ln_p_conv){.taps = z->taps});
     y = ln_build_wanted_rows(b, "conv.y_rows", y, l);
     const ln_v c = ln_g_slice(b->g, "conv.c", ln_build_wanted_rows(b, "conv.c_rows", all, l), width, width);
     return ln_build_linear(b, "conv.out", ln_g_mul(b->g, "conv.gated", c, y), LN_W_CONV_OUT,

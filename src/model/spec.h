@@ -266,6 +266,8 @@ typedef struct ln_weights {
  * LN_EUNSUPPORTED: a storage type that linnet does not compute with. LN_EMEMORY. Unused tensors give one
  * warning. */
 ln_status ln_weights_bind(ln_weights *out, ln_spec *s, const ln_tensors *t, ln_error *err);
+/* Whether any weight is quantised, other than experts to mxfp4, in which models are published. */
+bool ln_weights_are_quantised(const ln_weights *w);
 /* Requests quantisation at load: every dense matrix whose columns are a multiple of code.group gets
  * codes of code.bits bits. LN_EUSAGE: the checkpoint is quantised already. LN_EUNSUPPORTED: no matrix has
  * such a width. */
@@ -288,6 +290,12 @@ void ln_weight_name(char out[160], const ln_spec *s, ln_slot slot, int layer);
 /* Writes the name of the matrix of one expert in files that hold experts one by one. Returns false if files
  * of the family hold the experts of a layer in one tensor. */
 bool ln_expert_name(char out[160], const ln_spec *s, ln_slot slot, int layer, int64_t expert);
+/* Writes the name of the tensor that holds a weight of all experts of a layer in files of mlx-lm: [X,D,C], or
+ * of biases [X,D]. */
+void ln_stacked_name(char out[160], const ln_spec *s, ln_slot slot, int layer);
+/* Writes the name of the tensor of a layer's experts in files of the reference, if it holds all of them, and
+ * sets *in to how it holds this weight (ln_experts_in). Returns false if there is none. */
+bool ln_joint_name(char out[160], const ln_spec *s, ln_slot slot, int layer, uint8_t *in);
 
 /* ---- decoder.c ---- */
 

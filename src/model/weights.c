@@ -12,6 +12,7 @@
  * shared pair, which is lm_head.weight. */
 #include "../base/elementary.h"
 #include "../io/tower_names.h"
+#include "expert_names.h"
 #include "family.h"
 #include "weight_slots.h"
 
@@ -54,46 +55,25 @@ static size_t names_of(char names[][NAME_MAX_BYTES], const ln_spec *s, int slot,
     return PREFIXES;
 }
 
-/* Names of the matrices of experts (expert_names.def). */
-static const struct {
-    int slot;
-    const char *name;
-    ln_experts_in in;
-} expert_names[] = {
-#define EXPERT_NAME(E, name, how) {LN_W_##E, name, LN_EXPERTS_##how},
-#include "expert_names.def"
-#undef EXPERT_NAME
-};
-/* How a tensor of that name holds them: in models whose files have gate and up in turn, parameters of the
- * reference's modules do. */
-static uint8_t experts_in(const ln_moe_spec *m, size_t i) {
-    const ln_experts_in in = expert_names[i].in;
-    const bool module = strstr(expert_names[i].name, ".experts.") &&
-                        !strstr(expert_names[i].name, ".weight") && !strstr(expert_names[i].name, ".bias");
-    if (!m->interleaved || !module) return (uint8_t)in;
-    const bool vector = strstr(expert_names[i].name, "_bias");
-    return (uint8_t)((in == LN_EXPERTS_FIRST    ? LN_EXPERTS_EVEN
-                      : in == LN_EXPERTS_SECOND ? LN_EXPERTS_ODD
-                                                : in) |
-                     (vector ? 0 : LN_EXPERTS_OUT_LAST));
-}
 /* Finds a weight of experts under any of its names. */
 static ln_status find_experts(binder *b, ln_weight *w, bool *fits) {
-    enum { MOST = PREFIXES * LN_COUNT(expert_names) };
-    char(*text)[NAME_MAX_BYTES] = ln_alloc(MOST * sizeof *text);
-    const char *names[MOST];
-    uint8_t in[MOST];
-    size_t n = 0;
-    if (!text) return LN_OOM(b->err, "the names of experts");
-    for (size_t i = 0; i < LN_COUNT(expert_names); i++)
-        for (size_t p = 0; p < PREFIXES && expert_names[i].slot == w->slot; p++, n++) {
-            fill_name(text[n], prefixes[p], expert_names[i].name, w->layer);
+    size_t n_rows, n = 0;
+    const ln_expert_row *rows = ln_expert_rows(&n_rows);
+    char(*text)[NAME_MAX_BYTES] = ln_alloc(PREFIXES * n_rows * sizeof *text);
+    const char **names = ln_alloc(PREFIXES * n_rows * sizeof *names);
+    uint8_t *in = ln_alloc(PREFIXES * n_rows);
+    ln_status st = text && names && in ? LN_OK : LN_OOM(b->err, "the names of experts");
+    for (size_t i = 0; st == LN_OK && i < n_rows; i++)
+        for (size_t p = 0; p < PREFIXES && rows[i].slot == w->slot; p++, n++) {
+            fill_name(text[n], prefixes[p], rows[i].name, w->layer);
             names[n] = text[n];
-            in[n] = experts_in(&ln_ffn_of(b->s, w->layer)->moe, i);
+            in[n] = ln_expert_row_in(&rows[i], &ln_ffn_of(b->s, w->layer)->moe);
         }
     const ln_source_ask ask = {.names = names, .experts = in, .n_names = n, .report = &b->report};
-    const ln_status st = b->w->source->ops->find(b->w->source, &ask, w, fits, b->err);
+    if (st == LN_OK) st = b->w->source->ops->find(b->w->source, &ask, w, fits, b->err);
     ln_free(text);
+    ln_free(names);
+    ln_free(in);
     return st;
 }
 
@@ -420,25 +400,14 @@ void ln_weight_name(char out[160], const ln_spec *s, ln_slot slot, int layer) {
     (void)snprintf(out, 160, "%.159s", name);
 }
 
-bool ln_expert_name(char out[160], const ln_spec *s, ln_slot slot, int layer, int64_t expert) {
-    static const char gate[] = "gate.weight";
-    char router[NAME_MAX_BYTES], name[NAME_MAX_BYTES];
-    slot_name(router, s, "", LN_W_ROUTER, layer);
-    const size_t module = strlen(router) - LN_MIN(strlen(router), sizeof gate - 1);
-    if (strcmp(router + module, gate) != 0) return false;
-    for (size_t i = 0; i < LN_COUNT(expert_names); i++) {
-        if (expert_names[i].slot != (int)slot || expert_names[i].in != LN_EXPERTS_EACH) continue;
-        fill_name(name, "", expert_names[i].name, layer);
-        const char *mark = strstr(name, "{x}");
-        if (!mark || strncmp(name, router, module) != 0) continue;
-        (void)snprintf(out, 160, "%.*s%lld%s", (int)(mark - name), name, (long long)expert, mark + 3);
-        return true;
-    }
+bool ln_weights_are_quantised(const ln_weights *w) {
+    for (size_t i = 0; i < w->n; i++)
+        if (w->items[i].code.bits && !ln_source_is_mxfp4(&w->items[i])) return true;
     return false;
 }
 
 ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_groups code, ln_error *err) {
-    if (w->code.bits)
+    if (ln_weights_are_quantised(w))
         return ln_fail(err, LN_EUSAGE,
                        "ln_options.quantize_bits %d: the model is quantised already, to %d bits; leave it "
                        "out, or use the dense model",

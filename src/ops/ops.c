@@ -18,7 +18,7 @@
 #define NOGRAD_SECOND .nograd = "none: part of a gradient; second derivatives are not computed"
 #define NOGRAD_INT    .nograd = "none: a function of positions, which are integers"
 #define NOGRAD_STATE  .nograd = "none: reads or changes the KV state; training uses packed attention"
-#define NOGRAD_RECUR  .nograd = "none: reads or changes recurrent state; models that have it are not trained"
+#define NOGRAD_RECUR  .nograd = "none: reads or changes recurrent state; training uses conv and delta"
 #define NOGRAD_POOL   .nograd = "none: reads the pool of loaded adapters; training uses products with A and B"
 #define NOGRAD_RANKS  .nograd = "none: training is data parallel, each rank computes whole outputs"
 #define GRAD(f)       .grad = f
@@ -83,6 +83,12 @@ static const ln_kernel_row LN_REAL(rows)[] = {
     {LN_OP_SLICE_BACK, 1, {.fn = LN_REAL(ln_ref_slice_back)}},
     {LN_OP_ATTN, 1, {.fn = LN_REAL(ln_ref_attn)}},
     {LN_OP_ATTN_BACK, 1, {.fn = LN_REAL(ln_ref_attn_back)}},
+    {LN_OP_CONV, 1, {.fn = LN_REAL(ln_ref_conv)}},
+    {LN_OP_DELTA_GATES_BACK, 1, {.fn = LN_REAL(ln_ref_delta_gates_back)}},
+    {LN_OP_DELTA, 1, {.fn = LN_REAL(ln_ref_delta), .scratch = LN_REAL(ln_ref_packed_delta_scratch)}},
+    {LN_OP_DELTA_BACK,
+     1,
+     {.fn = LN_REAL(ln_ref_delta_back), .scratch = LN_REAL(ln_ref_packed_delta_scratch)}},
     {LN_OP_LINEAR_CROSS_ENTROPY, LN_ANY_STORED | LN_CODED, {.fn = LN_REAL(ln_ref_linear_cross_entropy)}},
     {LN_OP_DROPOUT, 1, {.fn = LN_REAL(ln_ref_dropout)}},
     {LN_OP_CLAMP, 1, {.fn = LN_REAL(ln_ref_clamp)}},

@@ -78,12 +78,15 @@ LN_KERNEL(ln_ref_scatter_rows) {
 
 LN_KERNEL(ln_ref_slice_back) {
     const ln_p_slice *p = &c->node->p.slice;
-    const int64_t n = c->in[0].cols;
+    const int64_t every = p->every ? p->every : p->cols, n = c->in[0].cols / (p->cols / every);
     LN_MY_ROWS(c, c->out[0].rows, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
         const real *dy = real_row(&c->in[0], r);
         real *dx = real_row(&c->out[0], r);
-        for (int64_t i = 0; i < p->cols; i++) dx[i] = i >= p->at && i < p->at + n ? dy[i - p->at] : 0;
+        for (int64_t i = 0; i < p->cols; i++) {
+            const int64_t at = i % every - p->at;
+            dx[i] = at >= 0 && at < n ? dy[i / every * n + at] : 0;
+        }
     }
 }
 
@@ -131,8 +134,10 @@ LN_COST_OF_OPERANDS(slice_back)
 ln_status ln_shape_slice_back(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *dy = ln_in(g, n, 0);
     const ln_p_slice *p = &n->p.slice;
-    if (!ln_is_float(dy) || dy->n_dims != 2 || p->at < 0 || p->at > p->cols - dy->dims[1])
-        return ln_shape_fail(g, n, err, "dy[R,n] in f32 and columns within C");
+    const int64_t every = p->every ? p->every : p->cols, groups = every > 0 ? p->cols / every : 0;
+    if (!ln_is_float(dy) || dy->n_dims != 2 || groups < 1 || p->cols % every || dy->dims[1] % groups ||
+        p->at < 0 || p->at > every - dy->dims[1] / groups)
+        return ln_shape_fail(g, n, err, "dy[R,n] in f32 and columns within C, or within groups of columns");
     ln_shape_like(out, dy->dims[0], p->cols);
     return LN_OK;
 }
@@ -168,15 +173,13 @@ ln_status ln_grad_embed(ln_graph *g, const ln_node *n, const ln_v *dy, const boo
 }
 ln_status ln_grad_slice(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
                         ln_error *err) {
-    const ln_node back = {.op = LN_OP_SLICE_BACK,
-                          .n_in = 1,
-                          .in = {dy[0]},
-                          .p.slice = {.at = n->p.slice.at, .cols = g->values[n->in[0]].dims[1]}};
+    const ln_node back = {
+        .op = LN_OP_SLICE_BACK,
+        .n_in = 1,
+        .in = {dy[0]},
+        .p.slice = {.at = n->p.slice.at, .cols = g->values[n->in[0]].dims[1], .every = n->p.slice.every}};
     char name[64];
-    (void)wanted;
-    if (n->p.slice.every)
-        return ln_fail(err, LN_EUNSUPPORTED, "graph: %s: a slice of groups of columns has no gradient",
-                       g->values[n->out[0]].name);
+    (void)wanted, (void)err;
     dx[0] = ln_g_node(g, ln_grad_name(g, n->in[0], name), &back, NULL);
     return LN_OK;
 }
@@ -184,7 +187,9 @@ ln_status ln_grad_slice_back(ln_graph *g, const ln_node *n, const ln_v *dy, cons
                              ln_error *err) {
     char name[64];
     (void)wanted, (void)err;
-    dx[0] = ln_g_slice(g, ln_grad_name(g, n->in[0], name), dy[0], n->p.slice.at, g->values[n->in[0]].dims[1]);
+    const ln_p_slice *p = &n->p.slice;
+    const int64_t cols = g->values[n->in[0]].dims[1] / (p->every ? p->cols / p->every : 1);
+    dx[0] = ln_g_slice_groups(g, ln_grad_name(g, n->in[0], name), dy[0], p->at, cols, p->every);
     return LN_OK;
 }
 ln_status ln_grad_gather_rows(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,

@@ -129,6 +129,11 @@ LN_KERNEL(ln_ref_scatter_rows);
 LN_KERNEL(ln_ref_slice_back);
 LN_KERNEL(ln_ref_attn);
 LN_KERNEL(ln_ref_attn_back);
+LN_KERNEL(ln_ref_conv);
+LN_KERNEL(ln_ref_delta_gates_back);
+LN_KERNEL(ln_ref_delta);
+LN_KERNEL(ln_ref_delta_back);
+size_t LN_REAL(ln_ref_packed_delta_scratch)(const ln_program *p, const ln_pnode *n, const ln_bounds *b);
 LN_KERNEL(ln_ref_linear_cross_entropy);
 LN_KERNEL(ln_ref_dropout);
 LN_KERNEL(ln_ref_clamp);
@@ -154,9 +159,9 @@ ln_grad_fn ln_grad_embed, ln_grad_linear, ln_grad_rmsnorm, ln_grad_add, ln_grad_
     ln_grad_gelu_tanh, ln_grad_relu2, ln_grad_xielu, ln_grad_sigmoid, ln_grad_softcap, ln_grad_centre,
     ln_grad_rope, ln_grad_gather_rows, ln_grad_load, ln_grad_matmul, ln_grad_linear_back, ln_grad_scale,
     ln_grad_scale_rows, ln_grad_sum, ln_grad_spread, ln_grad_softmax, ln_grad_nll, ln_grad_rope_back,
-    ln_grad_scatter_rows, ln_grad_attn, ln_grad_linear_cross_entropy, ln_grad_dropout, ln_grad_slice,
-    ln_grad_slice_back, ln_grad_clamp, ln_grad_route, ln_grad_experts, ln_grad_experts_back,
-    ln_grad_fold_rows, ln_grad_repeat_rows;
+    ln_grad_scatter_rows, ln_grad_attn, ln_grad_conv, ln_grad_delta, ln_grad_delta_gates,
+    ln_grad_linear_cross_entropy, ln_grad_dropout, ln_grad_slice, ln_grad_slice_back, ln_grad_clamp,
+    ln_grad_route, ln_grad_experts, ln_grad_experts_back, ln_grad_fold_rows, ln_grad_repeat_rows;
 
 #ifdef LN_REAL_FLOAT
 /* For shape rules: operand i, and its last dimension. */

@@ -228,6 +228,8 @@ ln_status ln_package_split_adapter(const ln_package *m, struct ln_adapter_file *
     return ln_adapter_split(a, &m->spec, err);
 }
 
+int64_t ln_package_experts_of(const ln_adapter_module *m) { return ln_adapter_experts_of(m); }
+
 ln_status ln_package_match_adapter(const ln_package *m, const struct ln_adapter_file *a, int *weights,
                                    ln_error *err) {
     int *slots = ln_zalloc(2 * a->n + 2, sizeof *slots), *layers = slots ? slots + a->n + 1 : NULL;

@@ -71,6 +71,9 @@ ln_status ln_package_encode_embedded(const ln_package *m, const ln_embedded_text
 ln_status ln_package_assistant_mask(const ln_package *m, const ln_prompt *p, ln_token_mask *out,
                                     ln_error *err);
 struct ln_adapter_file;
+struct ln_adapter_module;
+/* Returns for how many experts of a layer a module of an adapter's file is, at least; 0: for none. */
+int64_t ln_package_experts_of(const struct ln_adapter_module *m);
 /* Splits the modules of an adapter for tensors of the model that hold several weights (ln_adapter_split). */
 ln_status ln_package_split_adapter(const ln_package *m, struct ln_adapter_file *a, ln_error *err);
 /* LN_EINVALID unless every module of an adapter has its place in the model; LN_EUNSUPPORTED: one of the

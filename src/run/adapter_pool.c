@@ -5,7 +5,8 @@
 
 #include "../model/weight_slots.h"
 
-static bool takes_adapters(const ln_weight *w) {
+static bool takes_adapters(const ln_run_options *o, const ln_weight *w) {
+    if (w->n_experts) return o->adapter_experts && w->d1 > 0;
     return (ln_slot_rows[w->slot].flags & LN_WF_LORA) && w->slot != LN_W_HEAD && w->d1 > 0;
 }
 
@@ -13,19 +14,24 @@ ln_status ln_run_make_adapters(ln_run *r, ln_error *err) {
     const ln_run_options *o = &r->opt;
     int64_t at = 0, bytes = 0;
     if (o->n_adapters == 0) return LN_OK;
+    if (o->adapter_experts && !(r->info.can & LN_CAN_EXPERT_ADAPTERS))
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "device %s has no kernels for LoRA on experts; use ln_options.device = LN_DEVICE_CPU",
+                       r->info.name);
     r->lora = ln_arena_alloc(&r->arena, (r->weights->n + 1) * sizeof *r->lora);
     if (!r->lora) return LN_OOM(err, "the layout of adapters");
     for (size_t i = 0; i < r->weights->n; i++) {
         const ln_weight *w = &r->weights->items[i];
         r->lora[i] = (ln_p_lora){0};
-        if (!takes_adapters(w)) continue;
+        if (!takes_adapters(o, w)) continue;
         r->lora[i] = (ln_p_lora){.at = at,
                                  .n_slots = o->n_adapters,
                                  .max_rank = o->adapter_rank,
                                  .n_in = w->d1,
-                                 .n_out = w->d0,
+                                 .n_out = w->n_experts ? w->d0 / w->n_experts : w->d0,
+                                 .n_experts = (int)w->n_experts,
                                  .dtype = o->numerics == LN_FAST ? LN_BF16 : LN_F32};
-        at += ln_lora_part_of(&r->lora[i]).bytes;
+        at += ln_lora_bytes_of(&r->lora[i]);
     }
     if (__builtin_mul_overflow(at, (int64_t)o->n_adapters, &bytes))
         return ln_fail(err, LN_EUSAGE,
@@ -66,11 +72,15 @@ static ln_status put_values(ln_run *r, const ln_p_lora *p, int slot, int64_t off
     return st;
 }
 
-ln_status ln_run_set_adapter(ln_run *r, int slot, size_t weight, const ln_lora_matrix *m, ln_error *err) {
-    const ln_p_lora *p = &r->lora[weight];
+ln_status ln_run_set_adapter(ln_run *r, int slot, size_t weight, int64_t expert, const ln_lora_matrix *m,
+                             ln_error *err) {
+    ln_p_lora one = r->lora[weight];
+    const ln_p_lora *p = &one;
     const ln_lora_part o = ln_lora_part_of(p);
+    one.at += expert * o.bytes;
     const int32_t head[2] = {(int32_t)m->rank, m->bias != NULL};
-    if (!ln_run_adapts(r, weight) || slot < 0 || slot >= p->n_slots || m->rank > p->max_rank)
+    if (!ln_run_adapts(r, weight) || slot < 0 || slot >= p->n_slots || m->rank > p->max_rank || expert < 0 ||
+        expert >= LN_MAX(1, p->n_experts))
         return ln_fail(err, LN_EINTERNAL, "an adapter of rank %lld in slot %d of %d, of rank %d",
                        (long long)m->rank, slot, r->opt.n_adapters, r->opt.adapter_rank);
     LN_TRY(put(r, p, slot, o.scale, m->scale, (size_t)m->rank * sizeof(float), err));

@@ -103,6 +103,7 @@ typedef struct ln_run_options {
     bool embeds; /* prepare the program without the head when the run is opened */
     /* Slots of the pool of adapters, 0: the program has no adapters; the largest rank of one. */
     int n_adapters, adapter_rank;
+    bool adapter_experts; /* slots have space for the matrices of experts */
     /* [n_parts] for the engine: the adapter that it loads into slot 0 when it is opened; borrowed meanwhile.
      */
     const ln_adapter_part *adapter_parts;
@@ -298,8 +299,10 @@ typedef struct ln_lora_matrix {
     const float *scale; /* [rank] */
     const float *bias;  /* [n_out]; NULL: none */
 } ln_lora_matrix;
-/* Writes it to a slot, between two steps, in the place of what the slot had for this matrix. LN_EDEVICE,
+/* Writes it to a slot, between two steps, in the place of what the slot had for this matrix, of experts that
+ * of one of them, else 0. LN_EDEVICE,
  * LN_EMEMORY; LN_EINTERNAL: the weight takes no adapters, or the rank is too large. */
-ln_status ln_run_set_adapter(ln_run *r, int slot, size_t weight, const ln_lora_matrix *m, ln_error *err);
+ln_status ln_run_set_adapter(ln_run *r, int slot, size_t weight, int64_t expert, const ln_lora_matrix *m,
+                             ln_error *err);
 
 #endif

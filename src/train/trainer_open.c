@@ -123,7 +123,7 @@ static ln_status take_options(train_trainer *t, const ln_options *opt, const ln_
     const uint32_t needs =
         LN_CAN_GRADIENTS | (ln_weights_are_coded(&t->m->weights) ? (uint32_t)LN_CAN_CODED : 0u) |
         (ln_weights_have_experts(&t->m->weights) ? (uint32_t)LN_CAN_EXPERTS | LN_CAN_EXPERT_GRADIENTS : 0u) |
-        (t->m->spec.n_recur ? (uint32_t)LN_CAN_RECURRENT : 0u) |
+        (t->m->spec.n_recur ? (uint32_t)LN_CAN_RECURRENT | LN_CAN_RECURRENT_GRADIENTS : 0u) |
         (ln_spec_both_ways(&t->m->spec) ? (uint32_t)LN_CAN_BOTH_WAYS : 0u);
     t->per_step = (size_t)how->batch * (size_t)how->accum;
     t->program_options.size = sizeof t->program_options;

@@ -195,6 +195,12 @@ static ln_status check_uniform(const ln_adapter_file *a, const ln_spec *s, const
                            "rank and one scale",
                            a->path, a->modules[0].path, x->path, (long long)a->modules[0].rank,
                            (long long)x->rank, a->modules[0].scale, x->scale);
+        if (x->weight)
+            return ln_fail(err, LN_EUNSUPPORTED,
+                           "%s: module %s: LoRA on experts is applied and not trained; train on attention "
+                           "and "
+                           "shared layers",
+                           a->path, x->path);
         const ln_slot_name *own = ln_slot_name_of(s, slots[i]);
         if (own && own->n_parts > 0 && !x->whole)
             return ln_fail(err, LN_EUNSUPPORTED,

@@ -6,6 +6,7 @@
 #include "../io/io_test.h"
 
 #include "convert/convert.h"
+#include "package/package.h"
 #include "model/spec.h"
 
 #define DIR_GOLDEN LN_ROOT "/tests/golden/"
@@ -55,6 +56,64 @@ static void test_dense(void **state) {
         OK(ln_spec_open(&s, &c, err));
         ln_spec_close(&s);
         ln_config_close(&c);
+    }
+}
+
+/* Fails unless the weights of two directories are the same numbers. */
+static void same_weights(const char *got, const char *want) {
+    static float rows[2][256];
+    ln_package *m[2];
+    OK(ln_package_open(&m[0], got, &(ln_options){0}, err));
+    OK(ln_package_open(&m[1], want, &(ln_options){0}, err));
+    const ln_source_work work = {ln_pool_default(), 1};
+    OK(ln_pool_reserve(work.pool, 1, err));
+    assert_int_equal(m[0]->weights.n, m[1]->weights.n);
+    for (size_t i = 0; i < m[0]->weights.n; i++) {
+        const ln_weight *w = &m[1]->weights.items[i];
+        const int64_t cols = w->d1 ? w->d1 : 1;
+        assert_true(cols <= 256 && w->slot == m[0]->weights.items[i].slot &&
+                    w->d0 == m[0]->weights.items[i].d0);
+        for (int64_t r = 0; r < w->d0; r++) {
+            for (int k = 0; k < 2; k++) {
+                const ln_weight *x = &m[k]->weights.items[i];
+                const ln_source *s = m[k]->weights.source;
+                ln_encoded_rows row;
+                void *buffer = aligned_alloc(64, ln_source_bytes(x, 1) + 64);
+                OK(s->ops->rows(s, x, r, 1, &work, buffer, &row, err));
+                ln_encoding_decode(x->enc, &row, 0, cols, rows[k]);
+                free(buffer);
+            }
+            if (memcmp(rows[0], rows[1], (size_t)cols * sizeof(float)) != 0)
+                fail_msg("%s: slot %d of layer %d: row %lld differs", got, w->slot, w->layer, (long long)r);
+        }
+    }
+    ln_package_close(&m[0]);
+    ln_package_close(&m[1]);
+}
+
+/* Experts that directories of the family hold in one tensor: gate before up, and both in turn with outputs
+ * as the last axis. */
+static void test_joint_experts(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *tensor;
+        int64_t dims[3];
+    } models[] = {{"granitemoe-base-f16", "model.layers.0.block_sparse_moe.input_linear.weight", {6, 48, 32}},
+                  {"gpt_oss-mxfp4-bf16", "model.layers.0.mlp.experts.gate_up_proj", {6, 32, 128}}};
+    for (size_t i = 0; i < LN_COUNT(models); i++) {
+        char file[512], dir[512];
+        const ln_convert_options o = {.f32 = true, .n_threads = 2};
+        const char *out = at(models[i].name);
+        ln_tensors t;
+        (void)snprintf(file, sizeof file, DIR_GOLDEN "gguf/%s.gguf", models[i].name);
+        (void)snprintf(dir, sizeof dir, DIR_GOLDEN "families/%s", models[i].name);
+        OK(ln_convert_gguf(file, out, &o, LN_CONVERT_SHARD_BYTES, NULL, NULL, err));
+        OK(ln_tensors_open(&t, out, false, err));
+        const ln_tensor *x = ln_tensors_find(&t, models[i].tensor);
+        if (!x) fail_msg("%s has no %s", out, models[i].tensor);
+        assert_memory_equal(x->dims, models[i].dims, sizeof models[i].dims);
+        ln_tensors_close(&t);
+        same_weights(out, dir);
     }
 }
 
@@ -148,7 +207,8 @@ static void test_rejected(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense), cmocka_unit_test(test_bits),
-                                       cmocka_unit_test(test_files), cmocka_unit_test(test_rejected)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense), cmocka_unit_test(test_joint_experts),
+                                       cmocka_unit_test(test_bits), cmocka_unit_test(test_files),
+                                       cmocka_unit_test(test_rejected)};
     return cmocka_run_group_tests(tests, dir_make, dir_remove);
 }

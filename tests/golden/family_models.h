@@ -13,11 +13,12 @@ enum { FAMILY_MOST = 80 };
 
 typedef struct family_model {
     char name[100], path[600];
-    bool is_f32, is_adapted; /* is_adapted: there is an adapted.safetensors */
+    bool is_f32, is_adapted, has_experts; /* there is an adapted.safetensors, an experts.safetensors */
     int32_t ids[FAMILY_MOST];
     int64_t T, V;
     ln_package *m;
-    ln_tensors golden, adapted; /* golden.safetensors; adapted.safetensors of tools/golden_adapted.py */
+    ln_tensors golden;           /* golden.safetensors */
+    ln_tensors adapted, experts; /* adapted.safetensors, experts.safetensors of tools/golden_adapted.py */
 } family_model;
 
 static inline const ln_tensor *family_tensor(const ln_tensors *t, const char *name) {
@@ -44,12 +45,16 @@ static inline void family_open(family_model *f, const char *folder, const json_t
     (void)snprintf(path, sizeof path, "%s/adapted.safetensors", f->path);
     f->is_adapted = access(path, F_OK) == 0;
     if (f->is_adapted) OK(ln_tensors_open_file(&f->adapted, path, err));
+    (void)snprintf(path, sizeof path, "%s/experts.safetensors", f->path);
+    f->has_experts = access(path, F_OK) == 0;
+    if (f->has_experts) OK(ln_tensors_open_file(&f->experts, path, err));
     const ln_tensor *ids = family_tensor(&f->golden, "ids");
     f->T = LN_MIN(ids->dims[0], FAMILY_MOST), f->V = f->m->spec.V;
     memcpy(f->ids, ids->data, (size_t)f->T * sizeof *f->ids);
 }
 static inline void family_close(family_model *f) {
     if (f->is_adapted) ln_tensors_close(&f->adapted);
+    if (f->has_experts) ln_tensors_close(&f->experts);
     ln_tensors_close(&f->golden);
     ln_package_close(&f->m);
 }

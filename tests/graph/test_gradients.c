@@ -132,6 +132,28 @@ static ln_v of_experts(maker *m, ln_op op, int form) {
     return ln_g_node(g, "y", &back, NULL);
 }
 
+/* Recurrent mixers over sequences of 3 and 4 rows: a convolution of as many taps, or more, and its reverse;
+ * the delta rule with one and with two value heads for each key head, and what its decays and betas are of.
+ */
+static ln_v recurrent(maker *m, ln_op op, int form) {
+    ln_graph *g = &m->g;
+    if (op == LN_OP_DELTA_GATES) {
+        if (form > 1) return -1;
+        const ln_v a = rows(m, "a", LN_DIM_T, 3), b = rows(m, "b", LN_DIM_T, 3);
+        return ln_g_delta_gates(g, "y", a, b, of_each(m, "a_log", 3), of_each(m, "dt", 3), form ? 2 : 1);
+    }
+    if (op == LN_OP_CONV) {
+        const ln_p_conv p = {.taps = form == 2 ? 5 : 3, .turned = form == 1};
+        if (form > 2) return -1;
+        return ln_g_conv(g, "y", rows(m, "x", LN_DIM_T, 4), of_each(m, "w", 4 * p.taps),
+                         form == 0 ? of_each(m, "b", 4) : -1, &p);
+    }
+    const ln_p_delta p = {.n_k_heads = 2, .n_v_heads = form ? 4 : 2, .k_dim = 3, .v_dim = form ? 2 : 18};
+    if (form > 1) return -1;
+    return ln_g_delta(g, "y", rows(m, "gates", LN_DIM_T, 2 * p.n_v_heads),
+                      rows(m, "qkv", LN_DIM_T, 2 * p.n_k_heads * p.k_dim + p.n_v_heads * p.v_dim), &p);
+}
+
 /* Builds the output of an op, of some of them in several variants; -1: there are no more variants. */
 static ln_v build(maker *m, ln_op op, int form) {
     ln_graph *g = &m->g;
@@ -148,6 +170,9 @@ static ln_v build(maker *m, ln_op op, int form) {
             return ln_g_rmsnorm(g, "y", rows(m, "x", R, 20), parameter(m, "w", form ? 5 : 20, 0), 1e-3f,
                                 (float)form);
         return form > 2 ? -1 : ln_g_rmsnorm_plain(g, "y", rows(m, "x", R, 20), 5, 1e-3f);
+    case LN_OP_CONV:
+    case LN_OP_DELTA_GATES:
+    case LN_OP_DELTA: return recurrent(m, op, form);
     case LN_OP_SIGMOID: return form ? -1 : ln_g_sigmoid(g, "y", rows(m, "x", R, 3));
     case LN_OP_SOFTCAP: return form ? -1 : ln_g_softcap(g, "y", rows(m, "x", R, 3), 0.5f);
     case LN_OP_CENTRE: return form ? -1 : ln_g_centre(g, "y", rows(m, "x", R, 20));
@@ -182,10 +207,15 @@ static ln_v build(maker *m, ln_op op, int form) {
         const ln_node n = {.op = op, .n_in = 1, .in = {rows(m, "x", LN_DIM_N, 3)}};
         return form ? -1 : ln_g_node(g, "y", &n, NULL);
     }
-    case LN_OP_SLICE: return form ? -1 : ln_g_slice(g, "y", rows(m, "x", R, 7), 2, 3);
+    case LN_OP_SLICE: /* of the row, or of each of 2 groups of columns */
+        return form == 0   ? ln_g_slice(g, "y", rows(m, "x", R, 7), 2, 3)
+               : form == 1 ? ln_g_slice_groups(g, "y", rows(m, "x", R, 14), 2, 3, 7)
+                           : -1;
     case LN_OP_SLICE_BACK: {
-        const ln_node n = {.op = op, .n_in = 1, .in = {rows(m, "x", R, 3)}, .p.slice = {2, 7}};
-        return form ? -1 : ln_g_node(g, "y", &n, NULL);
+        const ln_p_slice p = {2, form ? 14 : 7, form ? 7 : 0};
+        if (form > 1) return -1;
+        const ln_node n = {.op = op, .n_in = 1, .in = {rows(m, "x", R, form ? 6 : 3)}, .p.slice = p};
+        return ln_g_node(g, "y", &n, NULL);
     }
     case LN_OP_LOAD: return form ? -1 : rows(m, "y", R, 3);
     case LN_OP_MATMUL:

@@ -34,6 +34,7 @@ typedef struct adapting {
     ln_v pool;
     ln_v *down;     /* [n_values] the lora_down of a product's output; -1: none */
     ln_p_lora *how; /* [n_values] parameters of both */
+    ln_v *ids;      /* [n_values] the experts of its rows; -1: one matrix */
     /* training */
     const ln_lora_training *train; /* NULL: inference */
     ln_lora_graph *out;
@@ -46,20 +47,24 @@ static const char *name_of(const ln_graph *g, ln_v v, const char *end, char out[
 }
 
 static bool is_product(const adapting *a, const ln_node *n) {
+    if (n->op != LN_OP_LINEAR && (n->op != LN_OP_EXPERTS || a->train)) return false;
     const ln_value *w = &a->g->values[n->in[1]];
-    return n->op == LN_OP_LINEAR && w->kind == LN_KIND_WEIGHT && w->slot >= 0;
+    return w->kind == LN_KIND_WEIGHT && w->slot >= 0;
 }
 
 /* Adds the lora_down of a product that has a place in the pool. */
 static void add_down(adapting *a, const ln_node *n) {
     char name[80];
+    if (!is_product(a, n)) return;
     const ln_value *w = &a->g->values[n->in[1]];
-    if (!is_product(a, n) || (size_t)w->slot >= a->n_places || a->places[w->slot].slot_bytes == 0) return;
+    if ((size_t)w->slot >= a->n_places || a->places[w->slot].slot_bytes == 0) return;
     const ln_v y = n->out[0];
     a->how[y] = a->places[w->slot];
     a->how[y].rounds = ln_encoding_is_dense(w->enc);
-    a->how[y].of_outputs = a->g->values[y].dims[0] == LN_DIM_N;
-    a->down[y] = ln_g_lora_down(a->g, name_of(a->g, y, "lora_down", name), n->in[0], a->pool, &a->how[y]);
+    a->how[y].of_outputs = ln_dim_symbol(a->g->values[y].dims[0]) == LN_DIM_N;
+    if (n->op == LN_OP_EXPERTS) a->how[y].experts = n->p.experts, a->ids[y] = n->in[2];
+    a->down[y] =
+        ln_g_lora_down(a->g, name_of(a->g, y, "lora_down", name), n->in[0], a->pool, a->ids[y], &a->how[y]);
 }
 
 #define NAME(end) name_of(g, y, end, name)
@@ -115,7 +120,8 @@ static ln_v adapted(adapting *a, ln_v v) {
     char name[80];
     if (v < 0 || (size_t)v >= a->n_values) return v;
     if (a->up[v] < 0 && a->down[v] >= 0)
-        a->up[v] = ln_g_lora_up(a->g, name_of(a->g, v, "lora", name), v, a->down[v], a->pool, &a->how[v]);
+        a->up[v] =
+            ln_g_lora_up(a->g, name_of(a->g, v, "lora", name), v, a->down[v], a->pool, a->ids[v], &a->how[v]);
     return a->up[v] < 0 ? v : a->up[v];
 }
 
@@ -141,9 +147,10 @@ static ln_status adapt(adapting *a, ln_error *err) {
     a->down = ln_alloc((a->n_values + 1) * sizeof *a->down);
     a->up = ln_alloc((a->n_values + 1) * sizeof *a->up);
     a->how = ln_zalloc(a->n_values + 1, sizeof *a->how);
-    ln_status st = a->down && a->up && a->how ? LN_OK : LN_OOM(err, "a graph");
+    a->ids = ln_alloc((a->n_values + 1) * sizeof *a->ids);
+    ln_status st = a->down && a->up && a->how && a->ids ? LN_OK : LN_OOM(err, "a graph");
     if (st == LN_OK) {
-        for (size_t i = 0; i < a->n_values; i++) a->down[i] = a->up[i] = -1;
+        for (size_t i = 0; i < a->n_values; i++) a->down[i] = a->up[i] = a->ids[i] = -1;
         g->nodes = NULL; /* the list is rebuilt, in the same order */
         g->n_nodes = g->cap_nodes = 0;
         adapt_all(a, old, n);
@@ -155,6 +162,7 @@ static ln_status adapt(adapting *a, ln_error *err) {
     ln_free(a->down);
     ln_free(a->up);
     ln_free(a->how);
+    ln_free(a->ids);
     return st;
 }
 

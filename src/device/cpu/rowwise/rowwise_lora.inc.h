@@ -47,13 +47,17 @@ INLINE void lora_down_row(const void *x, const bool x_bf16, const ln_lora_slot *
     for (; j + AT_ONCE <= s->rank; j += AT_ONCE) lora_dots(AT_ONCE, x, x_bf16, s, j, n, bf16, t);
     for (; j < s->rank; j++) lora_dots(1, x, x_bf16, s, j, n, bf16, t);
 }
+INLINE int64_t lora_expert(const ln_call *c, int ids, int64_t r) {
+    return c->node->p.lora.n_experts ? (int64_t)row_in(c, ids, r)[0] : 0;
+}
 static void lora_down_run(const ln_call *c) {
     const ln_p_lora *p = &c->node->p.lora;
     const bool x_bf16 = c->in[0].dtype == LN_BF16;
     PARTITION_ROWS(c, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
-        const ln_lora_slot s = ln_lora_slot_of(c, 1, r);
-        const void *x = (const char *)c->in[0].data + r * c->in[0].pitch * ln_dtype_bytes(c->in[0].dtype);
+        const ln_lora_slot s = ln_lora_slot_of(c, 1, r, lora_expert(c, 2, r));
+        const void *x = (const char *)c->in[0].data +
+                        ln_lora_row(p, r) * c->in[0].pitch * ln_dtype_bytes(c->in[0].dtype);
         float *t = row_out(c, r);
         memset(t + s.rank, 0, (size_t)(p->max_rank - s.rank) * sizeof *t);
         if (p->dtype == LN_BF16 && x_bf16) lora_down_row(x, true, &s, p->n_in, true, t);
@@ -95,7 +99,7 @@ static void lora_up_run(const ln_call *c) {
     const ln_p_lora *p = &c->node->p.lora;
     PARTITION_ROWS(c, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
-        const ln_lora_slot s = ln_lora_slot_of(c, 2, r);
+        const ln_lora_slot s = ln_lora_slot_of(c, 2, r, lora_expert(c, 3, r));
         const float *x = row_in(c, 0, r), *t = row_in(c, 1, r);
         float *y = row_out(c, r);
         if (s.rank == 0 && !s.bias) {
