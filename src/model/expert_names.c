@@ -57,7 +57,9 @@ bool ln_expert_name(char out[160], const ln_spec *s, ln_slot slot, int layer, in
 /* Whether files of mlx-lm, or of the reference, have a tensor of all experts with a name. */
 static bool is_name_of_mlx(const ln_expert_row *row, bool interleaved) {
     if (row->in != LN_EXPERTS_STACKED) return false;
-    return interleaved ? strstr(row->name, ".mlp.experts.") != NULL : strstr(row->name, ".switch_") != NULL;
+    if (!interleaved) return strstr(row->name, ".switch_") != NULL;
+    return strstr(row->name, ".mlp.experts.") &&
+           (ln_ends_with(row->name, "_proj.weight") || ln_ends_with(row->name, ".bias"));
 }
 static bool is_name_of_reference(const ln_expert_row *row) {
     return row->in != LN_EXPERTS_EACH && !strstr(row->name, ".switch_") &&

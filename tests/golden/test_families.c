@@ -201,7 +201,7 @@ static void quantised(family_model *f) {
     OK(ln_package_open(&written, path, &(ln_options){0}, err));
     assert_int_equal(written->weights.code.bits, 4);
     if (strstr(f->name, "gpt_oss")) /* mlx-lm's name of it, which is another one than other families have */
-        assert_non_null(ln_tensors_find(&written->tensors, "model.layers.0.mlp.experts.up_proj.weight"));
+        assert_non_null(ln_tensors_find(&written->tensors, "model.layers.0.mlp.experts.down_proj.weight"));
     for (int way = 0; way < 2; way++) {
         const ln_numerics numerics = way ? LN_FAST : LN_EXACT;
         check_bits(f, at_load, numerics, "quantised at load");
