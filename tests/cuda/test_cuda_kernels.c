@@ -303,9 +303,9 @@ static void build_lora(ln_graph *g, const void *user) {
     ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, (int)c->p.n_in), 1);
     if (c->p.of_outputs) x = ln_g_gather_rows(g, "g", x);
     const ln_v w = ln_g_weight(g, "w", LN_F32, 1, (int)c->p.n_out, (int)c->p.n_in),
-               y = ln_g_linear(g, "y", x, w, -1), t = ln_g_lora_down(g, "t", x, pool, &c->p);
+               y = ln_g_linear(g, "y", x, w, -1), t = ln_g_lora_down(g, "t", x, pool, -1, &c->p);
     ln_g_output(g, t);
-    ln_g_output(g, ln_g_lora_up(g, "z", y, t, pool, &c->p));
+    ln_g_output(g, ln_g_lora_up(g, "z", y, t, pool, -1, &c->p));
 }
 
 /* A pool of random adapters; the caller frees it. */
