@@ -102,6 +102,8 @@ def wide_config(family, start):
     rope = c.get("rope_parameters") or {}
     if family == "cohere2":
         c["rotary_pct"] = 1.0       # a key of its files, which the converter reads
+    if family == "hunyuan_v1_dense":
+        c["max_position_embeddings"] = 32768    # the converter expects it
     if "mrope_section" in rope:
         c["rope_parameters"] = rope | dict(mrope_section=[12, 10, 10] if "head_dim" in start else [16, 8, 8])
     return c
@@ -134,7 +136,7 @@ def write_wide(out, names):
                 g.write_model(str(source), family, "f32", g.make_config(family, config), sum(map(ord, name)))
                 convert(source, out)
                 print(name, "written", flush=True)
-            except (NotImplementedError, ValueError, KeyError) as why:     # llama.cpp does not convert it
+            except (NotImplementedError, ValueError, KeyError, AssertionError) as why:     # llama.cpp does not convert it
                 print("%s: NOT written, llama.cpp: %s %s" % (name, type(why).__name__, str(why)[:100]), flush=True)
     return 0
 
