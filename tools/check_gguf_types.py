@@ -29,12 +29,12 @@ FUSED = "not written to a directory"    # what `convert` says of models whose di
 
 
 def random_blocks(rng, shape, kind):
-    """Blocks with f16 scales from 2^-12 to 2^-11."""
+    """Blocks with f16 scales from 2^-12 to 2^-11; of Q6_K, whose numbers have 12 bits more, from 2^-14 to 2^-13."""
     import gguf
     elements, size = gguf.GGML_QUANT_SIZES[kind]
     data = rng.integers(0, 256, (int(np.prod(shape)) // elements, size), dtype=np.uint8)
     for at in SCALES[kind.name]:
-        data[:, at + 1] = 0x0C | (data[:, at + 1] & 0x83)
+        data[:, at + 1] = (0x04 if kind.name == "Q6_K" else 0x0C) | (data[:, at + 1] & 0x83)
     return data.reshape(*shape[:-1], shape[-1] // elements * size)
 
 
