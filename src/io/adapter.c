@@ -250,7 +250,12 @@ static ln_status take_pair(ln_adapter_file *a, const ln_adapter_config *c, const
     m->rows = y->t->rows;
     if (a->layout != LN_ADAPTER_GGUF) LN_TRY(ln_adapter_rank_of(c, x->full, &rank, err));
     set_sizes(a, c, x->full, rank, m);
-    if (m->rank != rank || m->n_experts < 0)
+    if (m->n_experts < 0)
+        return ln_fail(err, LN_EINVALID,
+                       "%s: %s: A has %lld experts and B has %lld; expected the same number",
+                       a->tensors.files[x->t->file].path, x->full, (long long)x->t->dims[0],
+                       (long long)y->t->dims[0]);
+    if (m->rank != rank)
         return ln_fail(err, LN_EINVALID,
                        "%s: %s: A is [%lld,%lld] and B is [%lld,%lld]; %s stores %s of rank %lld, which its "
                        "adapter_config.json states",
