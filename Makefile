@@ -12,7 +12,7 @@ VENV ?= .venv
 WERROR ?=
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(WERROR) $(CMAKE_FLAGS)
 
-.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-macos check-archs check-mlx check-gguf check-gguf-types check-training check-families check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-mlx test-cuda check-cuda bench-cuda bench golden install wheel static image deb release check-packages clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-macos check-archs check-mlx check-gguf check-gguf-types check-training check-families check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-mlx test-cuda check-cuda bench-cuda bench golden install wheel static image deb release check-packages docs check-docs clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -48,6 +48,7 @@ check-long: setup
 	@$(MAKE) --no-print-directory tsan
 	@LN_LONG=1 LN_SAME_BITS_MODEL=$(abspath $(BUILD))/shape LN_TEST_TIMEOUT=7200 tools/run_tests.sh $(BUILD)
 	@$(MAKE) --no-print-directory check-templates
+	@$(MAKE) --no-print-directory check-docs
 	@$(MAKE) --no-print-directory check-training
 	@$(MAKE) --no-print-directory check-amx
 	@$(MAKE) --no-print-directory check-neon
@@ -238,6 +239,14 @@ check-packages:
 	@tools/check_packages bookworm $(DEBIAN)-12
 	@tools/check_packages trixie $(DEBIAN)-13
 
+# The documentation as a site in build/docs/html, by Sphinx from PyPI. Half a minute.
+docs: all
+	@tools/make_docs $(BUILD) $(BUILD)/docs
+# Every command of every page, on the bundled model; then the site. Two minutes. PAGES="docs/gguf.md" takes these alone.
+check-docs: all
+	@tools/check_docs $(BUILD) $(PAGES)
+	@[ -n "$(PAGES)" ] || tools/make_docs $(BUILD) $(BUILD)/docs
+
 # Speed next to this machine's ceilings; make bench MODEL=./model BENCH_FLAGS="--depth 0,4096 --streams 1,8"
 MODEL ?= tiny
 bench: setup
@@ -267,6 +276,7 @@ help:
 	@echo "make check-neon  kernel and golden tests for aarch64, under qemu"
 	@echo "make check-archs  the GPU's kernels compile for all compute capabilities"
 	@echo "make test-cuda   kernels, golden models and the engine on an NVIDIA GPU; make check-cuda: under compute-sanitizer"
+	@echo "make docs        the documentation as a site, in $(BUILD)/docs/html; make check-docs: every command of every page"
 	@echo "make bench-cuda  tokens per second on the GPU, and shares of its ceilings"
 	@echo "make check-compilers  no warning of any gcc or clang that is here; musl's headers, -flto, -static"
 	@echo "make check-debian  make demo and make test in a bare Debian 12 and 13 (root, debootstrap)"
