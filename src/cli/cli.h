@@ -206,6 +206,13 @@ ln_status train_options(const args *a, ln_trainer_options *o, ln_error *err);
 void train_plan_text(ln_str *s, const ln_trainer_info *f);
 const char *numerics_name(ln_numerics n);
 
+/* ---- next_steps.c ---- */
+/* Appends three commands that are worth typing on this machine, each with its purpose. */
+void add_next_steps(ln_str *s, const ln_machine *m, bool measured);
+/* If `err` says that the model is not in the Hugging Face cache, a user is at the terminal, and Hugging
+ * Face's command is installed: asks whether to run it, and runs it. Returns whether the model was fetched. */
+bool fetch_offered(const args *a, ln_status st, const ln_error *err);
+
 /* ---- backends (cli_backend.c) ---- */
 
 bool other_backend(const args *a); /* --backend names another one than native */

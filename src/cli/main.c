@@ -162,8 +162,19 @@ static ln_status help_verb(int argc, char **argv, ln_error *err) {
     return v == VERB_COUNT ? unknown_verb(argv[at], err) : show_help(v, man, err);
 }
 
+/* `linnet` alone: the verbs, and what to do next on this machine. */
+static ln_status begin_page(ln_error *err) {
+    ln_machine m = {.size = sizeof m};
+    ln_str s = {0};
+    LN_TRY(show_help(VERB_COUNT, false, err));
+    if (ln_doctor(false, 0, &m, err) != LN_OK) return LN_OK;
+    ln_str_add(&s, "\n", 1);
+    add_next_steps(&s, &m, false);
+    return out_str(&s, err);
+}
+
 static ln_status dispatch(int argc, char **argv, const char **page, ln_error *err) {
-    if (argc < 2) return show_help(VERB_COUNT, false, err);
+    if (argc < 2) return begin_page(err);
     const char *word = argv[1];
     if (strcmp(word, "help") == 0) return help_verb(argc, argv, err);
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return show_help(VERB_COUNT, false, err);
@@ -187,6 +198,7 @@ static ln_status dispatch(int argc, char **argv, const char **page, ln_error *er
         st = ranks_begin(&a, &follows, err);
         if (st == LN_OK && !follows) st = outputs_try(&a, err);
         if (st == LN_OK && !follows) st = commands[v](&a, err);
+        if (!follows && fetch_offered(&a, st, err)) st = commands[v](&a, err);
         if (!follows) st = explain_model(&a, st, err);
     }
     args_free(&a);

@@ -87,6 +87,7 @@ static ln_status print_text(const args *a, const ln_machine *m, bool measured, l
     const ln_status st = backends_add(&s, a, err);
     if (st != LN_OK) ln_str_free(&s);
     LN_TRY(st);
+    add_next_steps(&s, m, measured);
     return out_str(&s, err);
 }
 

@@ -227,6 +227,7 @@ static void sit_down(const char *term, char *const argv[]) {
         setenv("XDG_STATE_HOME", state, 1);
         setenv("LSAN_OPTIONS", "print_suppressions=0:suppressions=" LN_ROOT "/tests/cli/libedit.supp", 1);
         setenv("LC_ALL", "C", 1); /* line editing uses UTF-8 nevertheless */
+        if (before_exec) before_exec();
         execvp(program, argv);
         _exit(98);
     }

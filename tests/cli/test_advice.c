@@ -138,7 +138,8 @@ static void library(void **s) {
 /* A flag in the command's own messages exists: in the file of a verb it is a flag of that verb, elsewhere
  * of any verb. */
 static void of_the_command(const char *file, const char *text) {
-    static const char *const words[] = {"--version", "--man"}; /* flags of `linnet` and of `linnet help` */
+    /* flags of `linnet`, of `linnet help`, and of `hf` */
+    static const char *const words[] = {"--version", "--man", "--revision"};
     const char *base = strrchr(file, '/') + 1, *p = text;
     char name[64];
     const char *stem = strncmp(base, "verb_", 5) == 0 ? base + 5 : base; /* verb_run.c: run */
