@@ -5,8 +5,8 @@ no meaningful text.
 usage: shape.py SHAPE DIR          write a Hugging Face directory (bf16)
        shape.py --gguf DIR FILE    write the same weights for llama.cpp (pip install gguf)
 
-SHAPE: qwen3-0.6b, qwen3-4b, qwen3-8b, gemma3-1b, llama-3.2-1b, qwen3-30b-a3b-4-layers (4 of the 48 layers); with -f16 after the name the weights
-are f16. Needs numpy."""
+SHAPE: qwen3-0.6b, qwen3-4b, qwen3-8b, gemma3-1b, llama-3.2-1b, qwen3-30b-a3b-4-layers (4 of the 48 layers), qwen3.5-0.8b, qwen3.5-4b; with -f16
+after the name the weights are f16. Needs numpy."""
 import json
 import os
 import struct
@@ -15,6 +15,9 @@ import sys
 import numpy as np
 
 COMMON = dict(torch_dtype="bfloat16", bos_token_id=None)
+HYBRID = dict(model_type="qwen3_5_text", head_dim=256, full_attention_interval=4, linear_conv_kernel_dim=4, linear_key_head_dim=128,
+              linear_value_head_dim=128, linear_num_key_heads=16, vocab_size=248320, rms_norm_eps=1e-6, max_position_embeddings=32768, hidden_act="silu",
+              rope_parameters=dict(rope_type="default", rope_theta=1e7, partial_rotary_factor=0.25))
 SHAPES = {
     "qwen3-0.6b": dict(model_type="qwen3", hidden_size=1024, num_hidden_layers=28, intermediate_size=3072, num_attention_heads=16, num_key_value_heads=8,
                        head_dim=128, vocab_size=151936, rms_norm_eps=1e-6, rope_theta=1e6, max_position_embeddings=40960, hidden_act="silu"),
@@ -34,28 +37,47 @@ SHAPES = {
                          head_dim=64, vocab_size=128256, rms_norm_eps=1e-5, rope_theta=5e5, max_position_embeddings=131072, hidden_act="silu",
                          rope_scaling=dict(rope_type="llama3", factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
                                            original_max_position_embeddings=8192)),
+    "qwen3.5-0.8b": dict(hidden_size=1024, num_hidden_layers=24, intermediate_size=3584, num_attention_heads=8, num_key_value_heads=2,
+                         linear_num_value_heads=16, **HYBRID),
+    "qwen3.5-4b": dict(hidden_size=2560, num_hidden_layers=32, intermediate_size=9216, num_attention_heads=16, num_key_value_heads=4,
+                       linear_num_value_heads=32, **HYBRID),
 }
+
+
+def mixer(c, i):
+    """Returns (name, shape) of the tensors of the attention of layer i, or of its recurrent mixer in its place."""
+    d, e = c["hidden_size"], c["head_dim"]
+    q, k = c["num_attention_heads"] * e, c["num_key_value_heads"] * e
+    every = c.get("full_attention_interval")
+    if every and (i + 1) % every:
+        hv, keys = c["linear_num_value_heads"], c["linear_num_key_heads"] * c["linear_key_head_dim"]
+        values = hv * c["linear_value_head_dim"]
+        shapes = [("A_log", (hv,)), ("conv1d.weight", (2 * keys + values, 1, c["linear_conv_kernel_dim"])), ("dt_bias", (hv,)), ("in_proj_a.weight", (hv, d)),
+                  ("in_proj_b.weight", (hv, d)), ("in_proj_qkv.weight", (2 * keys + values, d)), ("in_proj_z.weight", (values, d)),
+                  ("norm.weight", (c["linear_value_head_dim"],)), ("out_proj.weight", (d, values))]
+        return [(f"linear_attn.{n}", s) for n, s in shapes]
+    shapes = [("q_proj", (2 * q if every else q, d)), ("k_proj", (k, d)), ("v_proj", (k, d)), ("o_proj", (d, q))]
+    if c["model_type"] != "llama":
+        shapes += [("q_norm", (e,)), ("k_norm", (e,))]
+    return [(f"self_attn.{n}.weight", s) for n, s in shapes]
 
 
 def tensors(c):
     """Returns (name, shape) of every tensor, in the order of the file."""
-    d, f, e = c["hidden_size"], c["intermediate_size"], c["head_dim"]
-    q, k = c["num_attention_heads"] * e, c["num_key_value_heads"] * e
-    gemma = c["model_type"] == "gemma3_text"
+    d, f = c["hidden_size"], c["intermediate_size"]
     out = [("model.embed_tokens.weight", (c["vocab_size"], d)), ("model.norm.weight", (d,))]
     for i in range(c["num_hidden_layers"]):
-        layer = [("input_layernorm", (d,)), ("self_attn.q_proj", (q, d)), ("self_attn.k_proj", (k, d)), ("self_attn.v_proj", (k, d)), ("self_attn.o_proj", (d, q)),
-                 ("post_attention_layernorm", (d,)), ("mlp.gate_proj", (f, d)), ("mlp.up_proj", (f, d)), ("mlp.down_proj", (d, f))]
+        layer = [("input_layernorm", (d,)), ("post_attention_layernorm", (d,))]
         if "num_experts" in c:
             w = c["moe_intermediate_size"]
-            layer = layer[:6] + [("mlp.gate", (c["num_experts"], d))]
+            layer += [("mlp.gate", (c["num_experts"], d))]
             for x in range(c["num_experts"]):
                 layer += [(f"mlp.experts.{x}.gate_proj", (w, d)), (f"mlp.experts.{x}.up_proj", (w, d)), (f"mlp.experts.{x}.down_proj", (d, w))]
-        if c["model_type"] != "llama":
-            layer += [("self_attn.q_norm", (e,)), ("self_attn.k_norm", (e,))]
-        if gemma:
+        else:
+            layer += [("mlp.gate_proj", (f, d)), ("mlp.up_proj", (f, d)), ("mlp.down_proj", (d, f))]
+        if c["model_type"] == "gemma3_text":
             layer += [("pre_feedforward_layernorm", (d,)), ("post_feedforward_layernorm", (d,))]
-        out += [(f"model.layers.{i}.{n}.weight", s) for n, s in layer]
+        out += [(f"model.layers.{i}.{n}.weight", s) for n, s in layer] + [(f"model.layers.{i}.{n}", s) for n, s in mixer(c, i)]
     return out
 
 
@@ -68,7 +90,8 @@ def blocks(name, shape, c, rng, numbers, stored):
     """Yields the weights of one tensor, as `stored` makes them of numbers: parts of one array of random numbers, from random offsets."""
     n = int(np.prod(shape))
     if len(shape) == 1:
-        yield stored(np.full(n, 0.0 if c["model_type"] == "gemma3_text" else 1.0, np.float32))
+        offset = c["model_type"] in ("gemma3_text", "qwen3_5_text") and name.endswith("norm.weight") and "linear_attn" not in name
+        yield stored(np.full(n, 0.0 if offset else 1.0, np.float32))
         return
     while n:
         at = int(rng.integers(len(numbers)))

@@ -255,8 +255,12 @@ ln_status gpu_fuse(ln_exec *e, ln_error *err) {
         for (int k = 0; k < node_at(&f, i)->n_in; k++) f.readers[node_at(&f, i)->in[k]]++;
     for (int i = 0; i < p->n_outputs; i++) f.readers[p->outputs[i]]++;
     for (int i = 0; i < p->n_nodes;) {
-        if (f.done[i]) i++;
-        else i += fuse_at(&f, i, &e->fused[e->n_fused++]);
+        if (f.done[i]) {
+            i++;
+            continue;
+        }
+        i += fuse_at(&f, i, &e->fused[e->n_fused]);
+        e->n_fused++; /* after fuse_at, which reads what was fused before */
     }
     ln_free(f.readers);
     ln_free(f.done);
