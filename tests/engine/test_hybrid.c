@@ -1,6 +1,6 @@
 /* Models with recurrent layers: the same bits however a text is cut into steps, in a batch, after its
  * prefix was reused or evicted, and how much of a text is reused. */
-/* run: quick asan */
+/* run: quick */
 #include "../common.h"
 
 #include "engine/kv_file.h"

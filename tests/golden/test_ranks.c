@@ -2,7 +2,7 @@
  * of several texts, in both numerics, quantised at load or before, in every format of files, with adapters.
  * Each rank has its share of every split weight. Ranks are threads here
  * (base/thread_ranks.c); tests/cli has some over MPI. A rank that ends makes the steps of the others fail. */
-/* run: slow asan */
+/* run: slow */
 #include "family_models.h"
 
 #include <dirent.h>
@@ -215,7 +215,7 @@ static void check_folder(const char *folder, const char *word, int least) {
     assert_non_null(d);
     for (const struct dirent *x; (x = readdir(d));)
         if (x->d_name[0] != '.' && strstr(x->d_name, word) && open_other(&f, folder, x->d_name) &&
-            (n++ == 0 || !getenv("LN_SANITIZED"))) /* which takes fifty times as long */
+            n++ % (int)fewer(1, 4) == 0)
             check_family(&f);
     (void)closedir(d);
     assert_true(n >= least);

@@ -1,6 +1,6 @@
 /* Tests every op on every ISA level against the reference kernels: equality of bits, for odd sizes, types,
  * alignments and thread counts. */
-/* run: quick asan */
+/* run: quick */
 #include "graph/graph.h"
 #include "kernels.h"
 

@@ -2,7 +2,7 @@
  * for every bit width, group size, type of scales and number of rows, at odd addresses, between guard
  * pages. The values of the reference itself are tested by tests/quant/test_block_float.c and, here, by a
  * plain sum. */
-/* run: quick asan */
+/* run: quick */
 #include "kernels.h"
 
 static const float x_specials[] = {NAN,         INFINITY,    -INFINITY,      0.0f,       -0.0f,

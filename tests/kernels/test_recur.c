@@ -1,6 +1,6 @@
 /* Tests the kernels of recurrent mixers on every ISA level: outputs and pages have the bits of the reference
  * kernels, and the delta rule by chunks is the step-by-step rule in double, up to rounding. */
-/* run: quick asan */
+/* run: quick */
 #include "kernels.h"
 
 #include "ops/recur_layout.h"

@@ -121,7 +121,7 @@ def file_of(name, data):
     return path
 
 
-SIZES = (1 << 20, 8 << 20, 31 << 20, 60 << 20) if WHOLE else (8 << 20,)
+SIZES = (1 << 20, 8 << 20, 31 << 20, 60 << 20) if WHOLE else (4 << 20,)
 SOME = tuple(KINDS) if WHOLE else ("prose", "marks")
 
 
@@ -139,7 +139,7 @@ def test_tokenize():
 
 
 def test_classify():
-    for n, size in ((50000, 60), (4, 8 << 20), (400000, 60), (2, 60 << 20)) if WHOLE else ((50000, 60), (2, 8 << 20)):
+    for n, size in ((50000, 60), (4, 8 << 20), (400000, 60), (2, 60 << 20)) if WHOLE else ((50000, 60), (2, 4 << 20)):
         line = json.dumps({"text": text_of("prose", size)}) + "\n"
         path = file_of("inputs", (line for _ in range(n)))
         few = file_of("few", [line if size < 1000 else '{"text": "Hello"}\n'])
@@ -154,7 +154,7 @@ def test_classify():
 def test_train():
     few = file_of("few", [json.dumps({"text": text_of("prose", 2000)}) + "\n"] * 8)
     limit = allowed("--for", "train", "--data", few)
-    for n, size in ((64, 100000), (3, 12 << 20), (400000, 100)) if WHOLE else ((3, 12 << 20),):
+    for n, size in ((64, 100000), (3, 12 << 20), (400000, 100)) if WHOLE else ((3, 6 << 20),):
         data = file_of("data", (json.dumps({"text": text_of("prose", size)}) + "\n" for _ in range(n)))
         run(f"train on {n} samples of {size} bytes", limit, ["train", MODEL, "--data", data, "-o", os.path.join(WORK, f"adapter-{n}"), "--steps", "1"])
 

@@ -1,7 +1,7 @@
 /* Training of all weights: what torch makes of the same start (tests/golden/trainer, made by
  * tools/golden_trainer.py), the same bits after an interruption, a result that is a model, and what is
  * rejected. */
-/* run: slow asan cuda */
+/* run: slow cuda */
 #include "train_runs.h"
 
 #include "run/train_program.h"

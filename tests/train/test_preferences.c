@@ -1,6 +1,6 @@
 /* Preferences: what peft and torch make of the formulas of TRL's losses (tests/golden/trainer, made by
  * tools/golden_trainer.py), the same bits after an interruption, layouts of data, and what is rejected. */
-/* run: slow asan cuda */
+/* run: slow cuda */
 #include "train_runs.h"
 
 #include "train/preference.h"
