@@ -144,41 +144,48 @@ ln_status ln_device_load(const char *path, const ln_device_ops **out, ln_error *
     return st;
 }
 
-enum { PATH_BYTES = 4096 };
-/* The file of a plug-in in the folder of the library or program that this code is in; empty: unknown. */
-static void path_beside(const char *name, char path[PATH_BYTES]) {
+enum { PATH_BYTES = 4096, PLACES = 3 };
+/* The folder of the library or program that this code is in; empty: unknown. */
+static void own_folder(char folder[PATH_BYTES]) {
     Dl_info here;
-    char real[PATH_BYTES] = "";
-    ln_os_program(real, sizeof real);
-    path[0] = 0;
+    folder[0] = 0;
+    ln_os_program(folder, PATH_BYTES);
     if (dladdr(built_in, &here) && here.dli_fname && here.dli_fname[0] == '/')
-        (void)snprintf(real, sizeof real, "%s", here.dli_fname);
-    char *slash = strrchr(real, '/');
-    if (!slash) return;
-    *slash = 0;
-    if (strlen(real) + strlen(name) + 32 < PATH_BYTES)
-        (void)snprintf(path, PATH_BYTES, "%.*s/liblinnet-%s" LN_PLUGIN_SUFFIX, (int)(slash - real), real,
-                       name);
+        (void)snprintf(folder, PATH_BYTES, "%s", here.dli_fname);
+    char *slash = strrchr(folder, '/');
+    if (slash) *slash = 0;
+    else folder[0] = 0;
 }
 
-/* The files that a plug-in may be in. */
-static void plugin_paths(const char *name, char path[2][PATH_BYTES]) {
-    path_beside(name, path[0]);
-    (void)snprintf(path[1], sizeof path[1], "%s/liblinnet-%s" LN_PLUGIN_SUFFIX, LN_LIBDIR, name);
+/* The files that a plug-in may be in: next to this library or program, in the folder lib that lies next to
+ * the program's (an installation that was moved, a wheel), in the folder of installed libraries. */
+static void plugin_paths(const char *name, char path[PLACES][PATH_BYTES]) {
+    char folder[PATH_BYTES];
+    own_folder(folder);
+    path[0][0] = path[1][0] = 0;
+    if (folder[0] && strlen(folder) + strlen(name) + 40 < PATH_BYTES) {
+        const int n = (int)strlen(folder);
+        (void)snprintf(path[0], PATH_BYTES, "%.*s/liblinnet-%s" LN_PLUGIN_SUFFIX, n, folder, name);
+        if (n > 4 && strcmp(folder + n - 4, "/bin") == 0)
+            (void)snprintf(path[1], PATH_BYTES, "%.*slib/liblinnet-%s" LN_PLUGIN_SUFFIX, n - 3, folder, name);
+    }
+    (void)snprintf(path[2], PATH_BYTES, "%s/liblinnet-%s" LN_PLUGIN_SUFFIX, LN_LIBDIR, name);
 }
 
 static bool has_plugin(const char *name) {
-    char path[2][PATH_BYTES];
+    char path[PLACES][PATH_BYTES];
+    bool found = false;
     plugin_paths(name, path);
-    return (path[0][0] && access(path[0], F_OK) == 0) || access(path[1], F_OK) == 0;
+    for (int i = 0; i < PLACES; i++) found = found || (path[i][0] && access(path[i], F_OK) == 0);
+    return found;
 }
 
 static ln_status find_plugin(const char *name, const ln_device_ops **out, ln_error *err) {
-    char path[2][PATH_BYTES];
+    char path[PLACES][PATH_BYTES];
     if (strchr(name, '/') || strlen(name) >= sizeof(((ln_device_entry *)0)->name))
         return ln_fail(err, LN_EDEVICE, "device %s: expected a name of at most 31 letters", name);
     plugin_paths(name, path);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < PLACES; i++) {
         if (!path[i][0] || access(path[i], F_OK) != 0) continue;
         LN_TRY(ln_device_load(path[i], out, err));
         if (strcmp((*out)->name, name) == 0) return LN_OK;
@@ -190,7 +197,7 @@ static ln_status find_plugin(const char *name, const ln_device_ops **out, ln_err
     return ln_fail(err, LN_EDEVICE,
                    "device %s: found neither %s nor %s; install that file%s, or use ln_options.device = "
                    "LN_DEVICE_CPU",
-                   name, path[0][0] ? path[0] : "a plug-in next to this program", path[1],
+                   name, path[0][0] ? path[0] : "a plug-in next to this program", path[2],
                    strcmp(name, "mlx") == 0 ? " (docs/mlx.md: tools/mlx_wheel build, then make)" : "");
 }
 #endif

@@ -31,6 +31,13 @@ for python; do
     "$work/venv/bin/linnet" run tiny "Tell me a short story." -n 20 --temp 0 2>/dev/null >"$work/story"
     [ "$(wc -w <"$work/story")" -ge 10 ] || { echo "wheel: $version: expected a story of 20 tokens, found: $(cat "$work/story")"; exit 1; }
     PYTHONDONTWRITEBYTECODE=1 LINNET_ABI=$work/abi.txt LINNET_COMMAND=$command "$work/venv/bin/python" "$root/tests/python/module_cases.py" 2>"$work/log" || { cat "$work/log"; exit 1; }
+    for plugin in "$(dirname "$wheel")"/linnet_cuda-*.whl; do # if it was built: the command and the library find it
+        [ -e "$plugin" ] || continue
+        "$work/venv/bin/pip" install -q --no-index --disable-pip-version-check "$plugin"
+        "$work/venv/bin/linnet" doctor >"$work/log"
+        if grep -q 'found neither' "$work/log"; then echo "wheel: $version: expected the device cuda, found: $(cat "$work/log")"; exit 1; fi
+        "$work/venv/bin/pip" uninstall -q -y linnet-cuda
+    done
     "$work/venv/bin/pip" uninstall -q -y linnet
     find "$work/venv" -not -name '*.pyc' -not -name __pycache__ | sort >"$work/after"
     diff "$work/before" "$work/after" || { echo "wheel: $version: the files above are left after the removal"; exit 1; }
