@@ -191,8 +191,8 @@ ln_v ln_g_node(ln_graph *g, const char *name, const ln_node *node, ln_v out[LN_N
 /* A node of one output. */
 static ln_v add(ln_graph *g, const char *name, ln_node n) { return ln_g_node(g, name, &n, NULL); }
 
-ln_v ln_g_embed(ln_graph *g, const char *name, ln_v table, float scale) {
-    return add(g, name, (ln_node){.op = LN_OP_EMBED, .n_in = 1, .in = {table}, .p.embed = {scale}});
+ln_v ln_g_embed(ln_graph *g, const char *name, ln_v table, float scale, int32_t padding) {
+    return add(g, name, (ln_node){.op = LN_OP_EMBED, .n_in = 1, .in = {table}, .p.embed = {scale, padding}});
 }
 ln_v ln_g_linear(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v bias_or_none) {
     return add(g, name,

@@ -126,7 +126,7 @@ void ln_g_taken_output(ln_graph *g, ln_v v);
  * and in n_out the number of outputs (0: that of the op's row). out, unless NULL, receives all outputs, then
  * -1. A single output is named `name`, several are `name.0`, `name.1`, ... */
 ln_v ln_g_node(ln_graph *g, const char *name, const ln_node *n, ln_v out[LN_NODE_OUT]);
-ln_v ln_g_embed(ln_graph *g, const char *name, ln_v table, float scale);
+ln_v ln_g_embed(ln_graph *g, const char *name, ln_v table, float scale, int32_t padding);
 ln_v ln_g_linear(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v bias_or_none);
 /* x in another format. Returns the existing value when it was called with the same x and format before. */
 ln_v ln_g_convert(ln_graph *g, const char *name, ln_v x, ln_format to);

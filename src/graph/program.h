@@ -47,6 +47,7 @@ typedef struct ln_p_none {
 } ln_p_none;
 typedef struct ln_p_embed {
     float scale;
+    int32_t padding; /* 1 + the id of the padding token, whose row gets no gradient; 0: none */
 } ln_p_embed;
 typedef struct ln_p_convert {
     ln_format to;
@@ -228,6 +229,7 @@ typedef struct ln_p_sum {
 typedef struct ln_p_spread {
     int64_t rows, cols;
     float factor;
+    int32_t padding; /* of embed_back, as in ln_p_embed */
 } ln_p_spread;
 /* Attention of a packed batch: the sequences of a step, each from its first row on. */
 typedef struct ln_p_packed {

@@ -93,7 +93,7 @@ static ln_v hidden(ln_builder *b, ln_v *head) {
         (void)snprintf(name, sizeof name, "rope.%d", i);
         b->tables[i] = ln_g_rope_table(g, name, &p);
     }
-    ln_v x = ln_g_embed(g, "embedded", b->embed, s->embed_scale);
+    ln_v x = ln_g_embed(g, "embedded", b->embed, s->embed_scale, s->padding);
     if (s->embed_norm) x = ln_g_rmsnorm_plain(g, "embedded.norm", x, s->D, (float)s->eps);
     if (s->per_layer) b->inputs = ln_layer_inputs(b, x);
     for (int l = 0; l < s->L; l++) {

@@ -49,7 +49,7 @@ ln_v ln_layer_inputs(const ln_builder *b, ln_v x) {
     const ln_spec *s = b->s;
     const ln_v table = ln_build_weight(b, "inputs.table", LN_W_LAYER_EMBED, -1),
                proj = ln_build_weight(b, "inputs.proj", LN_W_LAYER_PROJ, -1),
-               of_ids = ln_g_embed(g, "inputs.of_ids", table, s->per_layer_scale);
+               of_ids = ln_g_embed(g, "inputs.of_ids", table, s->per_layer_scale, s->padding);
     ln_v y = ln_g_linear(g, "inputs.projected", x, proj, -1);
     y = ln_g_scale(g, "inputs.scaled", y, (float)(1 / sqrt((double)s->D)));
     y = ln_build_norm(b, "inputs.norm", y, LN_W_LAYER_NORM, -1);

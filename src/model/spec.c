@@ -117,6 +117,14 @@ static ln_status bad(const ln_config *c, ln_error *err, const char *what, int64_
                    (long long)a, against, (long long)b);
 }
 
+/* Returns 1 + pad_token_id, which may be counted from the end of the vocabulary (the `padding_idx` of
+ * PyTorch's Embedding); 0 if there is none. Only training uses it, so that no value of it is an error. */
+static int32_t read_padding(const ln_config *c, int64_t V) {
+    const json_t *id = json_object_get(c->text, "pad_token_id");
+    const int64_t n = json_is_integer(id) ? json_integer_value(id) : V;
+    return n >= -V && n < V ? (int32_t)(1 + (n < 0 ? n + V : n)) : 0;
+}
+
 /* Reads an integer that the configuration class may allow to be null. *out = 0 stands for null, and for
  * absent if `dflt` is 0. */
 static ln_status read_optional(const ln_config *c, const char *field, bool nullable, int64_t dflt, int64_t hi,
@@ -160,6 +168,7 @@ ln_status ln_read_sizes(ln_spec *s, const ln_config *c, const ln_sizes *d, ln_er
     s->n_attn = s->n_ffn = 1;
     s->ffn[0] = (ln_ffn_spec){0};
     LN_TRY(ln_config_int(c, "vocab_size", d->vocab, 1, MAX_VOCAB, &s->V, err));
+    s->padding = read_padding(c, s->V);
     LN_TRY(ln_config_int(c, "hidden_size", d->hidden, 1, MAX_WIDTH, &s->D, err));
     LN_TRY(ln_config_int(c, "intermediate_size", d->ffn, 1, 4 * MAX_WIDTH, &s->ffn[0].F, err));
     LN_TRY(ln_config_int(c, "max_position_embeddings", d->positions, 1, INT32_MAX, &s->n_ctx, err));

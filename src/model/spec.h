@@ -120,6 +120,7 @@ typedef struct ln_spec {
     ln_arena arena;
     char model_type[64];
     int64_t D, V;      /* hidden_size, vocab_size (rows of the embedding) */
+    int32_t padding;   /* 1 + pad_token_id, whose row of the embedding gets no gradient; 0: none */
     int L;             /* layers */
     int64_t n_ctx;     /* context length: max_position_embeddings, or what YaRN or dynamic NTK extend it to */
     double eps;        /* of the RMS norms */

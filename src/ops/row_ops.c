@@ -62,6 +62,7 @@ LN_KERNEL(ln_ref_embed_back) {
     for (int64_t v = 0; v < dw->rows; v++)
         for (int64_t i = lo; i < hi; i++) real_row(dw, v)[i] = 0;
     for (int64_t r = 0; r < dy->rows; r++) {
+        if (c->step->ids[r] == c->node->p.spread.padding - 1) continue;
         real *to = real_row(dw, c->step->ids[r]);
         for (int64_t i = lo; i < hi; i++) to[i] = real_fma(by, real_row(dy, r)[i], to[i]);
     }
@@ -165,7 +166,7 @@ ln_status ln_grad_embed(ln_graph *g, const ln_node *n, const ln_v *dy, const boo
     const ln_node back = {.op = LN_OP_EMBED_BACK,
                           .n_in = 1,
                           .in = {dy[0]},
-                          .p.spread = {table->dims[0], table->dims[1], n->p.embed.scale}};
+                          .p.spread = {table->dims[0], table->dims[1], n->p.embed.scale, n->p.embed.padding}};
     char name[64];
     (void)wanted, (void)err;
     dx[0] = ln_g_node(g, ln_grad_name(g, n->in[0], name), &back, NULL);

@@ -159,7 +159,7 @@ static ln_v build(maker *m, ln_op op, int form) {
     ln_graph *g = &m->g;
     const int64_t R = LN_DIM_T;
     switch (op) {
-    case LN_OP_EMBED: return form ? -1 : ln_g_embed(g, "y", parameter(m, "table", IDS, 4), 1.5f);
+    case LN_OP_EMBED: return form ? -1 : ln_g_embed(g, "y", parameter(m, "table", IDS, 4), 1.5f, 0);
     case LN_OP_LINEAR:
         if (form == 0) return ln_g_linear(g, "y", rows(m, "x", R, 5), parameter(m, "w", 3, 5), -1);
         if (form == 1)

@@ -14,7 +14,7 @@ static const ln_format bf16 = {LN_FORMAT_BF16, 0, 0};
  * bf16. */
 static ln_v build(ln_graph *g, int64_t D, int64_t F, int layers) {
     ln_g_layer(g, -1, "");
-    ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_BF16, 0, 50, D), 1);
+    ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_BF16, 0, 50, D), 1, 0);
     for (int l = 0; l < layers; l++) {
         ln_g_layer(g, l, "layer.");
         ln_v n =
@@ -329,7 +329,7 @@ static void test_places(void **state) {
         int n = 1;
         ln_graph_open(&g);
         ln_g_layer(&g, -1, "");
-        made[0] = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, D), 1);
+        made[0] = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, D), 1, 0);
         for (const int most = 3 + ANY(30); n < most; n++) {
             const int first = ANY(3) ? n - 1 : ANY(n), other = ANY(3) ? LN_MAX(n - 2, 0) : ANY(n),
                       second = width[other] == width[first] ? other : first;
@@ -437,14 +437,14 @@ static void test_refusals(void **s) {
     ln_graph g;
     ln_graph_open(&g);
     ln_v t = ln_g_weight(&g, "table", LN_F32, 0, 50, 24);
-    ln_v x = ln_g_embed(&g, "x", t, 1);
+    ln_v x = ln_g_embed(&g, "x", t, 1, 0);
     ln_g_linear(&g, "y", x, ln_g_weight(&g, "w", LN_F32, 1, 8, 23), -1);
     FAILS(LN_EINTERNAL, "w[8,23]", ln_graph_check(&g, "a test", err));
     assert_int_equal(ln_g_add(&g, "later", x, x), -1); /* a graph is not extended after an error */
     ln_graph_close(&g);
 
     ln_graph_open(&g);
-    x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 32), 1);
+    x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 32), 1, 0);
     ln_v kv = ln_g_state(&g, "kv", 0, LN_F32, LN_STATE_DISJOINT, 1, (const int64_t[]){1});
     ln_p_kv p = {.n_kv_heads = 2, .head_dim = 16, .v_dim = 16, .page_len = 32, .pages_per_block = 1};
     ln_v kv1 = ln_g_kv_write(&g, "kv1", kv, x, x, &p);

@@ -15,7 +15,7 @@ static ln_v build(ln_graph *g, bool trainable) {
         trainable ? new_trainable : ln_g_weight;
     ln_graph_open(g);
     ln_g_layer(g, -1, "");
-    const ln_v x = ln_g_embed(g, "x", weight(g, "table", LN_BF16, 0, 50, 64), 1),
+    const ln_v x = ln_g_embed(g, "x", weight(g, "table", LN_BF16, 0, 50, 64), 1, 0),
                n = ln_g_rmsnorm(g, "n", x, weight(g, "norm", LN_F32, 1, 64, 0), 1e-6f, 0),
                y = ln_g_linear(g, "y", n, weight(g, "w", LN_BF16, 2, 32, 64),
                                weight(g, "b", LN_F32, 3, 32, 0));
@@ -56,7 +56,7 @@ static void states_have_types_and_dimensions(void **state) {
         assert_memory_equal(w->dims, dims, (size_t)n * sizeof *dims);
     }
     const ln_p_kv p = {.n_kv_heads = 2, .head_dim = 32, .v_dim = 32, .page_len = 32, .pages_per_block = 1};
-    const ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 64), 1),
+    const ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 64), 1, 0),
                s = ln_g_state(&g, "kv", 9, LN_BF16, LN_STATE_DISJOINT, 3, dims),
                next = ln_g_kv_write(&g, "kv1", s, x, x, &p);
     assert_int_equal(g.values[next].dtype, LN_BF16);
@@ -76,7 +76,7 @@ static void nodes_have_several_outputs(void **state) {
     ln_v out[LN_NODE_OUT];
     ln_graph_open(&g);
     ln_g_layer(&g, 2, "layer.");
-    const ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 64), 1);
+    const ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 64), 1, 0);
     ln_node n = {.op = LN_OP_ADD, .n_in = 2, .in = {x, x}, .dead = true};
     const ln_v y = ln_g_node(&g, "y", &n, out);
     assert_int_equal(y, out[0]);
@@ -108,7 +108,7 @@ static void other_shapes_are_refused(void **state) {
     for (int k = 0; k < 3; k++) {
         ln_graph g;
         ln_graph_open(&g);
-        const ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 64), 1);
+        const ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 64), 1, 0);
         const ln_v w = k == 0   ? x
                        : k == 1 ? ln_g_convert(&g, "x.bfp", x, bfp)
                                 : ln_g_state(&g, "kv", 0, LN_F32, 0, 1, (const int64_t[]){1});

@@ -311,7 +311,8 @@ static void build_elements(bits_case *m, int form) {
     ln_v grad[2];
     const ln_node scatter = {.op = LN_OP_SCATTER_ROWS, .n_in = 1, .in = {few}},
                   slice = {.op = LN_OP_SLICE_BACK, .n_in = 1, .in = {x}, .p.slice = {.at = 5, .cols = C + 9}},
-                  embed = {.op = LN_OP_EMBED_BACK, .n_in = 1, .in = {x}, .p.spread = {11, C, 1.5f}};
+                  embed = {
+                      .op = LN_OP_EMBED_BACK, .n_in = 1, .in = {x}, .p.spread = {11, C, 1.5f, form ? 4 : 0}};
     out(m, ln_g_node(g, "scattered", &scatter, NULL));
     out(m, ln_g_node(g, "sliced", &slice, NULL));
     out(m, ln_g_node(g, "embedded", &embed, NULL));

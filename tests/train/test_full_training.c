@@ -161,6 +161,32 @@ static void gradients_are_taken_in_time(void **state) {
     }
 }
 
+/* As the padding_idx of PyTorch's Embedding: rows of the padding token give the table no gradient, which is
+ * large if its row is 0, as in a new model. */
+static void padding_has_no_gradient(void **state) {
+    (void)state;
+    ln_package *m;
+    size_t n, again, first = 0, last = 0;
+    const ln_options o = {.size = sizeof o};
+    OK(ln_package_open(&m, GOLDEN "llama-plain-f32", &o, err));
+    const int64_t D = m->spec.D;
+    m->spec.padding = 0;
+    float *all = gradients_of(m, LN_DEVICE_CPU, 2, 0, &n);
+    m->spec.padding = 1 + 7; /* ids has it once */
+    float *but = gradients_of(m, LN_DEVICE_CPU, 2, 0, &again);
+    assert_int_equal(n, again);
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(&all[i], &but[i], sizeof *all) != 0) {
+            if (last == 0) first = i;
+            last = i + 1;
+            if (!m->spec.tied) assert_true(but[i] == 0);
+        }
+    assert_int_equal(first % (size_t)D, 0); /* one row of the table, whatever its place among the tensors */
+    assert_int_equal(last - first, D);
+    free(all), free(but);
+    ln_package_close(&m);
+}
+
 /* Micro-batches of one sample change no more than the order of sums. */
 static void smaller_micro_batches_have_the_same_steps(void **state) {
     (void)state;
@@ -228,6 +254,7 @@ int main(void) {
                                        cmocka_unit_test(interrupted_or_not),
                                        cmocka_unit_test(result_is_a_model),
                                        cmocka_unit_test(gradients_are_taken_in_time),
+                                       cmocka_unit_test(padding_has_no_gradient),
                                        cmocka_unit_test(smaller_micro_batches_have_the_same_steps),
                                        cmocka_unit_test(what_is_rejected)};
     return cmocka_run_group_tests_name("full training", tests, make_files, remove_dir);

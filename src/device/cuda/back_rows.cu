@@ -80,22 +80,22 @@ __global__ void clear_rows(gpu_step s, gpu_array y) {
     if (e.exists) store_at(y, e.r, e.c, 0.0f);
 }
 // The block of the first row of an id adds up all rows of that id, in ascending order.
-__global__ void embed_back(gpu_step s, gpu_array dy, float by, gpu_array table) {
+__global__ void embed_back(gpu_step s, gpu_array dy, float by, int32_t padding, gpu_array table) {
     begin();
     const int32_t r = (int32_t)blockIdx.x, rows = live_rows(s, dy.rows);
     if (r >= rows) return;
     const int32_t id = s.ids[r];
-    bool before = false;
+    bool before = id == padding;
     for (int32_t i = (int32_t)threadIdx.x; i < r; i += (int32_t)blockDim.x) before |= s.ids[i] == id;
     if (__syncthreads_or(before)) return;
     for (int32_t i = r; i < rows; i++)
         for (int32_t c = (int32_t)threadIdx.x; s.ids[i] == id && c < table.cols; c += (int32_t)blockDim.x)
             store_at(table, id, c, fmaf(by, load_at(dy, i, c), load_at(table, id, c)));
 }
-int gpu_embed_back(const gpu_launch *l, const gpu_step *s, const gpu_array *dy, float by,
+int gpu_embed_back(const gpu_launch *l, const gpu_step *s, const gpu_array *dy, float by, int32_t padding,
                    const gpu_array *table) {
     run(l, grid_of(l, table), 256, 0, clear_rows, *s, *table);
-    run(l, (unsigned)grid_rows(l, dy->rows), 256, 0, embed_back, *s, *dy, by, *table);
+    run(l, (unsigned)grid_rows(l, dy->rows), 256, 0, embed_back, *s, *dy, by, padding, *table);
     return launched();
 }
 

@@ -72,7 +72,7 @@ typedef struct gpu_node {
     gpu_weight w, bias;
     float eps, offset, scale;
     gpu_numbers numbers;
-    int64_t at, cols, every;   /* of a slice; at: positions of pos_scale */
+    int64_t at, cols, every;   /* of a slice; at: positions of pos_scale, the padding id of embed_back */
     int32_t n_heads, head_dim; /* n_heads: of fold_rows, how many rows are added */
     bool interleaved;
     gpu_kv kv;

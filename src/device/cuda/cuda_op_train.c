@@ -50,10 +50,11 @@ const gpu_op gpu_op_scatter_rows = {.prepare = prepare_x, .launch = launch_scatt
 
 static ln_status prepare_embed_back(gpu_preparing *p, gpu_node *g, ln_error *err) {
     g->scale = p->n->p.spread.factor;
+    g->at = p->n->p.spread.padding - 1;
     return gpu_operand(p, 0, &g->x, err);
 }
 static int launch_embed_back(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
-    return gpu_embed_back(l, s, &g->x, g->scale, &g->y);
+    return gpu_embed_back(l, s, &g->x, g->scale, (int32_t)g->at, &g->y);
 }
 const gpu_op gpu_op_embed_back = {.prepare = prepare_embed_back, .launch = launch_embed_back};
 

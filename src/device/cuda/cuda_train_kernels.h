@@ -39,7 +39,8 @@ int gpu_spread(const gpu_launch *l, const gpu_step *s, const gpu_array *x, float
 int gpu_slice_back(const gpu_launch *l, const gpu_step *s, const gpu_array *dy, int64_t at,
                    const gpu_array *dx);
 int gpu_scatter_rows(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_array *y);
-int gpu_embed_back(const gpu_launch *l, const gpu_step *s, const gpu_array *dy, float by,
+/* padding: the id whose row stays 0; -1: none. */
+int gpu_embed_back(const gpu_launch *l, const gpu_step *s, const gpu_array *dy, float by, int32_t padding,
                    const gpu_array *table);
 typedef struct gpu_dropout {
     uint64_t seed;
