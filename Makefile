@@ -12,7 +12,7 @@ VENV ?= .venv
 WERROR ?=
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(WERROR) $(CMAKE_FLAGS)
 
-.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-macos check-archs check-mlx check-gguf check-gguf-types check-training check-families check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-mlx test-cuda check-cuda bench-cuda bench golden install wheel static image deb release check-packages docs check-docs clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-macos check-archs check-mlx check-gguf check-gguf-types check-training check-families check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-mlx test-cuda check-cuda bench-cuda bench golden install wheel static image deb release check-packages docs check-docs check-abi clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -212,7 +212,7 @@ install: all
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) $(STRIP)
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-archs $(BUILD)-asan $(BUILD)-tsan $(BUILD)-amx $(BUILD)-neon $(BUILD)-fuzz $(BUILD)-coverage $(BUILD)-compilers
+	rm -rf $(BUILD) $(BUILD)-abi $(BUILD)-archs $(BUILD)-asan $(BUILD)-tsan $(BUILD)-amx $(BUILD)-neon $(BUILD)-fuzz $(BUILD)-coverage $(BUILD)-compilers
 
 # The wheel for pip, in build/wheel: compiled by zig for glibc 2.28, with the libraries linked in.
 wheel:
@@ -231,6 +231,10 @@ deb:
 # All of these, a list of their contents and checksums, in build/release: make release VERSION=0.2.0; TWICE=--twice builds twice and compares.
 release:
 	@tools/make_release $(TWICE) "$(VERSION)" $(BUILD)
+
+# Whether programs that were compiled for a release work with this library: make check-abi BASE=liblinnet-0.2.0.abi (a file of that release).
+check-abi:
+	@tools/check_abi $(BUILD)-abi $(BASE)
 
 # The wheel in each Python, the static command next to busybox alone, the image in a container, and the Debian packages in a bare Debian 12 and 13.
 check-packages:
@@ -294,5 +298,6 @@ help:
 	@echo "make static      a static command for every Linux, in build/static; make image: a container image of it"
 	@echo "make deb         Debian packages of the last commit, in build/deb"
 	@echo "make release VERSION=N  all of these with checksums and SPDX list, in build/release"
+	@echo "make check-abi BASE=liblinnet-N.abi  whether programs that were compiled for release N work with this library"
 	@echo "make check-packages  installs, tries and removes each of them"
 	@echo "make clean"
