@@ -389,29 +389,30 @@ static ln_status after_step(looping *l, ln_error *err) {
     return LN_OK;
 }
 
-/* Ends all ranks if one ends, because rank 0 may be stopped, or unable to write. */
+/* Ends all ranks if one ends, because rank 0 may be stopped, or unable to write. Called after all that a rank
+ * does alone and before the next exchange, whatever the status, so that all ranks make the same exchanges. */
 static ln_status agree(const train_trainer *t, ln_status st, ln_error *err) {
     return t->ranks ? ln_ranks_agree(t->ranks, st, 0, "", err) : st;
 }
-/* Calls the caller after a step. */
-static ln_status told(const looping *l, const ln_step_report *r, ln_error *err) {
+/* Writes what a step with status st had as result, and calls the caller. */
+static ln_status report_step(const looping *l, const ln_step_report *r, ln_status st, ln_error *err) {
+    train_trainer *t = l->t;
+    if (st != LN_OK && st != LN_ENUMERIC) return st;
+    if (t->writes && r->step) LN_TRY(train_metrics_step(&t->metrics, r, st == LN_OK ? err : NULL));
+    if (st != LN_OK) return st;
+    if (t->writes) LN_TRY(train_events_step(&t->events, r, err));
     return l->on->on_step ? LN_CALLBACK(l->on->on_step(l->on->user, r, err)) : LN_OK;
 }
 
 static ln_status run_steps(looping *l, ln_error *err) {
     train_trainer *t = l->t;
-    if (validation_is_due(t)) LN_TRY(validate(l, err)); /* the run was stopped before it */
+    if (validation_is_due(t)) LN_TRY(agree(t, validate(l, err), err)); /* the run was stopped before it */
     l->out->stopped_early = t->how.early_stop > 0 && t->state.n_worse >= t->how.early_stop;
     while (t->state.step < t->info.n_steps && !l->out->stopped_early) {
         ln_step_report r;
         const ln_status st = train_step(t, &r, err);
-        if (st != LN_OK && st != LN_ENUMERIC) return st;
-        if (t->writes && r.step) LN_TRY(train_metrics_step(&t->metrics, &r, st == LN_OK ? err : NULL));
-        if (st != LN_OK) return st;
-        if (t->writes) LN_TRY(train_events_step(&t->events, &r, err));
-        LN_TRY(agree(t, told(l, &r, err), err));
-        LN_TRY(after_step(l, err));
-        LN_TRY(agree(t, LN_OK, err));
+        LN_TRY(agree(t, report_step(l, &r, st, err), err));
+        LN_TRY(agree(t, after_step(l, err), err));
     }
     return LN_OK;
 }
@@ -421,11 +422,13 @@ ln_status train_run(train_trainer *t, const ln_trainer_events *events, ln_traine
     looping l = {.t = t, .on = events, .out = out};
     *out = (ln_trainer_result){.size = sizeof *out};
     ln_status st = run_steps(&l, err);
+    const bool failed = st != LN_OK && st != LN_ECANCELLED;
     out->cancelled = st == LN_ECANCELLED;
     if (st == LN_OK || out->cancelled) st = save(&l, err);
     if (st == LN_ECANCELLED) out->cancelled = true, st = LN_OK;
     if (st == LN_OK && t->writes) st = train_export(t, t->how.out, err);
     if (st == LN_OK && t->writes) st = train_chart_write(&t->metrics, t->how.out, err);
+    if (!failed) st = agree(t, st, err); /* the others stay until rank 0 has written */
     out->steps = t->state.step;
     out->best_step = t->state.best_step;
     out->best_loss = t->state.best_loss;
