@@ -261,7 +261,8 @@ LN_API void ln_memory_stats(ln_memory *out);
 
 /* What ranks share. MODEL: rank 0 opens models, and each rank has a share of their weights and KV pages and
  * computes a share of every step; the other ranks call ln_ranks_follow. DATA: all ranks make the same calls,
- * each with whole models, and trainers divide the micro-batches of a step; rank 0 alone writes files. */
+ * each with whole models. Trainers divide the micro-batches of a step, ln_batch the requests, ln_classify the
+ * prompts and ln_evaluate the windows. All get all results, and rank 0 alone writes files. */
 typedef enum ln_ranks_use { LN_RANKS_MODEL = 0, LN_RANKS_DATA } ln_ranks_use;
 /* Joins the processes that mpirun (Open MPI) or srun has started together with this one: ranks 0 to size - 1,
  * on one host or several. Results have the bits of one process (docs/ranks.md). To be called once, before any
@@ -281,8 +282,9 @@ LN_API LN_MUST_CHECK ln_status ln_ranks_follow(ln_error *err);
  * that is alone), and engines are not opened. Returns the previous number. */
 LN_API int ln_ranks_plan(int n);
 /* Ends the group: rank 0, after it has closed its models, ends the others, which leave after ln_ranks_follow.
- * Does nothing in a process that is alone. */
-LN_API void ln_ranks_leave(void);
+ * st: how the work of this process ended; one of a DATA group that failed does not wait for the others, and
+ * must end, upon which the launcher ends them. Does nothing in a process that is alone. */
+LN_API void ln_ranks_leave(ln_status st);
 
 /* ---- chat templates ---- */
 

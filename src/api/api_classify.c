@@ -1,7 +1,10 @@
 /* The public API of classifying and evaluating: checks arguments, resolves handles, forwards the call. */
 #include "../engine/classify.h"
+#include "../base/xxh64.h"
 #include "../engine/evaluate.h"
+#include "../run/ranks.h"
 #include "check.h"
+#include "engine_facts.h"
 #include "../args/handle.h"
 
 #include <string.h>
@@ -31,6 +34,30 @@ static ln_status check_labels(const ln_classify_options *o, ln_error *err) {
     return LN_OK;
 }
 
+/* A digest of prompts and labels. */
+static uint64_t digest_of(const ln_prompt *prompts, size_t n, const ln_classify_options *o) {
+    ln_xxh64 h;
+    ln_xxh64_open(&h);
+    ln_xxh64_add(&h, &n, sizeof n);
+    for (size_t i = 0; i < n; i++) {
+        ln_xxh64_add(&h, &prompts[i].text_bytes, sizeof prompts[i].text_bytes);
+        if (prompts[i].text) ln_xxh64_add(&h, prompts[i].text, prompts[i].text_bytes);
+        ln_xxh64_add(&h, &prompts[i].n_ids, sizeof prompts[i].n_ids);
+        if (prompts[i].ids) ln_xxh64_add(&h, prompts[i].ids, prompts[i].n_ids * sizeof *prompts[i].ids);
+    }
+    for (size_t i = 0; i < o->n_labels; i++) ln_xxh64_add(&h, o->labels[i], strlen(o->labels[i]) + 1);
+    return ln_xxh64_value(&h);
+}
+
+/* Classifies in this process, or with the ranks that all make this call. */
+static ln_status classify(ln_eng *e, const ln_prompt *prompts, size_t n, const ln_classify_options *o,
+                          ln_class_fn *fn, void *user, ln_metrics *metrics, ln_error *err) {
+    ln_transport *ranks = ln_ranks_data(NULL);
+    if (!ranks) return ln_eng_classify(e, prompts, n, o, fn, user, metrics, err);
+    LN_TRY(ln_facts_agree(ranks, e, digest_of(prompts, n, o), "inputs", err));
+    return ln_eng_classify_shared(e, ranks, prompts, n, o, fn, user, metrics, err);
+}
+
 ln_status ln_classify(ln_engine *engine, const ln_prompt *prompts, size_t n, const ln_classify_options *opt,
                       ln_class_fn *fn, void *user, ln_metrics *metrics, ln_error *err) {
     ln_eng *e;
@@ -51,7 +78,7 @@ ln_status ln_classify(ln_engine *engine, const ln_prompt *prompts, size_t n, con
     if (st == LN_OK) st = ln_api_prompts(prompts, n, &all, &copy, err);
     ln_api_adapted by_slot = {0};
     if (st == LN_OK) st = ln_api_use_adapters(&by_slot, e, all, n, err);
-    if (st == LN_OK) st = ln_eng_classify(e, by_slot.prompts, n, &o, fn, user, metrics, err);
+    if (st == LN_OK) st = classify(e, by_slot.prompts, n, &o, fn, user, metrics, err);
     ln_api_done_adapters(&by_slot);
     ln_free(copy);
     return done(engine, st);
@@ -66,7 +93,13 @@ ln_status ln_evaluate(ln_engine *engine, const int32_t *ids, size_t n_ids, int64
     LN_TRY(ln_api_check_size(out, offsetof(ln_evaluation, tokens) + sizeof out->tokens, "ln_evaluation",
                              err));
     LN_TRY(ln_api_engine(engine, &e, err));
-    ln_status st = ln_eng_evaluate(e, ids, n_ids, window, stride, &all, metrics, err);
+    ln_transport *ranks = ln_ranks_data(NULL);
+    ln_xxh64 h;
+    ln_xxh64_open(&h);
+    ln_xxh64_add(&h, (const int64_t[]){window, stride}, 2 * sizeof window);
+    if (ids) ln_xxh64_add(&h, ids, n_ids * sizeof *ids);
+    ln_status st = ln_facts_agree(ranks, e, ln_xxh64_value(&h), "texts", err);
+    if (st == LN_OK) st = ln_eng_evaluate(e, ranks, ids, n_ids, window, stride, &all, metrics, err);
     if (st == LN_OK) ln_api_give_sized(out, sizeof all, &all);
     return done(engine, st);
 }

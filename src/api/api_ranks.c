@@ -23,7 +23,7 @@ int ln_ranks_plan(int n) {
     return ln_ranks_plan_for(n);
 }
 
-void ln_ranks_leave(void) {
+void ln_ranks_leave(ln_status st) {
     ENTER;
-    ln_ranks_leave_world();
+    ln_ranks_leave_world(st);
 }

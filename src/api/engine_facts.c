@@ -2,6 +2,8 @@
  * an answer depends on. */
 #include "engine_facts.h"
 #include "../args/handle.h"
+#include "../base/xxh64.h"
+#include "../run/ranks.h"
 #include "check.h"
 
 #include <stdio.h>
@@ -74,9 +76,26 @@ static ln_status fill(ln_engine_facts *f, const ln_eng *e, ln_error *err) {
     f->text_tool_arguments = m->tools.text_arguments;
     f->numerics = e->run->opt.numerics;
     f->n_parallel = e->run->opt.n_seqs;
+    f->ranks = ln_ranks_data(NULL);
     ln_package_sampling(m, &f->sampling);
     LN_TRY(add_conditions(&f->conditions, e, err));
     return model_identity(m, f->identity, err);
+}
+
+ln_status ln_facts_agree(ln_transport *ranks, const ln_eng *e, uint64_t input, const char *what,
+                         ln_error *err) {
+    if (!ranks) return LN_OK;
+    char text[160];
+    ln_str conditions = {0};
+    ln_xxh64 h;
+    const ln_status st = add_conditions(&conditions, e, err);
+    const uint64_t parts[] = {ln_package_sample_digest(e->model), ln_run_digest(e->run), input};
+    ln_xxh64_open(&h);
+    ln_xxh64_add(&h, parts, sizeof parts);
+    if (conditions.data) ln_xxh64_add(&h, conditions.data, conditions.len);
+    ln_str_free(&conditions);
+    (void)snprintf(text, sizeof text, "model, settings or %s are others than those of rank 0", what);
+    return ln_ranks_agree(ranks, st, ln_xxh64_value(&h), text, err);
 }
 
 ln_status ln_engine_facts_open(ln_engine_facts *f, const ln_engine *engine, ln_error *err) {

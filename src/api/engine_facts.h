@@ -4,6 +4,7 @@
 #define LN_ENGINE_FACTS_H
 
 #include "../base/base.h"
+#include "../base/rank_exchange.h"
 #include "../base/sha256.h"
 
 typedef struct ln_engine_facts {
@@ -18,6 +19,7 @@ typedef struct ln_engine_facts {
     ln_sampling sampling;         /* the model's defaults */
     char identity[LN_SHA256_HEX]; /* digest of everything of the model that an answer depends on */
     ln_str conditions;            /* text: what else, in addition to the request, an answer depends on */
+    ln_transport *ranks;          /* whose ranks all make the same calls; NULL: this process is alone */
     void *user;                   /* of the functions below */
 } ln_engine_facts;
 
@@ -26,6 +28,12 @@ typedef struct ln_engine_facts {
  * model's files cannot be read, or have changed. */
 ln_status ln_engine_facts_open(ln_engine_facts *f, const ln_engine *engine, ln_error *err);
 void ln_engine_facts_close(ln_engine_facts *f);
+/* Whether all ranks of a group that share data have the same model, settings and input, of which `input` is a
+ * digest; `what` names the input. Does nothing in a process that is alone. LN_EUSAGE names the rank that
+ * differs. */
+struct ln_eng;
+ln_status ln_facts_agree(ln_transport *ranks, const struct ln_eng *e, uint64_t input, const char *what,
+                         ln_error *err);
 /* Appends the bytes of a token and sets *special; appends the text of ids. `user`: ln_engine_facts.user. */
 void ln_facts_token(void *user, int32_t id, bool *special, ln_str *out);
 void ln_facts_text(void *user, const int32_t *ids, size_t n, ln_str *out);

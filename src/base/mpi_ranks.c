@@ -74,12 +74,19 @@ static int number_of(const char *name, int otherwise) {
 }
 
 ln_launch ln_mpi_launch(void) {
-    ln_launch l = {number_of("OMPI_COMM_WORLD_RANK", -1), number_of("OMPI_COMM_WORLD_SIZE", 0),
-                   number_of("OMPI_COMM_WORLD_LOCAL_SIZE", 1)};
+    ln_launch l = {number_of("OMPI_COMM_WORLD_RANK", -1), number_of("OMPI_COMM_WORLD_SIZE", 0), false};
     if (l.size == 0 && getenv("PMIX_RANK") && getenv("SLURM_NTASKS")) /* srun --mpi=pmix */
-        l = (ln_launch){number_of("PMIX_RANK", -1), number_of("SLURM_NTASKS", 0),
-                        number_of("SLURM_NTASKS_PER_NODE", 1)};
+        l = (ln_launch){number_of("PMIX_RANK", -1),
+                        number_of("SLURM_STEP_NUM_TASKS", number_of("SLURM_NTASKS", 0)), true};
     return l;
+}
+
+int ln_mpi_others_alone(void) {
+    if (ln_mpi_launch().size) return 0;
+    /* A batch script of Slurm has SLURM_NTASKS, too, but is no step that srun has started. */
+    const int slurm = number_of("SLURM_STEP_NUM_TASKS", 0), mpich = number_of("PMI_SIZE", 0);
+    if (mpich > 1) return number_of("PMI_RANK", 1) == 0 ? mpich : 0;
+    return slurm > 1 && number_of("SLURM_PROCID", 1) == 0 ? slurm : 0;
 }
 
 /* ---- failures ---- */
@@ -240,7 +247,7 @@ static ln_status load(mpi_ranks *m, ln_error *err) {
     return LN_OK;
 }
 
-static ln_status join(mpi_ranks *m, ln_error *err) {
+static ln_status join(mpi_ranks *m, int *n_local, ln_error *err) {
     int got = 0, n = 0;
     const mpi_handle returns = dlsym(m->library, "ompi_mpi_errors_return");
     if (m->f.Init_thread(NULL, NULL, SERIALIZED, &got) != 0 || got < SERIALIZED)
@@ -249,6 +256,13 @@ static ln_status join(mpi_ranks *m, ln_error *err) {
                        (int)SERIALIZED, got);
     (void)m->f.Comm_rank(m->world, &m->t.rank);
     (void)m->f.Comm_size(m->world, &m->t.size);
+    const ln_launch launch = ln_mpi_launch();
+    if (m->t.size != launch.size || m->t.rank != launch.rank)
+        return ln_fail(err, LN_EDEVICE,
+                       "the launcher has started this process as rank %d of %d, and MPI made it rank %d of "
+                       "%d: "
+                       "libmpi.so.40 does not belong to the launcher; use the mpirun of the same Open MPI",
+                       launch.rank, launch.size, m->t.rank, m->t.size);
     if (returns) (void)m->f.Comm_set_errhandler(m->world, returns);
     m->peers = ln_zalloc((size_t)m->t.size, sizeof *m->peers);
     char(*hosts)[NAME_BYTES] = ln_zalloc((size_t)m->t.size, sizeof *hosts), mine[NAME_BYTES] = "";
@@ -261,6 +275,7 @@ static ln_status join(mpi_ranks *m, ln_error *err) {
     const ln_status st = all_gather(&m->t, mine, NAME_BYTES, hosts);
     for (int i = 0; i < m->t.size; i++) {
         memcpy(m->peers[i].host, hosts[i], NAME_BYTES);
+        *n_local += strncmp(hosts[i], mine, NAME_BYTES) == 0;
         m->peers[i].heard = ln_now();
     }
     ln_free(hosts);
@@ -268,22 +283,22 @@ static ln_status join(mpi_ranks *m, ln_error *err) {
     return st;
 }
 
-ln_status ln_mpi_open(ln_transport **out, ln_error *err) {
+ln_status ln_mpi_open(ln_transport **out, int *n_local, ln_error *err) {
     mpi_ranks *m = ln_zalloc(1, sizeof *m);
-    *out = NULL;
+    *out = NULL, *n_local = 0;
     if (!m) return LN_OOM(err, "ranks");
     (void)pthread_mutex_init(&m->lock, NULL);
     m->t.all_gather = all_gather;
     m->t.broadcast = broadcast;
     ln_status st = load(m, err);
-    if (st == LN_OK) st = join(m, err);
+    if (st == LN_OK) st = join(m, n_local, err);
     if (st == LN_OK) {
         m->beats = pthread_create(&m->beating, NULL, beat_all, m) == 0;
         if (!m->beats) st = LN_OOM(err, "the thread of the ranks");
     }
     ln_transport *t = &m->t;
     if (st == LN_OK) *out = t;
-    else if (m->library) m->t.failed.code = st, ln_mpi_close(&t);
+    else if (m->library) ln_mpi_close(&t, true);
     else ln_free(m);
     return st;
 }
@@ -299,14 +314,14 @@ static void end_beats(mpi_ranks *m) {
     }
 }
 
-void ln_mpi_close(ln_transport **t) {
+void ln_mpi_close(ln_transport **t, bool alone) {
     mpi_ranks *m = (mpi_ranks *)*t;
     if (!m) return;
     (void)pthread_mutex_lock(&m->lock);
     m->stop = true;
     (void)pthread_mutex_unlock(&m->lock);
     if (m->beats) (void)pthread_join(m->beating, NULL);
-    if (m->t.failed.code == LN_OK) { /* else it would wait for ranks that do not answer */
+    if (m->t.failed.code == LN_OK && !alone) { /* else it would wait for ranks that do not answer */
         end_beats(m);
         (void)m->f.Finalize();
     }

@@ -12,6 +12,7 @@
 
 #include "../base/json.h"
 #include "../base/line_reader.h"
+#include "../base/rank_exchange.h"
 #include "../base/sha256.h"
 #include "../base/text_memory.h"
 #include "../wire/wire.h"
@@ -99,10 +100,11 @@ void batch_output_close(batch_output *out);
 bool batch_line_kind(const batch_line *line, wire_kind *kind, wire_error *why);
 
 /* Answers the requests of `in` with `engine`, which runs n_parallel at once; the contract is ln_batch's.
- * `model` is the digest of the model that the engine has. */
-ln_status batch_run(ln_engine *engine, int n_parallel, const wire_target *target, const char *model,
-                    const char *in, const char *out, const ln_batch_options *opt, ln_batch_report *report,
-                    ln_error *err);
+ * `model` is the digest of the model that the engine has. ranks: the group whose ranks share the requests;
+ * NULL: this process is alone. */
+ln_status batch_run(ln_engine *engine, ln_transport *ranks, int n_parallel, const wire_target *target,
+                    const char *model, const char *in, const char *out, const ln_batch_options *opt,
+                    ln_batch_report *report, ln_error *err);
 /* The same if `by` gives the whole result of one choice, and choices are answered one after another. It can
  * neither give log-probabilities nor repeat a prompt as text: bodies that ask for that are rejected. */
 typedef ln_status batch_answer_fn(void *user, const ln_prompt *prompt, const ln_sampling *how, ln_result *out,

@@ -56,7 +56,7 @@ static ln_status run(ln_engine *engine, ln_engine_facts *f, const char *in, cons
     LN_GO(wire_sampling_default(&target.sampling, f->path, err));
     LN_GO(add_conditions(&f->conditions, opt, err));
     how.conditions = f->conditions.data;
-    st = batch_run(engine, f->n_parallel, &target, f->identity, in, out, &how, report, err);
+    st = batch_run(engine, f->ranks, f->n_parallel, &target, f->identity, in, out, &how, report, err);
 out:
     ln_free((void *)(uintptr_t)target.names);
     return st;

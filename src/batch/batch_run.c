@@ -6,13 +6,17 @@
  * that a line with many choices takes no more requests than many lines with one. An error that concerns one
  * line becomes its answer. A row that lacks memory waits until another request has ended; one that lacks it
  * alone is left for a later run. Any other error ends the run, and the lines that are not answered stay to
- * do. */
+ * do.
+ *
+ * Of several ranks each has lines of its own (batch_ranks.h), and rank 0 writes the answers of all. */
 #include "batch.h"
 #include "../base/json_write.h"
+#include "../base/xxh64.h"
+#include "batch_ranks.h"
 
 #include <string.h>
 
-enum { WAITING = 4 }; /* requests beyond those that run */
+enum { WAITING = 4, STORED = 4 }; /* requests beyond those that run; lines that a rank has in store */
 static const double WAIT_SECONDS = 0.1;
 
 typedef struct batch_row {
@@ -38,6 +42,9 @@ typedef struct batch {
     batch_input in;
     batch_output out;
     batch_row *rows, **last;
+    batch_ranks *ranks; /* NULL: this process is alone */
+    bool writes;        /* it is rank 0, or alone */
+    bool holds_line;    /* of several ranks: next_line is this rank's and has not begun */
     size_t next_line, n_open, most_open;
     bool full;      /* memory was lacking, and no request has ended since */
     size_t n_left;  /* lines for a later run */
@@ -154,6 +161,7 @@ static ln_status begin_row(batch *b, ln_error *err) {
         return ln_fail(err, st, "%s", why.message);
     }
     b->next_line++;
+    b->holds_line = false;
     *b->last = r;
     b->last = &r->next;
     return LN_OK;
@@ -194,21 +202,41 @@ static void put_line(ln_str *s, const batch_row *r) {
     }
 }
 
+/* Counts an answer that was written. */
+static ln_status count_answer(batch *b, size_t line, bool failed, ln_error *err) {
+    if (!b->ranks) b->in.done[line] = 1; /* else it is the list of what was done before */
+    b->report->n_done++;
+    b->report->n_failed += failed;
+    if (!b->opt->on_answer) return LN_OK;
+    const ln_status st =
+        LN_CALLBACK(b->opt->on_answer(b->opt->user, b->report->n_done + b->report->n_earlier, b->in.n, err));
+    return st == LN_ECANCELLED ? ln_fail(err, st, "stopped by on_answer; the same call answers the rest")
+                               : st;
+}
+
+/* Writes the line of an answer, or sends it to rank 0. */
+static ln_status write_line(batch *b, const batch_row *r, const ln_str *s, ln_error *err) {
+    if (b->writes) return batch_output_add(&b->out, s->data, s->len, err);
+    const batch_share share = {r->line, r->why.http ? BATCH_FAILED : BATCH_ANSWERED, s->data, s->len};
+    return batch_ranks_give(b->ranks, &share, err);
+}
+
 static ln_status answer(batch *b, batch_row *r, ln_error *err) {
     ln_str s = {0};
     ln_account *outer = ln_account_enter(&r->texts);
     put_line(&s, r);
-    ln_status st = s.failed ? LN_OOM(err, "an answer") : batch_output_add(&b->out, s.data, s.len, err);
+    ln_status st = s.failed ? LN_OOM(err, "an answer") : write_line(b, r, &s, err);
     ln_str_free(&s);
     ln_account_leave(outer);
     LN_TRY(ln_account_error(&r->texts, st, err));
-    b->in.done[r->line] = 1;
-    b->report->n_done++;
-    b->report->n_failed += r->why.http != 0;
-    if (!b->opt->on_answer) return LN_OK;
-    st = LN_CALLBACK(b->opt->on_answer(b->opt->user, b->report->n_done + b->report->n_earlier, b->in.n, err));
-    return st == LN_ECANCELLED ? ln_fail(err, st, "stopped by on_answer; the same call answers the rest")
-                               : st;
+    return count_answer(b, r->line, r->why.http != 0, err);
+}
+
+/* Tells rank 0 of a line that is left for a later run. */
+static ln_status leave_line(batch *b, const batch_row *r, ln_error *err) {
+    if (b->writes) return LN_OK;
+    const batch_share share = {r->line, BATCH_LEFT, b->first.message, strlen(b->first.message)};
+    return batch_ranks_give(b->ranks, &share, err);
 }
 
 static bool is_complete(const batch_row *r) { return r->left || r->why.http || r->n_done == r->n; }
@@ -224,7 +252,7 @@ static ln_status answer_complete(batch *b, ln_error *err) {
         *at = r->next;
         if (!r->next) b->last = at;
         for (size_t k = 0; k < r->n; k++) b->n_open -= r->requests[k] != NULL; /* of a row that failed */
-        ln_status st = r->left ? LN_OK : answer(b, r, err);
+        ln_status st = r->left ? leave_line(b, r, err) : answer(b, r, err);
         free_row(r);
         LN_TRY(st);
     }
@@ -289,6 +317,17 @@ static ln_status open_choice(batch *b, batch_row *r, ln_error *err) {
     return LN_OK;
 }
 
+/* Finds the next line to answer. False: there is none or, of several ranks, none now. */
+static bool find_line(batch *b) {
+    if (b->ranks) {
+        if (!b->holds_line)
+            b->holds_line = batch_ranks_take(b->ranks, b->most_open - b->n_open + STORED, &b->next_line);
+        return b->holds_line;
+    }
+    while (b->next_line < b->in.n && b->in.done[b->next_line]) b->next_line++;
+    return b->next_line < b->in.n;
+}
+
 /* Opens requests until there are enough. */
 static ln_status open_more(batch *b, ln_error *err) {
     while (b->n_open < b->most_open && !b->full) {
@@ -299,8 +338,7 @@ static ln_status open_more(batch *b, ln_error *err) {
             continue;
         }
         LN_TRY(answer_complete(b, err)); /* lines that are rejected take no request */
-        while (b->next_line < b->in.n && b->in.done[b->next_line]) b->next_line++;
-        if (b->next_line == b->in.n) break;
+        if (!find_line(b)) break;
         LN_TRY(begin_row(b, err));
     }
     return answer_complete(b, err);
@@ -358,21 +396,73 @@ static ln_status run_all(batch *b, ln_error *err) {
     }
 }
 
-static ln_status run_file(batch *b, const char *model, const char *in, const char *out, ln_error *err) {
+/* ---- several ranks ---- */
+
+/* Writes what the other ranks have answered. */
+static ln_status receive(batch *b, ln_error *err) {
+    ln_str shares = {0};
+    batch_share one;
+    ln_status st = LN_OK;
+    if (b->writes) batch_ranks_receive(b->ranks, &shares);
+    for (size_t at = 0; st == LN_OK && batch_ranks_next(&shares, &at, &one);) {
+        if (one.outcome == BATCH_LEFT) {
+            if (b->n_left++ == 0) (void)ln_fail(&b->first, LN_EMEMORY, "%.*s", (int)one.bytes, one.text);
+            continue;
+        }
+        st = batch_output_add(&b->out, one.text, one.bytes, err);
+        if (st == LN_OK) st = count_answer(b, one.line, one.outcome == BATCH_FAILED, err);
+    }
+    ln_str_free(&shares);
+    return st;
+}
+
+/* Runs until all lines of all ranks are answered: rank 0 counts them, the others wait for its end. */
+static ln_status run_shared(batch *b, ln_error *err) {
+    for (bool ended = false; !ended;) {
+        LN_TRY(open_more(b, err));
+        LN_TRY(receive(b, err));
+        if (b->writes && b->report->n_done + b->report->n_earlier + b->n_left == b->in.n) break;
+        LN_TRY(batch_ranks_wait(b->ranks, b->rows ? 0 : WAIT_SECONDS, &ended, err));
+        if (b->rows) LN_TRY(read_all(b, err));
+    }
+    return LN_OK;
+}
+
+static uint64_t digest_of(const batch_binding *to) {
+    ln_xxh64 h;
+    ln_xxh64_open(&h);
+    ln_xxh64_add(&h, to->digest, strlen(to->digest));
+    ln_xxh64_add(&h, to->model, strlen(to->model));
+    ln_xxh64_add(&h, to->conditions, strlen(to->conditions));
+    return ln_xxh64_value(&h);
+}
+
+static ln_status open_files(batch *b, const char *model, const char *in, const char *out, ln_transport *ranks,
+                            ln_error *err) {
+    batch_binding to = {b->in.digest, model, b->opt->conditions ? b->opt->conditions : ""};
+    ln_status st = batch_input_open(&b->in, in, err);
+    if (st == LN_OK && b->writes) {
+        ln_account *outer = ln_account_enter(&b->in.texts);
+        st = batch_output_open(&b->out, out, &b->in, &to, b->opt->force, err);
+        ln_account_leave(outer);
+        st = ln_account_error(&b->in.texts, st, err);
+    }
+    return batch_ranks_open(&b->ranks, ranks, b->in.done, b->in.n, st, digest_of(&to), err);
+}
+
+static ln_status run_file(batch *b, ln_transport *ranks, const char *model, const char *in, const char *out,
+                          ln_error *err) {
     char shown[LN_PATH_TEXT];
     ln_status st;
     b->last = &b->rows;
     b->out.fd = -1;
-    LN_GO(batch_input_open(&b->in, in, err));
-    const batch_binding to = {b->in.digest, model, b->opt->conditions ? b->opt->conditions : ""};
-    ln_account *outer = ln_account_enter(&b->in.texts);
-    st = batch_output_open(&b->out, out, &b->in, &to, b->opt->force, err);
-    ln_account_leave(outer);
-    LN_GO(ln_account_error(&b->in.texts, st, err));
+    b->writes = !ranks || ranks->rank == 0;
+    LN_GO(open_files(b, model, in, out, ranks, err));
     b->report->n_requests = b->in.n;
     for (size_t i = 0; i < b->in.n; i++) b->report->n_earlier += b->in.done[i];
     b->report->n_failed = b->out.n_failed;
-    LN_GO(run_all(b, err));
+    LN_GO(b->ranks ? run_shared(b, err) : run_all(b, err));
+    if (!b->writes) goto out;
     st = b->n_left == 0
              ? batch_output_finish(&b->out, err)
              : ln_fail(err, LN_EMEMORY,
@@ -384,22 +474,23 @@ out:
         next = r->next;
         free_row(r);
     }
+    st = batch_ranks_close(&b->ranks, st, err);
     batch_output_close(&b->out);
     batch_input_close(&b->in);
     return st;
 }
 
-ln_status batch_run(ln_engine *engine, int n_parallel, const wire_target *target, const char *model,
-                    const char *in, const char *out, const ln_batch_options *opt, ln_batch_report *report,
-                    ln_error *err) {
+ln_status batch_run(ln_engine *engine, ln_transport *ranks, int n_parallel, const wire_target *target,
+                    const char *model, const char *in, const char *out, const ln_batch_options *opt,
+                    ln_batch_report *report, ln_error *err) {
     batch b = {.engine = engine, .target = target, .opt = opt, .report = report};
     b.most_open = (size_t)n_parallel + WAITING;
-    return run_file(&b, model, in, out, err);
+    return run_file(&b, ranks, model, in, out, err);
 }
 
 ln_status batch_run_with(batch_answer_fn *by, void *user, const wire_target *target, const char *model,
                          const char *in, const char *out, const ln_batch_options *opt,
                          ln_batch_report *report, ln_error *err) {
     batch b = {.by = by, .user = user, .target = target, .opt = opt, .report = report, .most_open = 1};
-    return run_file(&b, model, in, out, err);
+    return run_file(&b, NULL, model, in, out, err);
 }

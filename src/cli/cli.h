@@ -366,6 +366,8 @@ void signals_install(void);
 /* cli_ranks.c: joins the other processes of mpirun, if there are some. *follows: this one has done its part,
  * and does not run the verb. */
 ln_status ranks_begin(const args *a, bool *follows, ln_error *err);
+/* Whether this process writes files and notes: it is alone, or the first of those that mpirun has started. */
+bool ranks_first(void);
 void signals_working(ln_engine *engine);          /* the engine to stop; NULL: none */
 void signals_working_on(ln_backend_model *model); /* the same for the model of a backend */
 int signals_seen(void);                           /* the signal that requested a stop, or 0 */

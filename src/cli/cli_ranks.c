@@ -1,9 +1,10 @@
 /* The command as one of several processes that mpirun or srun has started: rank 0 runs the verb, the others
- * follow it, or all train together. Verbs that run no model are done by rank 0 alone. */
+ * follow it, or all train or work on lines together. Verbs that run no model are done by rank 0 alone. */
 #include "cli.h"
 
 #include <fcntl.h>
 #include <signal.h>
+#include <string.h>
 #include <unistd.h>
 
 /* Whether a verb runs a model step by step, so that ranks can share it. */
@@ -27,6 +28,29 @@ static void ignore_signals(void) {
     for (size_t i = 0; i < LN_COUNT(stops); i++) (void)signal(stops[i], SIG_IGN);
 }
 
+static bool is_first = true;
+bool ranks_first(void) { return is_first; }
+
+/* What ranks share: the data of training, lines, or the model. */
+static ln_ranks_use use_of(const args *a) {
+    return a->verb == VERB_TRAIN || has(a, F_REPLICAS) ? LN_RANKS_DATA : LN_RANKS_MODEL;
+}
+
+/* Rejects what replicas cannot share. */
+static ln_status check_replicas(const args *a, int size, ln_error *err) {
+    if (!has(a, F_REPLICAS)) return LN_OK;
+    if (size == 1)
+        return ln_fail(err, LN_EUSAGE,
+                       "--replicas: this process is alone; start several: mpirun -n N --bind-to none linnet "
+                       "...");
+    const bool from_file = a->argument ? strcmp(a->argument, "-") != 0
+                                       : has(a, F_FILE) && strcmp(a->flag[F_FILE].text, "-") != 0;
+    if (from_file) return LN_OK;
+    return ln_fail(err, LN_EUSAGE,
+                   "--replicas: each process reads the input itself; name a file, because only the first has "
+                   "stdin");
+}
+
 ln_status ranks_begin(const args *a, bool *follows, ln_error *err) {
     int rank, size;
     *follows = false;
@@ -35,7 +59,9 @@ ln_status ranks_begin(const args *a, bool *follows, ln_error *err) {
      * changes no environment. */
     (void)setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
     (void)setenv("OMPI_MCA_smsc", "^cma", 0);
-    LN_TRY(ln_ranks_join(a->verb == VERB_TRAIN ? LN_RANKS_DATA : LN_RANKS_MODEL, &rank, &size, err));
+    LN_TRY(ln_ranks_join(use_of(a), &rank, &size, err));
+    is_first = rank == 0;
+    LN_TRY(check_replicas(a, size, err));
     if (size == 1) return LN_OK;
     if (is_shared(a->verb) && other_backend(a))
         return ln_fail(err, LN_EUSAGE, "--backend: %d ranks share the native backend alone", size);
@@ -44,7 +70,7 @@ ln_status ranks_begin(const args *a, bool *follows, ln_error *err) {
         return LN_OK;
     }
     ignore_signals();
-    if (a->verb == VERB_TRAIN) { /* every rank does the same, and rank 0 alone prints */
+    if (use_of(a) == LN_RANKS_DATA) { /* every rank does the same, and rank 0 alone prints */
         const int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
         if (null >= 0) (void)dup2(null, STDOUT_FILENO), (void)close(null);
         return LN_OK;

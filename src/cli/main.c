@@ -196,13 +196,25 @@ static ln_status dispatch(int argc, char **argv, const char **page, ln_error *er
         if (has(&a, F_MEMORY)) (void)ln_memory_set_limit((uint64_t)a.flag[F_MEMORY].i); /* of texts too */
         bool follows;
         st = ranks_begin(&a, &follows, err);
-        if (st == LN_OK && !follows) st = outputs_try(&a, err);
+        if (st == LN_OK && !follows && ranks_first()) st = outputs_try(&a, err);
         if (st == LN_OK && !follows) st = commands[v](&a, err);
         if (!follows && fetch_offered(&a, st, err)) st = commands[v](&a, err);
         if (!follows) st = explain_model(&a, st, err);
     }
     args_free(&a);
     return st;
+}
+
+/* Prints the error, if any, and returns the exit code. */
+static int conclude(ln_status st, const ln_error *err, const char *page) {
+    progress_wipe();
+    if (signals_seen() && (st == LN_OK || st == LN_ECANCELLED)) return 128 + signals_seen();
+    if (out_closed() && (st == LN_OK || st == LN_ECANCELLED)) return 0; /* the reader closed the pipe */
+    if (st == LN_OK) return 0;
+    out_end_line();
+    if (st == LN_EUSAGE) note("%s (see linnet help%s%s)", err->message, page ? " " : "", page ? page : "");
+    else note("%s", err->message);
+    return (int)st;
 }
 
 int main(int argc, char **argv) {
@@ -216,13 +228,8 @@ int main(int argc, char **argv) {
     if (st == LN_OK) st = check_stack(&err);
     if (st == LN_OK) st = check_environment(&err);
     if (st == LN_OK) st = dispatch(argc, argv, &page, &err);
-    progress_wipe();
-    ln_ranks_leave();
-    if (signals_seen() && (st == LN_OK || st == LN_ECANCELLED)) return 128 + signals_seen();
-    if (out_closed() && (st == LN_OK || st == LN_ECANCELLED)) return 0; /* the reader closed the pipe */
-    if (st == LN_OK) return 0;
-    out_end_line();
-    if (st == LN_EUSAGE) note("%s (see linnet help%s%s)", err.message, page ? " " : "", page ? page : "");
-    else note("%s", err.message);
-    return (int)st;
+    const int code = conclude(st, &err, page);
+    ln_ranks_leave(
+        st); /* after the message: a launcher ends all ranks when the first has left with an error */
+    return code;
 }

@@ -73,7 +73,7 @@ static ln_status answer(const args *a, ln_engine *engine, ln_backend_model *othe
     signals_working(NULL);
     signals_working_on(NULL);
     progress_wipe();
-    if (st == LN_ECANCELLED)
+    if (st == LN_ECANCELLED && ranks_first())
         note("stopped: %zu of %zu requests are answered; the same command answers the rest",
              r.n_done + r.n_earlier, r.n_requests);
     LN_TRY(st);

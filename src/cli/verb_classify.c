@@ -32,7 +32,7 @@ typedef struct job {
     size_t n_table, cap_table;
     int64_t n_gold, n_right; /* classified inputs that have a label; those that got it */
     ln_out file;
-    bool writing;
+    bool writing, wants_logits; /* this process writes them to a file; a rank of several does */
     int64_t n_vocab;
 } job;
 
@@ -245,7 +245,7 @@ static ln_status classify(job *j, ln_engine *engine, ln_backend_model *other, ln
     opt.n_labels = j->in.n_labels;
     opt.normalize = j->a->flag[F_NORMALIZE].i == 1 ? LN_NORMALIZE_TOKENS : LN_NORMALIZE_SUM;
     opt.sampling = &how;
-    opt.want_logits = j->writing;
+    opt.want_logits = j->wants_logits;
     signals_working(engine);
     signals_working_on(other);
     st = engine ? ln_classify(engine, prompts, n, &opt, on_class, j, m, err)
@@ -327,7 +327,8 @@ ln_status cmd_classify(const args *a, ln_error *err) {
     j->a = a;
     if (!other_backend(a)) LN_GO(options_of(a, &opt, err));
     LN_GO(class_labels_read(&j->in, a, err));
-    if (has(a, F_LOGITS)) { /* check that the file can be written before anything is loaded */
+    j->wants_logits = has(a, F_LOGITS);
+    if (j->wants_logits && ranks_first()) { /* check that the file can be written before anything is loaded */
         LN_GO(ln_out_open(&j->file, a->flag[F_LOGITS].text, has(a, F_FORCE), err));
         j->writing = true;
         signals_file(j->file.tmp);

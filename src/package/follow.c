@@ -17,9 +17,8 @@ typedef struct model_order {
 
 enum { SAMPLE = 4096, SAMPLES = 3 }; /* bytes of a tensor that are compared, at its start, middle and end */
 
-/* A digest of the configuration and of names, types, shapes and some bytes of all tensors: every rank reads
- * only its share of a model, so that comparing all bytes would cost more than loading. */
-static uint64_t sample_digest(const ln_package *m) {
+/* Every rank reads only its share of a model, so that comparing all bytes would cost more than loading. */
+uint64_t ln_package_sample_digest(const ln_package *m) {
     ln_xxh64 h;
     ln_str config = {0};
     ln_xxh64_open(&h);
@@ -39,7 +38,8 @@ static uint64_t sample_digest(const ln_package *m) {
 }
 
 static ln_status agree(ln_package **m, ln_transport *t, ln_status st, ln_error *err) {
-    st = ln_ranks_agree(t, st, *m ? sample_digest(*m) : 0, "model is another one than that of rank 0", err);
+    st = ln_ranks_agree(t, st, *m ? ln_package_sample_digest(*m) : 0,
+                        "model is another one than that of rank 0", err);
     if (st != LN_OK) ln_package_close(m);
     return st;
 }

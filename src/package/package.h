@@ -44,6 +44,8 @@ ln_status ln_package_open(ln_package **out, const char *model, const ln_options 
 ln_status ln_package_open_led(ln_package **out, const char *model, const ln_options *opt, ln_error *err);
 /* Orders the followers to close it. */
 void ln_package_end_led(ln_package *m);
+/* A digest of the configuration and of names, types, shapes and some bytes of all tensors. */
+uint64_t ln_package_sample_digest(const ln_package *m);
 /* Obeys the orders of rank 0 until it ends. LN_EDEVICE: a rank has failed. */
 ln_status ln_ranks_follow_all(ln_transport *t, ln_error *err);
 /* Frees the package and sets *m to NULL. No engine may use it any more. */

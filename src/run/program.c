@@ -15,10 +15,8 @@ ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted) {
 }
 
 ln_status ln_run_device(const ln_run_options *opt, const ln_device_ops **out, ln_error *err) {
-    static const char *const names[] = {[LN_DEVICE_REF] = "ref",
-                                        [LN_DEVICE_CPU] = "cpu",
-                                        [LN_DEVICE_CUDA] = "cuda",
-                                        [LN_DEVICE_MLX] = "mlx"};
+    static const char *const names[] = {
+        [LN_DEVICE_REF] = "ref", [LN_DEVICE_CPU] = "cpu", [LN_DEVICE_CUDA] = "cuda", [LN_DEVICE_MLX] = "mlx"};
     const ln_device device =
         opt->device ? opt->device : ln_device_auto(opt->n_adapters > 0 ? LN_CAN_ADAPTERS : 0);
     *out = opt->ops;
@@ -264,8 +262,7 @@ out:
     return st;
 }
 
-/* A digest of what has to be equal in the programs of all ranks: nodes, kernels and the layout of values. */
-static uint64_t digest_of(const ln_run *r) {
+uint64_t ln_run_digest(const ln_run *r) {
     const ln_program *p = &r->programs[LN_RUN_LOGITS].program;
     ln_xxh64 h;
     ln_xxh64_open(&h);
@@ -285,7 +282,7 @@ static uint64_t digest_of(const ln_run *r) {
 }
 
 ln_status ln_run_agree(ln_run **r, ln_transport *t, ln_status st, ln_error *err) {
-    st = ln_ranks_agree(t, st, *r ? digest_of(*r) : 0,
+    st = ln_ranks_agree(t, st, *r ? ln_run_digest(*r) : 0,
                         "program differs from that of rank 0: another kind of processor, or LINNET_CPU", err);
     if (st != LN_OK) ln_run_close(r);
     return st;
@@ -361,8 +358,7 @@ static ln_status add_hidden(ln_run *r, uint64_t room, ln_error *err) {
 ln_status ln_run_add_hidden(ln_run *r, uint64_t space, ln_error *err) {
     if (r->programs[LN_RUN_HIDDEN].made) return LN_OK;
     const uint64_t most = LN_MIN(space, (uint64_t)INT64_MAX);
-    const ln_order order = {
-        .what = LN_ORDER_HIDDEN, .id = r->id, .a = (int64_t)most};
+    const ln_order order = {.what = LN_ORDER_HIDDEN, .id = r->id, .a = (int64_t)most};
     LN_TRY(ln_ranks_order(r->opt.led, &order, NULL, err));
     ln_status st = add_hidden(r, space, err);
     if (r->opt.transport && r->id) st = ln_ranks_agree(r->opt.transport, st, 0, "", err);

@@ -28,52 +28,43 @@ int ln_ranks_plan_for(int n) { return atomic_exchange(&planned, LN_MAX(n, 1)); }
 int ln_ranks_planned(void) { return atomic_load(&planned); }
 
 /* mpirun binds a rank to one core unless it is told otherwise. */
-static void check_binding(int rank) {
+static void check_binding(const ln_launch *l) {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) == 1 &&
-        sysconf(_SC_NPROCESSORS_ONLN) > 1)
-        ln_log(LN_LOG_WARN,
-               "rank %d is bound to one core of %ld, as mpirun does by default; tell mpirun to bind to none",
-               rank, sysconf(_SC_NPROCESSORS_ONLN));
+    if (sched_getaffinity(0, sizeof set, &set) != 0 || CPU_COUNT(&set) != 1 ||
+        sysconf(_SC_NPROCESSORS_ONLN) <= 1)
+        return;
+    ln_log(LN_LOG_WARN, "rank %d is bound to one core of %ld, as %s does by default; tell it to %s", l->rank,
+           sysconf(_SC_NPROCESSORS_ONLN), l->by_slurm ? "srun" : "mpirun",
+           l->by_slurm ? "give each task more cores" : "bind to none");
 }
 
-ln_status ln_ranks_agree(ln_transport *t, ln_status st, uint64_t digest, const char *what, ln_error *err) {
-    typedef struct answer {
-        int32_t status;
-        uint64_t digest;
-        char message[sizeof((ln_error *)0)->message];
-    } answer;
-    answer mine = {.status = st, .digest = digest}, *all = ln_zalloc((size_t)t->size, sizeof *all);
-    if (!all) return LN_OOM(err, "ranks");
-    if (st != LN_OK && err) memcpy(mine.message, err->message, sizeof mine.message);
-    ln_status got = t->all_gather(t, &mine, sizeof mine, all);
-    if (got != LN_OK && err) *err = t->failed;
-    for (int i = 0; i < t->size && got == LN_OK; i++) {
-        all[i].message[sizeof all[i].message - 1] = '\0';
-        if (all[i].status != LN_OK && i == 0)
-            got = ln_fail(err, (ln_status)all[i].status, "%s", all[i].message);
-        else if (all[i].status != LN_OK)
-            got = ln_fail(err, (ln_status)all[i].status, "rank %d of %d: %s", i, t->size, all[i].message);
-    }
-    for (int i = 1; i < t->size && got == LN_OK; i++)
-        if (all[i].digest != all[0].digest)
-            got = ln_fail(err, LN_EUSAGE, "rank %d of %d: its %s; all ranks must have the same", i, t->size,
-                          what);
-    ln_free(all);
-    return got;
+/* Processes that a launcher starts without Open MPI do not know of each other. */
+static void check_alone(void) {
+    const int n = ln_mpi_others_alone();
+    if (n)
+        ln_log(LN_LOG_WARN,
+               "this is one of %d processes that were started together without Open MPI: each works alone; "
+               "to "
+               "share a model, start them with Open MPI's mpirun, or with srun and PMIx",
+               n);
 }
 
 ln_status ln_ranks_join_world(bool shares_data, ln_error *err) {
     const ln_launch launch = ln_mpi_launch();
     pthread_mutexattr_t recursive;
-    if (world.transport || launch.size < 2) return LN_OK;
-    ln_cores_divide(launch.local_size);
-    LN_TRY(ln_mpi_open(&world.transport, err));
+    if (world.transport) return LN_OK;
+    if (launch.size < 2) {
+        check_alone();
+        return LN_OK;
+    }
+    int n_local;
+    LN_TRY(ln_mpi_open(&world.transport, &n_local, err));
+    ln_cores_divide(n_local);
     (void)pthread_mutexattr_init(&recursive);
     (void)pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     (void)pthread_mutex_init(&world.lock, &recursive);
     (void)pthread_mutexattr_destroy(&recursive);
-    check_binding(launch.rank);
+    check_binding(&launch);
     world.shares_data = shares_data;
     world.clock = (int64_t)time(NULL);
     if (world.transport->broadcast(world.transport, &world.clock, sizeof world.clock) != LN_OK) {
@@ -89,11 +80,11 @@ ln_status ln_ranks_join_world(bool shares_data, ln_error *err) {
                           "version of linnet is another one than that of rank 0", err);
 }
 
-void ln_ranks_leave_world(void) {
+void ln_ranks_leave_world(ln_status st) {
     const ln_order end = {.what = LN_ORDER_END};
     if (!world.transport) return;
     if (ln_ranks_led() && ln_ranks_order(&world, &end, NULL, NULL) == LN_OK) ln_ranks_done(&world);
-    ln_mpi_close(&world.transport);
+    ln_mpi_close(&world.transport, world.shares_data && st != LN_OK);
 }
 
 ln_status ln_ranks_order(ln_ranks *k, const ln_order *order, const void *payload, ln_error *err) {

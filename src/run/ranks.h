@@ -7,7 +7,7 @@
 #ifndef LN_RANKS_H
 #define LN_RANKS_H
 
-#include "../base/transport.h"
+#include "../base/rank_exchange.h"
 
 #include <pthread.h>
 
@@ -42,8 +42,9 @@ ln_ranks *ln_ranks_world(void);
 /* Joins the group if mpirun or srun has started this process as one of several. LN_EDEVICE; LN_EUSAGE: ranks
  * have different versions. */
 ln_status ln_ranks_join_world(bool shares_data, ln_error *err);
-/* Leaves it. Rank 0 ends its followers before. */
-void ln_ranks_leave_world(void);
+/* Leaves it; st: how the work of this rank ended. A rank that leads ends its followers before; one of a group
+ * that shares data and has failed does not wait for the others. */
+void ln_ranks_leave_world(ln_status st);
 /* Sets for how many ranks memory is planned, and returns the previous number. */
 int ln_ranks_plan_for(int n);
 int ln_ranks_planned(void);
@@ -57,9 +58,5 @@ ln_transport *ln_ranks_data(int64_t *clock_or_null);
  * LN_EDEVICE: a rank has failed; the lock is not held. */
 ln_status ln_ranks_order(ln_ranks *k, const ln_order *order, const void *payload, ln_error *err);
 void ln_ranks_done(ln_ranks *k);
-/* Called by all ranks: whether all have done what was ordered (st, *err), and with the same result, whose
- * digest they compare; `what` names it. Returns the status of the first rank that failed, whose message then
- * names it; LN_EUSAGE: the digests differ. */
-ln_status ln_ranks_agree(ln_transport *t, ln_status st, uint64_t digest, const char *what, ln_error *err);
 
 #endif

@@ -224,6 +224,8 @@ ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_opt
 ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_weight_cache *weight_cache,
                       const ln_run_options *opt, ln_error *err);
 void ln_run_close(ln_run **run);
+/* A digest of what has to be equal in the programs of all ranks: nodes, kernels and the layout of values. */
+uint64_t ln_run_digest(const ln_run *r);
 /* Called by all ranks after they have opened the same run, with their status: compares their programs
  * (ln_ranks_agree). After an error, *r is closed. */
 ln_status ln_run_agree(ln_run **r, ln_transport *t, ln_status st, ln_error *err);

@@ -10,11 +10,13 @@ uint64_t train_ranks_bytes(const train_trainer *t, uint64_t n_numbers) {
     return t->ranks ? (n_numbers + (uint64_t)t->ranks->size * TRAIN_PIECE) * sizeof(float) : 0;
 }
 
-/* A digest of what decides the bits of a run: settings, samples, step and parameters. */
+/* A digest of what decides the bits of a run: model, settings, samples, step and parameters. */
 static uint64_t digest_of(const train_trainer *t) {
     ln_xxh64 h;
     ln_str settings = {0};
+    const uint64_t model = ln_package_sample_digest(t->m);
     ln_xxh64_open(&h);
+    ln_xxh64_add(&h, &model, sizeof model);
     ln_str_json_value(&settings, t->settings);
     if (settings.data) ln_xxh64_add(&h, settings.data, settings.len);
     ln_str_free(&settings);
@@ -37,7 +39,7 @@ ln_status train_ranks_open(train_trainer *t, ln_status st, ln_error *err) {
         if (!t->sum || !t->gathered) st = LN_OOM(err, "the gradients of ranks");
     }
     return ln_ranks_agree(ranks, st, st == LN_OK ? digest_of(t) : 0,
-                          "data, settings or checkpoint are others than those of rank 0", err);
+                          "model, data, settings or checkpoint are others than those of rank 0", err);
 }
 
 void train_ranks_clear(train_trainer *t) { memset(t->sum, 0, t->info.n_trainable * sizeof *t->sum); }
