@@ -103,6 +103,13 @@ if(NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND NOT LN_STATIC)
   set_tests_properties(test_clients PROPERTIES LABELS slow SKIP_RETURN_CODE 77 COST 1000) # first: it waits for downloads
 endif()
 
+# Ranks over MPI on two hosts, which are network namespaces, and their failures; servers behind nginx.
+if(NOT LN_SANITIZE AND NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND NOT LN_STATIC)
+  add_test(NAME test_two_hosts COMMAND ${CMAKE_SOURCE_DIR}/tests/ranks/ranks.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+  add_test(NAME test_proxy COMMAND ${CMAKE_SOURCE_DIR}/tests/server/proxy.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+  set_tests_properties(test_two_hosts test_proxy PROPERTIES LABELS slow SKIP_RETURN_CODE 77)
+endif()
+
 # The Python module, against the shared library. No sanitizer: Python would have to be linked with it.
 if(NOT LN_SANITIZE AND NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND LN_SHARED)
   add_test(NAME test_python COMMAND ${CMAKE_SOURCE_DIR}/tests/python/module.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
