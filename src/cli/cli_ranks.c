@@ -41,8 +41,7 @@ static ln_status check_replicas(const args *a, int size, ln_error *err) {
     if (!has(a, F_REPLICAS)) return LN_OK;
     if (size == 1)
         return ln_fail(err, LN_EUSAGE,
-                       "--replicas: this process is alone; start several: mpirun -n N --bind-to none linnet "
-                       "...");
+                       "--replicas: this process is alone; start several with mpirun (docs/ranks.md)");
     const bool from_file = a->argument ? strcmp(a->argument, "-") != 0
                                        : has(a, F_FILE) && strcmp(a->flag[F_FILE].text, "-") != 0;
     if (from_file) return LN_OK;

@@ -1,8 +1,11 @@
 """Ranks over MPI against one process, on one host and on two that share nothing but a network: logits of golden models, a file of
 requests with prefixes, adapters and schemas, training that is killed and resumed; and what happens when something fails.
 
-usage: whole_ranks.py LINNET ROOT [--long] [CASE...]    a sample, or all with --long; CASE: names of functions below
+usage: whole_ranks.py LINNET ROOT [--long] [--where one|two] [--sizes 2,3] [--model PART] [CASE...]
+
+A sample, or all with --long. CASE: names of functions below; PART: of the names of golden models.
 """
+import argparse
 import glob
 import json
 import os
@@ -17,8 +20,16 @@ import urllib.request
 
 from launch import ENV, LIMIT, Local, TwoHosts, need_mpirun
 
-LINNET, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
-LONG = "--long" in sys.argv
+options = argparse.ArgumentParser()
+options.add_argument("linnet", type=os.path.abspath)
+options.add_argument("root", type=os.path.abspath)
+options.add_argument("--long", action="store_true")
+options.add_argument("--where", choices=["one", "two"])
+options.add_argument("--sizes", type=lambda text: [int(n) for n in text.split(",")])
+options.add_argument("--model", default="")
+options.add_argument("cases", nargs="*")
+HOW = options.parse_intermixed_args()
+LINNET, ROOT, LONG = HOW.linnet, HOW.root, HOW.long
 TINY = ROOT + "/models/tiny"
 IDS = ",".join(str((37 * i + 11) % 200 + 3) for i in range(24))
 ONE = ["--threads", "1"]
@@ -46,13 +57,12 @@ def models():
     """Golden models of every family; in a sample the first."""
     found = sorted(glob.glob(ROOT + "/tests/golden/families/*/config.json") + glob.glob(ROOT + "/tests/golden/*/config.json"))
     found = [os.path.dirname(p) for p in found if os.path.exists(os.path.dirname(p) + "/golden.safetensors")]
-    wanted = os.environ.get("LN_RANKS_MODELS")  # a part of the name, for a look at one family
-    found = [m for m in found if not wanted or wanted in m]
+    found = [m for m in found if HOW.model in os.path.basename(m)]
     return found if LONG else found[:1]
 
 
 def sizes():
-    return (2, 3) if LONG else (2,)
+    return HOW.sizes or ([2, 3] if LONG else [2])
 
 
 # ---- the same bits ----
@@ -145,12 +155,11 @@ def training(where, folder):
     assert not os.path.exists(many + "/adapter_model.safetensors"), "it ended before it was killed"
     ranks(where, 2, *training_command(folder, many), "--resume")
     assert trained(many) == trained(one), "a killed and resumed run has other bits"
-    assert read(checkpoint(many, 5)) == read(checkpoint(one, 5)) if os.path.exists(checkpoint(one, 5)) else True
-    for first, then in ((1, 3), (3, 1), (2, 3)):  # the first stops after step 2
-        out = f"{folder}/{first}-{then}"
+    assert read(checkpoint(many, 5)) == read(checkpoint(one, 5)), "a killed and resumed run has another state"
+    for of, source, then in (("one", one, 3), ("many", many, 1), ("many", many, 3)):  # as if the first had stopped after step 2
+        out = f"{folder}/{of}-{then}"
         start = training_command(folder, out)
-        start[start.index("--steps") + 1] = "5"
-        shutil.copytree(many if first > 1 else one, out)
+        shutil.copytree(source, out)
         for leaf in os.listdir(out + "/checkpoints"):
             if leaf > "step-00000002":
                 shutil.rmtree(f"{out}/checkpoints/{leaf}")
@@ -160,7 +169,7 @@ def training(where, folder):
             ranks(where, then, *start, "--resume")
         else:
             alone(*start, "--resume")
-        assert trained(out)[0] == trained(one)[0], f"{first} ranks, then {then}: other bits"
+        assert trained(out)[0] == trained(one)[0], f"{of}, then {then} ranks: other bits"
 
 
 # ---- replicas ----
@@ -189,6 +198,12 @@ def replicas(where, folder):
     code = lambda *command: subprocess.run([LINNET, *command], env=ENV, capture_output=True, text=True, timeout=LIMIT)
     alone(*batch, folder + "/one.jsonl")
     want, _ = answers_of(folder + "/one.jsonl")
+    for n in sizes():
+        out = f"{folder}/{n}.jsonl"
+        assert "12 of 12 requests answered" in ranks(where, n, *batch, out, "--replicas")
+        assert answers_of(out)[0] == want, f"{n} replicas: answers differ"
+    if not LONG:
+        return
     one = [code(*classify, "--logits", folder + "/one.st"), code(*chosen), code(*evaluate)]
     assert [o.returncode for o in one] == [3, 3, 0], [o.stderr for o in one]
     for n in sizes():
@@ -196,9 +211,6 @@ def replicas(where, folder):
         for a, b in zip(one, many):
             assert (b[0], b[1]) == (a.returncode, a.stdout), f"{n} replicas: exit {b[0]}: {b[2]}"
         assert read(f"{folder}/{n}.st") == read(folder + "/one.st"), f"{n} replicas: logits differ"
-        out = f"{folder}/{n}.jsonl"
-        assert "12 of 12 requests answered" in ranks(where, n, *batch, out, "--replicas")
-        assert answers_of(out)[0] == want, f"{n} replicas: answers differ"
     rows = [int(o.split(" prompt ")[1].split()[0]) for o in
             (code(*evaluate, "--stats").stderr, where.run(2, [LINNET, *evaluate, "--stats", "--replicas"])[2])]
     assert 0 < rows[1] < rows[0], f"rank 0 has computed {rows[1]} of {rows[0]} rows"
@@ -362,6 +374,11 @@ def world_size(where, folder):
                             ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "0"}, 0, "one of 4 processes that were started together")):
         done = subprocess.run(run, env=ENV | env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT)
         assert done.returncode == code and text in done.stderr, f"{env}: exit {done.returncode}: {done.stderr}"
+    # A task of srun: its variables are those of PMIx and Slurm, without those of mpirun.
+    slurm = ["env", "-u", "OMPI_COMM_WORLD_SIZE", "-u", "OMPI_COMM_WORLD_RANK", "SLURM_NTASKS=8", "SLURM_STEP_NUM_TASKS=2", "SLURM_PROCID=0"]
+    code, out, err = where.run(2, [*slurm, *(["taskset", "-c", "0"] if os.cpu_count() > 1 else []), *run])
+    assert code == 0 and out and "rank 0 of 2" in err and "started together" not in err, f"exit {code}: {err}"
+    assert os.cpu_count() == 1 or "as srun does by default; tell it to give each task more cores" in err, err
     for env in ({"PMI_SIZE": "2", "PMI_RANK": "1"}, {"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}):  # the others, and a batch script, say nothing
         done = subprocess.run(run, env=ENV | env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT)
         assert done.returncode == 0 and "started together" not in done.stderr, f"{env}: exit {done.returncode}: {done.stderr}"
@@ -405,21 +422,22 @@ def slow_disk(where, folder):
     assert code == 0, f"exit {code}: {err}"
 
 
-SAMPLE = [goldens, other_weights, world_size]
+SAMPLE = [goldens, replicas, other_weights, world_size]
 ALL = [goldens, answers, training, replicas, killed, survivors, hung, unplugged, half_answer, other_weights, other_version, world_size, full_disk,
        slow_disk]
 
 
 def main():
     need_mpirun()
-    named = [a for a in sys.argv[3:] if a != "--long"]
-    cases = [c for c in ALL if c.__name__ in named] if named else ALL if LONG else SAMPLE
+    unknown = set(HOW.cases) - {c.__name__ for c in ALL}
+    assert not unknown, f"unknown cases: {unknown}"
+    cases = [c for c in ALL if c.__name__ in HOW.cases] if HOW.cases else ALL if LONG else SAMPLE
     with tempfile.TemporaryDirectory(prefix="linnet-ranks-") as folder:
-        places = [Local(folder)] if LONG else []
+        places = [Local(folder)] if HOW.where == "one" or (LONG and not HOW.where) else []
         try:
-            places.append(TwoHosts(folder))
+            places += [TwoHosts(folder)] if HOW.where != "one" else []
         except SystemExit:
-            if not LONG:
+            if not places:
                 raise
         for where in places:
             for case in cases:
