@@ -91,6 +91,9 @@ LN_KERNEL(ln_ref_spread) {
 static bool is_rows(const ln_value *v) {
     return v->kind == LN_KIND_TEMP && v->n_dims == 2 && v->format.kind == LN_FORMAT_F32;
 }
+static bool is_factor(const ln_value *v) {
+    return v->kind == LN_KIND_TEMP && v->n_dims == 2 && v->format.kind <= LN_FORMAT_BF16;
+}
 
 ln_status ln_shape_load(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0);
@@ -102,7 +105,7 @@ ln_status ln_shape_load(const ln_graph *g, const ln_node *n, ln_value *out, ln_e
 }
 ln_status ln_shape_matmul(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *a = ln_in(g, n, 0), *b = ln_in(g, n, 1);
-    if (!is_rows(a) || !is_rows(b)) return ln_shape_fail(g, n, err, "two temps a and b in f32");
+    if (!is_factor(a) || !is_factor(b)) return ln_shape_fail(g, n, err, "two temps a and b in f32 or bf16");
     switch (n->p.matmul.kind) {
     case LN_MATMUL_NT:
         if (b->dims[0] < 1 || a->dims[1] != b->dims[1])

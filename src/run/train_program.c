@@ -455,6 +455,11 @@ static void write_step(ln_train_program *p, const ln_train_batch *b, ln_train_re
     out->n_counted = s->n_out;
 }
 
+static void store_numbers(uint8_t *to, ln_dtype dtype, const float *from, int64_t n) {
+    if (dtype == LN_F32) memcpy(to, from, (size_t)n * sizeof *from);
+    else
+        for (int64_t i = 0; i < n; i++) ln_num_store(to, dtype, i, from[i]);
+}
 /* Writes the parameters as the programs read them. */
 static ln_status write_params(ln_train_program *p, ln_error *err) {
     for (size_t i = 0; p->changed && i < p->n_pieces; i++) {
@@ -463,8 +468,7 @@ static ln_status write_params(ln_train_program *p, ln_error *err) {
         const float *from = x->value + y->row0 * x->cols;
         if (p->changing)
             LN_TRY(ln_trained_weights_store(p->changing, (size_t)y->slot, from, p->rounded, err));
-        for (int64_t k = 0; !p->changing && k < y->rows * x->cols; k++)
-            ln_num_store(p->host + y->at, p->opt.lora.dtype, k, from[k]);
+        else store_numbers(p->host + y->at, p->opt.lora.dtype, from, y->rows * x->cols);
     }
     p->changed = false;
     return LN_OK;
@@ -489,13 +493,14 @@ static ln_status add_gradient(ln_train_program *p, const mode *m, size_t i, ln_t
                   some = LN_MAX(1, (int64_t)p->read_numbers / cols);
     for (int64_t r = 0; r < rows; r += some) {
         const int64_t n = LN_MIN(some, rows - r);
-        float most = 0, *grad = x->grad + y->row0 * x->cols + r * cols;
+        bool finite = true;
+        float *grad = x->grad + y->row0 * x->cols + r * cols;
         LN_TRY(p->ops->value(m->exec, m->grads[i], r, n, p->read, false, err));
         for (int64_t k = 0; k < n * cols; k++) {
             grad[k] += p->read[k];
-            most = fabsf(grad[k]) <= most ? most : fabsf(grad[k]); /* a NaN stays */
+            finite &= isfinite(grad[k]) != 0;
         }
-        out->finite = out->finite && isfinite(most);
+        out->finite = out->finite && finite;
     }
     return LN_OK;
 }

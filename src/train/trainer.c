@@ -138,21 +138,35 @@ typedef struct updating {
     double lr, by;
     bool writes, failed; /* failed: atomic */
 } updating;
-/* A parameter belongs to one thread. Denormals are kept, as outside a job. */
+/* Elements [from, to) of a parameter as one by itself. */
+static train_param part_of(const train_param *p, int64_t from, int64_t to) {
+    return (train_param){.rows = 1,
+                         .cols = to - from,
+                         .value = p->value + from,
+                         .m = p->m ? p->m + from : NULL,
+                         .v = p->v ? p->v + from : NULL};
+}
+/* A thread has a part of each parameter. Denormals are kept, as outside a job. */
 static void update_some(void *user, int thread, int n_threads) {
+    enum { LINE = 16 }; /* floats of a cache line */
     updating *a = user;
     train_trainer *t = a->t;
     ln_float_env env;
     ln_float_env_default(&env);
-    for (size_t i = (size_t)thread; i < a->n; i += (size_t)n_threads) {
+    for (size_t i = 0; i < a->n; i++) {
+        const train_param *all = &t->state.params[i];
+        const int64_t n = all->rows * all->cols, lines = (n + LINE - 1) / LINE,
+                      from = LN_MIN(n, lines * thread / n_threads * LINE),
+                      to = LN_MIN(n, lines * (thread + 1) / n_threads * LINE);
+        train_param part = part_of(all, from, to);
         const train_update u = {.lr = a->lr,
                                 .weight_decay = a->x[i].decays ? t->how.weight_decay : 0,
                                 .momentum = t->how.momentum,
                                 .t = t->state.n_updates + 1,
-                                .grad = a->x[i].grad,
+                                .grad = a->x[i].grad + from,
                                 .by = a->by};
-        if (a->writes) t->optimiser->update(&t->state.params[i], &u);
-        else if (!t->optimiser->is_finite(&t->state.params[i], &u))
+        if (a->writes) t->optimiser->update(&part, &u);
+        else if (!t->optimiser->is_finite(&part, &u))
             __atomic_store_n(&a->failed, true, __ATOMIC_RELAXED);
     }
     ln_float_env_restore(&env);

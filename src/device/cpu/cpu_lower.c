@@ -44,11 +44,21 @@ static bool is_bf16_by_tiles(ln_isa isa, const ln_lower_ask *q) {
            stored(&q->in[1]) == LN_STORED_BF16;
 }
 
-/* Whether training asks for bf16 and every level reads f32: in attention, and next to weights in affine
- * groups. */
+/* Whether training asks for bf16 and every level reads f32: next to weights in affine groups, and without
+ * weights. */
 static bool reads_f32(const ln_lower_ask *q) {
-    const bool affine = reads_weight(q) && stored(&q->in[1]) == LN_STORED_AFFINE;
-    return q->op == LN_OP_ATTN || q->op == LN_OP_ATTN_BACK || affine;
+    switch (q->op) {
+    case LN_OP_ATTN:
+    case LN_OP_ATTN_BACK:
+    case LN_OP_SILU:
+    case LN_OP_GELU_TANH:
+    case LN_OP_ACT_BACK:
+    case LN_OP_MUL:
+    case LN_OP_MATMUL:
+    case LN_OP_RMSNORM:
+    case LN_OP_RMSNORM_BACK: return true;
+    default: return reads_weight(q) && stored(&q->in[1]) == LN_STORED_AFFINE;
+    }
 }
 
 static bool choose_formats(ln_isa isa, const ln_lower_ask *q, ln_lower_answer *a) {

@@ -1,5 +1,5 @@
 // Products of training: of two arrays, and of a gradient with the columns of a weight.
-#include "cuda_train_kernels.h"
+#include "back_thin.cuh"
 #include "packed_rows.cuh"
 #include "products.cuh"
 #include "tile_product.cuh"
@@ -92,7 +92,8 @@ static int matmul_thin(const gpu_launch *l, const gpu_step *s, const gpu_array *
                        const gpu_array *y, float *partial) {
     const dim3 grid(tiles_in(y->rows, TILE_SIDE), tiles_in(y->cols, TILE_SIDE),
                     tiles_in(grid_rows(l, a->rows), GPU_PIECE));
-    run(l, grid, TILE_THREADS, 0, matmul_pieces, *s, *a, *b, *y, partial);
+    if (has_thin_pieces(y)) thin_pieces(l, s, a, b, y, partial);
+    else run(l, grid, TILE_THREADS, 0, matmul_pieces, *s, *a, *b, *y, partial);
     run(l, tiles_in((int64_t)y->rows * y->cols, 256), 256, 0, add_pieces, *s, *a, (const float *)partial, *y);
     return launched();
 }
@@ -121,10 +122,13 @@ static void matmul_of(const gpu_launch *l, const gpu_step *s, const gpu_array *a
     }
 }
 
+bool gpu_adds_matmul(int kind, const gpu_array *a, const gpu_array *y) { return has_low_depth(kind, a, y); }
 int gpu_matmul(const gpu_launch *l, const gpu_step *s, int kind, const gpu_array *a, const gpu_array *b,
-               const gpu_array *y, float *scratch) {
+               const gpu_array *other, const gpu_array *y, float *scratch) {
     if (scratch) return matmul_thin(l, s, a, b, y, scratch);
-    if (kind == GPU_NT) matmul_of<GPU_NT>(l, s, a, b, y);
+    if (has_low_depth(kind, a, y)) low_depth(l, s, kind, a, b, other, y);
+    else if (has_thin_rows(kind, a, y)) thin_rows(l, s, kind, a, b, y);
+    else if (kind == GPU_NT) matmul_of<GPU_NT>(l, s, a, b, y);
     else if (kind == GPU_NN) matmul_of<GPU_NN>(l, s, a, b, y);
     else matmul_of<GPU_TN>(l, s, a, b, y);
     return launched();

@@ -81,6 +81,23 @@ __device__ inline void store_at(const gpu_array &a, int64_t row, int64_t col, fl
     store_element(a.data, a.type, row * a.pitch + col, x);
 }
 
+// Four neighbours of a row, which begin at a multiple of four. has_fours: they are a vector in memory.
+inline bool has_fours(const gpu_array *a) { return a->pitch % 4 == 0 && (uintptr_t)a->data % 16 == 0; }
+__device__ inline float4 load_four(const gpu_array &a, int64_t row, int64_t col) {
+    const int64_t at = row * a.pitch + col;
+    if (a.type == GPU_F32) return *(const float4 *)((const float *)a.data + at);
+    const uint2 h = *(const uint2 *)((const uint16_t *)a.data + at);
+    return make_float4(bf16_to_f32((uint16_t)h.x), bf16_to_f32((uint16_t)(h.x >> 16)),
+                       bf16_to_f32((uint16_t)h.y), bf16_to_f32((uint16_t)(h.y >> 16)));
+}
+__device__ inline void store_four(const gpu_array &a, int64_t row, int64_t col, const float4 &x) {
+    const int64_t at = row * a.pitch + col;
+    if (a.type == GPU_F32) *(float4 *)((float *)a.data + at) = x;
+    else
+        *(uint2 *)((uint16_t *)a.data + at) = make_uint2(f32_to_bf16(x.x) | (uint32_t)f32_to_bf16(x.y) << 16,
+                                                         f32_to_bf16(x.z) | (uint32_t)f32_to_bf16(x.w) << 16);
+}
+
 // Code k of an affine row, which is a stream of 32-bit words.
 __device__ inline uint32_t affine_code(const uint32_t *row, int32_t bits, int64_t k) {
     const int64_t at = k * bits;

@@ -4,14 +4,15 @@
  *     rmsnorm, linear [..] or linear_gated        products of normalised rows, if only they read these rows
  *     linear, add                                 a product whose outputs are added to the residual
  *     linear_back, add                            a product that is added to another gradient
- *     an op of rows .. convert                    the op, which stores bf16
+ *     matmul .. add                               a product that is added to what there is
+ *     an op of training .. convert                the op, which stores bf16
  *     [rmsnorm q, rmsnorm k,] rope q, rope k,     gpu_heads
  *       kv_write
  *       [, attn_paged]                            and attention, if only a linear reads its output
  *
- * Only nodes that follow each other are fused, except conversions. A plan reuses buffers in the order of the
- * nodes, so a fused kernel must not write where it still reads: patterns whose buffers overlap stay as they
- * are. A traced step runs the nodes one by one.
+ * Only nodes that follow each other are fused, except with ".." between them. A plan reuses buffers in the
+ * order of the nodes, so a fused kernel must not write where it still reads: patterns whose buffers overlap
+ * stay as they are. A traced step runs the nodes one by one.
  *
  * Attention with gpu_heads reads the queries, keys and values before rmsnorm in many blocks, so its output
  * must not overlap them, but in the plan it may. In steps of up to GPU_FUSED_ROWS rows, where both run as one
@@ -22,7 +23,7 @@
 typedef struct fusing {
     ln_exec *e;
     int *readers; /* [n_values] nodes that read a value; an output counts as one */
-    bool *done;   /* [n_nodes] conversions that the op before them does */
+    bool *done;   /* [n_nodes] conversions and additions that an op before them does */
 } fusing;
 
 static const ln_pnode *node_at(const fusing *f, int i) {
@@ -139,9 +140,56 @@ static int fuse_heads(const fusing *f, int i, gpu_node *out) {
     return write - i + 1 + fuse_attention(f, rope, write, out);
 }
 
+/* Whether the bytes of temp v overlap those of temp `of`; a value without a buffer overlaps none. */
+static bool overlaps(const fusing *f, ln_v v, ln_v of) {
+    const ln_pvalue *a = ln_program_value(f->e->program, v), *b = ln_program_value(f->e->program, of);
+    if (a->kind != LN_KIND_TEMP || a->offset < 0 || b->offset < 0) return false;
+    return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+}
+/* Whether node i reads or writes the buffer of `of`. A node that is done writes alone: what it converts was
+ * never stored. */
+static bool touches(const fusing *f, int i, ln_v of) {
+    const ln_pnode *n = node_at(f, i);
+    for (int k = 0; !f->done[i] && k < n->n_in; k++)
+        if (overlaps(f, n->in[k], of)) return true;
+    for (int k = 0; k < n->n_out; k++)
+        if (overlaps(f, n->out[k], of)) return true;
+    return false;
+}
+/* Whether a kernel that does nodes i .. last may write the output of a later node j: they do not read its
+ * buffer, and no node between them uses it. */
+static bool may_write_early(const fusing *f, int i, int last, int j) {
+    const ln_v y = node_at(f, j)->out[0];
+    for (int n = i; n <= last; n++)
+        for (int k = 0; k < node_at(f, n)->n_in; k++)
+            if (overlaps(f, node_at(f, n)->in[k], y)) return false;
+    for (int k = i + 1; k < j; k++)
+        if (touches(f, k, y)) return false;
+    return true;
+}
+
+enum { NEAR = 24 }; /* nodes between two that are fused */
+
+/* Converts output o of node `last` as it is stored, by a kernel that does nodes i .. last and stores each
+ * element once, if its only reader is a conversion to bf16 among the next nodes, whose output it may write.
+ * y: the array to which it is stored. The conversion is marked as done. */
+static void fuse_convert(const fusing *f, int i, int last, int o, gpu_array *y) {
+    const ln_v v = node_at(f, last)->n_out > o ? node_at(f, last)->out[o] : -1;
+    if (v < 0 || y->type != GPU_F32 || f->readers[v] != 1) return;
+    for (int j = last + 1; j <= last + NEAR && node_at(f, j); j++) {
+        if (node_at(f, j)->n_in < 1 || node_at(f, j)->in[0] != v) continue;
+        if (!is_op(f, j, LN_OP_CONVERT) || !may_write_early(f, i, last, j)) return;
+        *y = f->e->nodes[j].y;
+        f->done[j] = true;
+        return;
+    }
+}
+
 static int fuse_linear(const fusing *f, int i, gpu_node *out) {
     const int n = fuse_products(f, i, out);
-    return n > 1 ? n : fuse_add(f, i, out);
+    const int all = n > 1 ? n : fuse_add(f, i, out);
+    for (int k = 0; all == n && k < n; k++) fuse_convert(f, i, i + k, 0, &out->product.y[k]);
+    return all;
 }
 
 /* rmsnorm and the products, if only they read its output; returns the number of nodes, 0 where they stay
@@ -164,43 +212,36 @@ static int fuse_norm(const fusing *f, int i, gpu_node *out) {
     return n + 1;
 }
 
-/* Whether the bytes of temp v overlap those of temp `of`; a value without a buffer overlaps none. */
-static bool overlaps(const fusing *f, ln_v v, ln_v of) {
-    const ln_pvalue *a = ln_program_value(f->e->program, v), *b = ln_program_value(f->e->program, of);
-    if (a->kind != LN_KIND_TEMP || a->offset < 0 || b->offset < 0) return false;
-    return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
-}
-/* Whether node i reads or writes the buffer of `of`. */
-static bool touches(const fusing *f, int i, ln_v of) {
-    const ln_pnode *n = node_at(f, i);
-    for (int k = 0; k < n->n_in; k++)
-        if (overlaps(f, n->in[k], of)) return true;
-    for (int k = 0; k < n->n_out; k++)
-        if (overlaps(f, n->out[k], of)) return true;
+static bool is_made_between(const fusing *f, int i, int j, ln_v v) {
+    for (int n = i + 1; n < j; n++)
+        for (int o = 0; o < node_at(f, n)->n_out; o++)
+            if (node_at(f, n)->out[o] == v) return true;
     return false;
 }
-
-/* Converts the output of an op whose kernel stores each element once as it is stored, if its only reader is a
- * conversion to bf16 among the next nodes and no node before that uses the buffer of the converted rows. The
- * conversion is marked as done. */
-static void fuse_convert(const fusing *f, int i, gpu_node *out) {
-    enum { NEAR = 24 };
-    if (out->y.type != GPU_F32) return;
+/* A product of arrays and the addition of its output to an earlier value, among the next nodes; of either the
+ * conversion. */
+static void fuse_matmul(const fusing *f, int i, gpu_node *out) {
+    const ln_v v = node_at(f, i)->out[0];
     for (int j = i + 1; j <= i + NEAR && node_at(f, j); j++) {
-        const ln_v y = node_at(f, j)->n_out > 0 ? node_at(f, j)->out[0] : -1;
-        if (!is_op(f, j, LN_OP_CONVERT) || !feeds(f, i, j, 0)) continue;
-        for (int k = 0; k < node_at(f, i)->n_in; k++)
-            if (overlaps(f, node_at(f, i)->in[k], y)) return;
-        for (int k = i + 1; k < j; k++)
-            if (touches(f, k, y)) return;
-        out->y = f->e->nodes[j].y;
+        const ln_pnode *n = node_at(f, j);
+        const int k = n->n_in > 0 && n->in[0] == v ? 0 : n->n_in > 1 && n->in[1] == v ? 1 : -1;
+        if (k < 0) continue;
+        if (n->op != LN_OP_ADD || f->readers[v] != 1 || n->in[0] == n->in[1] ||
+            !gpu_adds_matmul(out->variant, &out->x, &out->y))
+            break;
+        if (is_made_between(f, i, j, n->in[1 - k])) return;
+        const gpu_array *other = k == 1 ? &f->e->nodes[j].x : &f->e->nodes[j].second;
+        if (!may_write_early(f, i, i, j) || !same_or_apart(f, &f->e->nodes[j].y, other)) return;
+        out->third = *other, out->y = f->e->nodes[j].y;
         f->done[j] = true;
+        fuse_convert(f, i, j, 0, &out->y);
         return;
     }
+    fuse_convert(f, i, i, 0, &out->y);
 }
 
 /* linear_back and the addition of another gradient; returns the number of nodes. */
-static int fuse_back(const fusing *f, int i, gpu_node *out) {
+static int fuse_back_add(const fusing *f, int i, gpu_node *out) {
     if (!is_op(f, i + 1, LN_OP_ADD) || !gpu_adds_back(&out->x, out->work_bytes)) return 1;
     const gpu_node *add = &f->e->nodes[i + 1];
     const int k = feeds(f, i, i + 1, 1) ? 1 : feeds(f, i, i + 1, 0) ? 0 : -1;
@@ -211,6 +252,13 @@ static int fuse_back(const fusing *f, int i, gpu_node *out) {
     out->second = *other;
     out->y = add->y;
     return 2;
+}
+/* The same with the conversion of its output, unless that is the sum of several products. */
+static int fuse_back(const fusing *f, int i, gpu_node *out) {
+    const int n = fuse_back_add(f, i, out);
+    const bool whole = out->w.D * out->w.C * 2 <= (int64_t)out->work_bytes;
+    if (whole || !gpu_adds_back(&out->x, out->work_bytes)) fuse_convert(f, i, i + n - 1, 0, &out->y);
+    return n;
 }
 
 static int fuse_at(const fusing *f, int i, gpu_node *out) {
@@ -224,18 +272,26 @@ static int fuse_at(const fusing *f, int i, gpu_node *out) {
     case LN_OP_ROPE:
         n = fuse_heads(f, i, out);
         if (n == 0 && out->op == LN_OP_RMSNORM) n = fuse_norm(f, i, out);
-        if (n == 0) fuse_convert(f, i, out);
+        if (n == 0) fuse_convert(f, i, i, 0, &out->y);
         return n ? n : 1;
     case LN_OP_LINEAR_BACK: return fuse_back(f, i, out);
+    case LN_OP_MATMUL: fuse_matmul(f, i, out); return 1;
+    case LN_OP_ATTN: fuse_convert(f, i, i, 0, &out->packed.y); return 1;
+    case LN_OP_ATTN_BACK:
+        fuse_convert(f, i, i, 0, &out->packed.dq);
+        fuse_convert(f, i, i, 1, &out->packed.dk);
+        fuse_convert(f, i, i, 2, &out->packed.dv);
+        return 1;
     case LN_OP_ADD:
     case LN_OP_MUL:
     case LN_OP_SILU:
     case LN_OP_GELU_TANH:
     case LN_OP_SCALE:
     case LN_OP_SCALE_ROWS:
+    case LN_OP_DROPOUT:
     case LN_OP_ACT_BACK:
     case LN_OP_ROPE_BACK:
-    case LN_OP_RMSNORM_BACK: fuse_convert(f, i, out); return 1;
+    case LN_OP_RMSNORM_BACK: fuse_convert(f, i, i, 0, &out->y); return 1;
     default: return 1;
     }
 }

@@ -39,7 +39,7 @@ static ln_status prepare_matmul(gpu_preparing *p, gpu_node *g, ln_error *err) {
     return gpu_operand(p, 1, &g->second, err);
 }
 static int launch_matmul(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
-    return gpu_matmul(l, s, g->variant, &g->x, &g->second, &g->y, g->work);
+    return gpu_matmul(l, s, g->variant, &g->x, &g->second, g->third.data ? &g->third : NULL, &g->y, g->work);
 }
 const gpu_op gpu_op_matmul = {
     .tolerance = matmul_tolerance, .bytes = matmul_bytes, .prepare = prepare_matmul, .launch = launch_matmul};

@@ -154,6 +154,57 @@ struct own_rows {
     float M[2], L[2];         // of the forward pass
 };
 
+// What turns the scores of a tile into weights: P and dS, of the forward pass scaled scores and their most.
+struct tile_weights {
+    const float *numbers; // of the other rows
+    int32_t o0, n_other, end;
+    float c, softcap, by;
+
+    // Whether each own row of the warp and each other row of the tile see each other. The first rows that
+    // rows see ascend with them.
+    template <int ROLE, int OTHER> __device__ bool is_whole(int32_t own, const own_rows &r) const {
+        constexpr bool of_queries = is_of_queries(ROLE);
+        const int32_t last_own = own + 15, last = o0 + OTHER - 1;
+        if (n_other < OTHER || last_own >= end) return false;
+        if (of_queries) return last <= own && __shfl_sync(0xffffffffu, r.first[1], 31) <= o0;
+        return last_own <= o0 && ((const int32_t *)numbers)[3 * OTHER - 1] <= own;
+    }
+
+    template <int ROLE, int N, bool MASKED, bool CAPPED, int D>
+    __device__ void weigh(float (&w)[N][4], float (&d)[D][4], float (&most)[2], const own_rows &r) const {
+        enum { OTHER = 8 * N };
+        constexpr bool of_queries = is_of_queries(ROLE);
+        const int32_t lane = (int32_t)threadIdx.x % 32;
+#pragma unroll
+        for (int i = 0; i < 4 * N; i++) {
+            const int k = i % 4 / 2, o = i / 4 * 8 + lane % 4 * 2 + i % 2;
+            float &x = w[i / 4][i % 4];
+            float slope = 1.0f;
+            if (CAPPED) {
+                const float capped_score = capped(x, softcap, by), t = capped_score / softcap;
+                slope = fmaf(-t, t, 1.0f);
+                x = capped_score * LOG2_E;
+            } else x = x * c;
+            const int32_t query = of_queries ? r.row[k] : o0 + o, key = of_queries ? o0 + o : r.row[k],
+                          first = !MASKED      ? 0
+                                  : of_queries ? r.first[k]
+                                               : ((const int32_t *)numbers)[2 * OTHER + o];
+            const bool seen = !MASKED || (o < n_other && r.row[k] < end && key <= query && first <= key);
+            if (ROLE == PACKED_FORWARD) {
+                x = seen ? x : minus_infinity();
+                most[k] = fmaxf(most[k], x);
+                continue;
+            }
+            const float P = seen ? exp2_of(x - (of_queries ? r.lse[k] : numbers[o])) : 0.0f;
+            x = P;
+            if constexpr (D == N) {
+                const float delta = of_queries ? r.delta[k] : numbers[OTHER + o];
+                d[i / 4][i % 4] = seen ? P * (d[i / 4][i % 4] - delta) * slope : 0.0f;
+            }
+        }
+    }
+};
+
 template <int ROLE, int WIDTH>
 __global__ void __launch_bounds__(TILES_THREADS)
     packed_tiles(const __grid_constant__ gpu_step s, const __grid_constant__ gpu_packed p) {
@@ -200,31 +251,11 @@ __global__ void __launch_bounds__(TILES_THREADS)
         scores<N, WIDTH>(w, own, row0, tile);
         if constexpr (has_d) scores<N, WIDTH>(d, own2, row0, tile2);
         float most[2] = {minus_infinity(), minus_infinity()};
-#pragma unroll
-        for (int i = 0; i < 4 * N; i++) {
-            const int k = i % 4 / 2, o = i / 4 * 8 + lane % 4 * 2 + i % 2;
-            float &x = w[i / 4][i % 4];
-            float slope = 1.0f;
-            if (p.softcap > 0) {
-                const float capped_score = capped(x, p.softcap, by), t = capped_score / p.softcap;
-                slope = fmaf(-t, t, 1.0f);
-                x = capped_score * LOG2_E;
-            } else x = x * c;
-            const int32_t query = of_queries ? r.row[k] : o0 + o, key = of_queries ? o0 + o : r.row[k],
-                          first = of_queries ? r.first[k] : ((const int32_t *)numbers)[2 * shape::OTHER + o];
-            const bool seen = o < n_other && r.row[k] < end && key <= query && first <= key;
-            if (ROLE == PACKED_FORWARD) {
-                x = seen ? x : minus_infinity();
-                most[k] = fmaxf(most[k], x);
-                continue;
-            }
-            const float P = seen ? exp2_of(x - (of_queries ? r.lse[k] : numbers[o])) : 0.0f;
-            x = P;
-            if constexpr (has_d) {
-                const float delta = of_queries ? r.delta[k] : numbers[shape::OTHER + o];
-                d[i / 4][i % 4] = seen ? P * (d[i / 4][i % 4] - delta) * slope : 0.0f;
-            }
-        }
+        const tile_weights tile_of = {numbers, o0, n_other, end, c, p.softcap, by};
+        if (p.softcap > 0) tile_of.template weigh<ROLE, N, true, true>(w, d, most, r);
+        else if (tile_of.template is_whole<ROLE, shape::OTHER>(range.own0 + row0, r))
+            tile_of.template weigh<ROLE, N, false, false>(w, d, most, r);
+        else tile_of.template weigh<ROLE, N, true, false>(w, d, most, r);
         if constexpr (ROLE == PACKED_FORWARD) {
             float old[2];
 #pragma unroll

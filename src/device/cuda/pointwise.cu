@@ -119,21 +119,6 @@ template <int OP> __device__ float pointwise_of(float a, float b, const gpu_numb
     }
 }
 
-// Four neighbours of a row, which begin at a multiple of four.
-__device__ inline float4 load_four(const gpu_array &a, int64_t row, int64_t col) {
-    const int64_t at = row * a.pitch + col;
-    if (a.type == GPU_F32) return *(const float4 *)((const float *)a.data + at);
-    const uint2 h = *(const uint2 *)((const uint16_t *)a.data + at);
-    return make_float4(low_float(h.x), high_float(h.x), low_float(h.y), high_float(h.y));
-}
-__device__ inline void store_four(const gpu_array &a, int64_t row, int64_t col, const float4 &x) {
-    const int64_t at = row * a.pitch + col;
-    if (a.type == GPU_F32) *(float4 *)((float *)a.data + at) = x;
-    else
-        *(uint2 *)((uint16_t *)a.data + at) = make_uint2(f32_to_bf16(x.x) | (uint32_t)f32_to_bf16(x.y) << 16,
-                                                         f32_to_bf16(x.z) | (uint32_t)f32_to_bf16(x.w) << 16);
-}
-
 template <int OP, bool FOUR>
 __global__ void pointwise(gpu_step s, gpu_array a, gpu_array b, gpu_numbers by, gpu_array y) {
     begin();
@@ -153,8 +138,6 @@ __global__ void pointwise(gpu_step s, gpu_array a, gpu_array b, gpu_numbers by, 
     x.z = pointwise_of<OP>(x.z, z.z, by), x.w = pointwise_of<OP>(x.w, z.w, by);
     store_four(y, r, c, x);
 }
-
-static bool has_fours(const gpu_array *a) { return a->pitch % 4 == 0 && (uintptr_t)a->data % 16 == 0; }
 
 int gpu_pointwise(const gpu_launch *l, const gpu_step *s, int op, const gpu_array *a, const gpu_array *b,
                   gpu_numbers by, const gpu_array *y) {

@@ -26,10 +26,33 @@ static ln_format product_operand(ln_policy p, const ln_value *w) {
     }
 }
 
+static int64_t norm_width(const ln_node *n, const ln_value *values) {
+    const bool weighted = n->n_in > (n->op == LN_OP_RMSNORM ? 1 : 2);
+    return weighted ? values[n->in[1]].dims[0] : n->p.norm.width;
+}
+/* Whether training reads an operand in bf16 that no product with a weight reads: what attention multiplies,
+ * and rows that are kept for the reverse pass or are as wide as the model. What adapters make of them has few
+ * columns and stays f32, as residuals do. */
+static bool trains_in_bf16(const ln_node *n, int k, const ln_value *values) {
+    enum { NARROW = 64 };
+    const ln_value *x = &values[n->in[k]];
+    switch (n->op) {
+    case LN_OP_ATTN: return k < 3;
+    case LN_OP_ATTN_BACK: return k != 4; /* lse */
+    case LN_OP_SILU:
+    case LN_OP_GELU_TANH:
+    case LN_OP_ACT_BACK:
+    case LN_OP_MUL: return x->dims[0] < 0;
+    case LN_OP_MATMUL: return x->dims[0] < 0 && x->dims[1] > NARROW;
+    case LN_OP_RMSNORM:
+    case LN_OP_RMSNORM_BACK: return k == 0 && norm_width(n, values) < x->dims[1]; /* of heads */
+    default: return false;
+    }
+}
+
 ln_format ln_policy_operand(ln_policy p, const ln_node *n, int k, const ln_value *values) {
-    if (n->op == LN_OP_ATTN || n->op == LN_OP_ATTN_BACK) /* q, k, v and the gradient of y */
-        return p == LN_POLICY_TRAIN && (k < 3 || k == 5) ? bf16 : f32;
-    if (k > 0) return f32;
+    if (p == LN_POLICY_TRAIN && trains_in_bf16(n, k, values)) return bf16;
+    if (k > 0 || n->op == LN_OP_ATTN || n->op == LN_OP_ATTN_BACK) return f32;
     if (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_GATED || n->op == LN_OP_EXPERTS)
         return product_operand(p, &values[n->in[1]]);
     if (n->op == LN_OP_LINEAR_BACK || n->op == LN_OP_EXPERTS_BACK || n->op == LN_OP_LINEAR_CROSS_ENTROPY)
@@ -40,30 +63,41 @@ ln_format ln_policy_operand(ln_policy p, const ln_node *n, int k, const ln_value
     return f32;
 }
 
-/* Appends the conversions of a node's operands and has the node read them. */
-static void cast_operands(ln_graph *g, ln_node *n, ln_policy p) {
+/* Appends the conversions of a node's operands and has the node read them. made: by value, its conversion to
+ * bf16, which the reverse pass reads, too, so that the value itself need not be kept; -1: none. */
+static void cast_operands(ln_graph *g, ln_node *n, ln_policy p, ln_v *made) {
     for (int k = 0; k < n->n_in; k++) {
-        const ln_value *x = &g->values[n->in[k]];
+        const ln_v v = n->in[k];
+        const ln_value *x = &g->values[v];
         const ln_format to = ln_policy_operand(p, n, k, g->values);
         if (x->kind != LN_KIND_TEMP || ln_format_same(x->format, to) || to.kind == LN_FORMAT_F32) continue;
+        if (to.kind == LN_FORMAT_BF16 && made[v] >= 0) {
+            n->in[k] = made[v];
+            continue;
+        }
         char name[sizeof x->name + 16], format[16];
         (void)snprintf(name, sizeof name, "%s.%s", x->name, ln_format_text(to, format));
-        n->in[k] = ln_g_convert(g, name, n->in[k], to);
+        n->in[k] = ln_g_convert(g, name, v, to);
+        if (to.kind == LN_FORMAT_BF16) made[v] = n->in[k];
     }
 }
 
 ln_status ln_graph_cast(ln_graph *g, ln_policy p, ln_error *err) {
     ln_node *old = g->nodes;
-    const size_t n = g->n_nodes;
+    const size_t n = g->n_nodes, n_values = g->n_values;
+    ln_v *made = ln_alloc((n_values + 1) * sizeof *made);
+    if (!made) return LN_OOM(err, "a graph");
+    for (size_t i = 0; i < n_values; i++) made[i] = -1;
     g->nodes = NULL; /* the list is rebuilt in the same order */
     g->n_nodes = g->cap_nodes = 0;
     for (size_t i = 0; i < n && g->error.code == LN_OK; i++) {
         ln_node node = old[i];
         ln_g_layer(g, node.layer, "");
-        if (!node.dead) cast_operands(g, &node, p);
+        if (!node.dead) cast_operands(g, &node, p, made);
         ln_g_append(g, &node);
     }
     ln_free(old);
+    ln_free(made);
     ln_g_layer(g, -1, "");
     if (err) *err = g->error;
     return g->error.code;

@@ -1,0 +1,239 @@
+// The kernels of back_thin.cuh. They are bound by the bytes of the wide operand, which each reads once.
+#include "back_thin.cuh"
+
+static inline unsigned tiles_in(int64_t n, int64_t per_block) {
+    return (unsigned)((n + per_block - 1) / per_block);
+}
+// Up to four neighbours of a row, those of columns below `end`; zeros for the others. four: they are one
+// vector in memory, or lie in the padding of a row.
+__device__ inline float4 some_of(const gpu_array &a, int64_t row, int64_t col, int64_t end, bool four) {
+    float4 x = make_float4(0, 0, 0, 0);
+    if (four && col < end) return load_four(a, row, col);
+    if (col < end) x.x = load_at(a, row, col);
+    if (col + 1 < end) x.y = load_at(a, row, col + 1);
+    if (col + 2 < end) x.z = load_at(a, row, col + 2);
+    if (col + 3 < end) x.w = load_at(a, row, col + 3);
+    return x;
+}
+
+// ---- few columns ----
+
+// A block has 16 rows and all columns, up to MOST; a thread a row and two columns. Both operands come through
+// shared memory, DEPTH of k at a time; the next ones are loaded into registers while these are multiplied.
+enum { FEW_TILE = 16, FEW_EACH = 2, FEW_DEPTH = 128 };
+template <int MOST, bool BY_ROWS>
+__global__ void __launch_bounds__(FEW_TILE *MOST / FEW_EACH)
+    few_columns(gpu_step s, gpu_array a, bool four, gpu_array b, gpu_array y) {
+    enum {
+        THREADS = FEW_TILE * MOST / FEW_EACH,
+        VECTORS = FEW_DEPTH / 4,
+        LEFT = FEW_TILE * VECTORS / THREADS,
+        RIGHT = MOST * FEW_DEPTH / THREADS
+    };
+    __shared__ __align__(16) float left[FEW_TILE][FEW_DEPTH + 4];
+    __shared__ __align__(16) float right[FEW_DEPTH][MOST + 2];
+    begin();
+    const int64_t r0 = (int64_t)blockIdx.x * FEW_TILE, live = live_rows(s, y.rows), K = a.cols, N = y.cols;
+    const int t = (int)threadIdx.x, row = t % FEW_TILE, n = t / FEW_TILE * FEW_EACH;
+    if (r0 >= live) return;
+    float4 next_left[LEFT];
+    float next_right[RIGHT], sum[FEW_EACH] = {};
+    const auto load = [&](int64_t k0) {
+#pragma unroll
+        for (int i = 0; i < LEFT; i++) {
+            const int v = i * THREADS + t;
+            const int64_t r = r0 + v / VECTORS, k = k0 + v % VECTORS * 4;
+            next_left[i] = r < live ? some_of(a, r, k, K, four) : make_float4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int i = 0; i < RIGHT; i++) {
+            const int e = i * THREADS + t;
+            const int64_t k = k0 + (BY_ROWS ? e % FEW_DEPTH : e / MOST),
+                          d = BY_ROWS ? e / FEW_DEPTH : e % MOST;
+            next_right[i] = k < K && d < N ? (BY_ROWS ? load_at(b, d, k) : load_at(b, k, d)) : 0.0f;
+        }
+    };
+    const auto add = [&](float x, int k) {
+        const float2 w = *(const float2 *)&right[k][n];
+        sum[0] = fmaf(x, w.x, sum[0]);
+        sum[1] = fmaf(x, w.y, sum[1]);
+    };
+    load(0);
+    for (int64_t k0 = 0; k0 < K; k0 += FEW_DEPTH) {
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < LEFT; i++) {
+            const int v = i * THREADS + t;
+            *(float4 *)&left[v / VECTORS][v % VECTORS * 4] = next_left[i];
+        }
+#pragma unroll
+        for (int i = 0; i < RIGHT; i++) {
+            const int e = i * THREADS + t;
+            right[BY_ROWS ? e % FEW_DEPTH : e / MOST][BY_ROWS ? e / FEW_DEPTH : e % MOST] = next_right[i];
+        }
+        __syncthreads();
+        const int depth = (int)(K - k0 < FEW_DEPTH ? K - k0 : FEW_DEPTH);
+        if (k0 + FEW_DEPTH < K) load(k0 + FEW_DEPTH);
+        int k = 0;
+#pragma unroll 8
+        for (; k + 4 <= depth; k += 4) {
+            const float4 x = *(const float4 *)&left[row][k];
+            add(x.x, k), add(x.y, k + 1), add(x.z, k + 2), add(x.w, k + 3);
+        }
+        for (; k < depth; k++) add(left[row][k], k);
+    }
+    if (r0 + row >= live) return;
+#pragma unroll
+    for (int i = 0; i < FEW_EACH; i++)
+        if (n + i < N) store_at(y, r0 + row, n + i, sum[i]);
+}
+
+bool has_thin_rows(int kind, const gpu_array *a, const gpu_array *y) {
+    return kind != GPU_TN && y->cols <= GPU_THIN && a->cols > GPU_THIN;
+}
+template <int MOST>
+static void run_few(const gpu_launch *l, const gpu_step *s, int kind, const gpu_array *a, const gpu_array *b,
+                    const gpu_array *y) {
+    const unsigned blocks = tiles_in(grid_rows(l, y->rows), FEW_TILE), threads = FEW_TILE * MOST / FEW_EACH;
+    if (kind == GPU_NT) run(l, blocks, threads, 0, few_columns<MOST, true>, *s, *a, has_fours(a), *b, *y);
+    else run(l, blocks, threads, 0, few_columns<MOST, false>, *s, *a, has_fours(a), *b, *y);
+}
+void thin_rows(const gpu_launch *l, const gpu_step *s, int kind, const gpu_array *a, const gpu_array *b,
+               const gpu_array *y) {
+    if (y->cols <= 8) run_few<8>(l, s, kind, a, b, y);
+    else if (y->cols <= 16) run_few<16>(l, s, kind, a, b, y);
+    else if (y->cols <= 32) run_few<32>(l, s, kind, a, b, y);
+    else run_few<64>(l, s, kind, a, b, y);
+}
+
+// ---- few products to a sum ----
+
+// A thread has four columns of 32 rows, 8 at a time; eight products of each sum have their factors of b in
+// registers.
+enum { LOW_THREADS = 256, LOW_ROWS = 32, LOW_GROUP = 8, LOW_STEP = 8 };
+struct low_operands {
+    gpu_array a, b, other, y;
+    bool by_rows, fours, vector_b; // fours: of other and y
+};
+__global__ void __launch_bounds__(LOW_THREADS) low_product(gpu_step s, low_operands p) {
+    __shared__ __align__(16) float left[LOW_ROWS][GPU_THIN];
+    begin();
+    const int64_t r0 = (int64_t)blockIdx.y * LOW_ROWS, live = live_rows(s, p.y.rows), N = p.y.cols;
+    const int depth = p.a.cols, t = (int)threadIdx.x;
+    if (r0 >= live) return;
+    for (int i = t; i < LOW_ROWS * GPU_THIN; i += LOW_THREADS) {
+        const int r = i / GPU_THIN, k = i % GPU_THIN;
+        left[r][k] = r0 + r < live && k < depth ? load_at(p.a, r0 + r, k) : 0.0f;
+    }
+    __syncthreads();
+    const int64_t c = ((int64_t)blockIdx.x * LOW_THREADS + t) * 4;
+    if (c >= N) return;
+    float4 w[LOW_STEP];
+    const auto load = [&](int k0) {
+        if (!p.by_rows) {
+#pragma unroll
+            for (int k = 0; k < LOW_STEP; k++)
+                w[k] = k0 + k < depth ? some_of(p.b, k0 + k, c, N, p.vector_b) : make_float4(0, 0, 0, 0);
+            return;
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+#pragma unroll
+            for (int k = 0; k < LOW_STEP; k += 4) {
+                const float4 x = c + j < N ? some_of(p.b, c + j, k0 + k, depth, p.vector_b && depth % 4 == 0)
+                                           : make_float4(0, 0, 0, 0);
+                (&w[k].x)[j] = x.x, (&w[k + 1].x)[j] = x.y, (&w[k + 2].x)[j] = x.z, (&w[k + 3].x)[j] = x.w;
+            }
+    };
+    for (int g = 0; g < LOW_ROWS && r0 + g < live; g += LOW_GROUP) {
+        float4 sum[LOW_GROUP];
+#pragma unroll
+        for (int r = 0; r < LOW_GROUP; r++) sum[r] = make_float4(0, 0, 0, 0);
+        for (int k0 = 0; k0 < depth; k0 += LOW_STEP) {
+            if (g == 0 || depth > LOW_STEP) load(k0);
+#pragma unroll
+            for (int r = 0; r < LOW_GROUP; r++)
+#pragma unroll
+                for (int k = 0; k < LOW_STEP; k++) {
+                    const float x = left[g + r][k0 + k];
+                    sum[r].x = fmaf(x, w[k].x, sum[r].x), sum[r].y = fmaf(x, w[k].y, sum[r].y);
+                    sum[r].z = fmaf(x, w[k].z, sum[r].z), sum[r].w = fmaf(x, w[k].w, sum[r].w);
+                }
+        }
+#pragma unroll
+        for (int r = 0; r < LOW_GROUP; r++) {
+            const int64_t row = r0 + g + r;
+            if (row >= live) break;
+            if (p.other.data) {
+                const float4 x = some_of(p.other, row, c, N, p.fours);
+                sum[r].x = x.x + sum[r].x, sum[r].y = x.y + sum[r].y;
+                sum[r].z = x.z + sum[r].z, sum[r].w = x.w + sum[r].w;
+            }
+            if (p.fours && c + 4 <= N) {
+                store_four(p.y, row, c, sum[r]);
+                continue;
+            }
+            for (int j = 0; j < 4 && c + j < N; j++) store_at(p.y, row, c + j, (&sum[r].x)[j]);
+        }
+    }
+}
+
+bool has_low_depth(int kind, const gpu_array *a, const gpu_array *y) {
+    return kind != GPU_TN && a->cols <= GPU_THIN && y->cols > GPU_THIN;
+}
+void low_depth(const gpu_launch *l, const gpu_step *s, int kind, const gpu_array *a, const gpu_array *b,
+               const gpu_array *other, const gpu_array *y) {
+    low_operands p = {};
+    p.a = *a, p.b = *b, p.y = *y;
+    if (other) p.other = *other;
+    p.by_rows = kind == GPU_NT, p.vector_b = has_fours(b),
+    p.fours = has_fours(y) && (!other || has_fours(other));
+    run(l, dim3(tiles_in(y->cols, 4 * LOW_THREADS), tiles_in(grid_rows(l, y->rows), LOW_ROWS)), LOW_THREADS,
+        0, low_product, *s, p);
+}
+
+// ---- thin a^T b ----
+
+// A thread has a column of the wide operand, and eight of the thin one.
+enum { WIDE_THREADS = 128, THIN_EACH = 8 };
+__global__ void __launch_bounds__(WIDE_THREADS)
+    thin_sums(gpu_step s, gpu_array a, gpu_array b, gpu_array y, float *partial) {
+    __shared__ __align__(16) float few[GPU_PIECE][THIN_EACH];
+    begin();
+    const int64_t M = y.rows, N = y.cols, k0 = (int64_t)blockIdx.z * GPU_PIECE, rows = live_rows(s, a.rows);
+    const bool left = M <= N; // the thin operand is a
+    const gpu_array &thin = left ? a : b, &wide = left ? b : a;
+    const int64_t j0 = (int64_t)blockIdx.y * THIN_EACH, c = (int64_t)blockIdx.x * WIDE_THREADS + threadIdx.x,
+                  n_thin = left ? M : N;
+    if (k0 >= rows) return;
+    const int n = (int)(rows - k0 < GPU_PIECE ? rows - k0 : GPU_PIECE);
+    for (int i = (int)threadIdx.x; i < n * THIN_EACH; i += WIDE_THREADS) {
+        const int64_t j = j0 + i % THIN_EACH;
+        few[i / THIN_EACH][i % THIN_EACH] = j < n_thin ? load_at(thin, k0 + i / THIN_EACH, j) : 0.0f;
+    }
+    __syncthreads();
+    if (c >= wide.cols) return;
+    float sum[THIN_EACH] = {};
+#pragma unroll 16
+    for (int k = 0; k < n; k++) {
+        const float x = load_at(wide, k0 + k, c);
+        const float4 lo = *(const float4 *)&few[k][0], hi = *(const float4 *)&few[k][4];
+        sum[0] = fmaf(lo.x, x, sum[0]), sum[1] = fmaf(lo.y, x, sum[1]);
+        sum[2] = fmaf(lo.z, x, sum[2]), sum[3] = fmaf(lo.w, x, sum[3]);
+        sum[4] = fmaf(hi.x, x, sum[4]), sum[5] = fmaf(hi.y, x, sum[5]);
+        sum[6] = fmaf(hi.z, x, sum[6]), sum[7] = fmaf(hi.w, x, sum[7]);
+    }
+#pragma unroll
+    for (int j = 0; j < THIN_EACH; j++)
+        if (j0 + j < n_thin)
+            partial[left ? (blockIdx.z * M + j0 + j) * N + c : (blockIdx.z * M + c) * N + j0 + j] = sum[j];
+}
+
+bool has_thin_pieces(const gpu_array *y) { return y->rows <= GPU_THIN || y->cols <= GPU_THIN; }
+void thin_pieces(const gpu_launch *l, const gpu_step *s, const gpu_array *a, const gpu_array *b,
+                 const gpu_array *y, float *partial) {
+    const int32_t thin = y->rows < y->cols ? y->rows : y->cols, wide = y->rows < y->cols ? y->cols : y->rows;
+    const dim3 grid(tiles_in(wide, WIDE_THREADS), tiles_in(thin, THIN_EACH),
+                    tiles_in(grid_rows(l, a->rows), GPU_PIECE));
+    run(l, grid, WIDE_THREADS, 0, thin_sums, *s, *a, *b, *y, partial);
+}
