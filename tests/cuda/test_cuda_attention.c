@@ -33,9 +33,9 @@ static void build_attention(ln_graph *g, const void *user) {
                         .layer_bytes = c->kv.groups[0].layer_bytes};
     const ln_p_attn p = {
         .kv = kv, .n_heads = c->H, .scale = 0.7f, .window = c->window, .softcap = c->softcap};
-    const ln_v q = ln_g_embed(g, "q", ln_g_weight(g, "tq", LN_F32, 0, V, c->H * c->E), 1),
-               k = ln_g_embed(g, "k", ln_g_weight(g, "tk", LN_F32, 1, V, c->K * c->E), 1),
-               v = ln_g_embed(g, "v", ln_g_weight(g, "tv", LN_F32, 2, V, c->K * values_of(c)), 1),
+    const ln_v q = ln_g_embed(g, "q", ln_g_weight(g, "tq", LN_F32, 0, V, c->H * c->E), 1, 0),
+               k = ln_g_embed(g, "k", ln_g_weight(g, "tk", LN_F32, 1, V, c->K * c->E), 1, 0),
+               v = ln_g_embed(g, "v", ln_g_weight(g, "tv", LN_F32, 2, V, c->K * values_of(c)), 1, 0),
                sinks = c->sinks ? ln_g_weight(g, "sinks", LN_BF16, 3, c->H, 0) : -1;
     const ln_v before = ln_g_state(g, "kv", 0, c->dtype, LN_STATE_DISJOINT, 1, (const int64_t[]){1}),
                after = ln_g_kv_write(g, "kv'", before, k, v, &p.kv);

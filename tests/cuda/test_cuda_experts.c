@@ -19,7 +19,7 @@ static void build_route(ln_graph *g, const void *user) {
     const route_case *c = user;
     ln_v w, bias = c->biased ? ln_g_weight(g, "bias", LN_F32, 1, c->X, 0) : -1,
             scale = c->scaled ? ln_g_weight(g, "scale", LN_BF16, 2, c->X, 0) : -1;
-    const ln_v logits = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, c->X), 1),
+    const ln_v logits = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, c->X), 1, 0),
                ids = ln_g_route(g, "ids", logits, bias, scale, &c->p, &w);
     ln_g_output(g, ids);
     ln_g_output(g, w);
@@ -85,9 +85,9 @@ typedef struct experts_case {
 static void build_experts(ln_graph *g, const void *user) {
     const experts_case *c = user;
     const ln_p_route route = {.kind = LN_ROUTE_SOFTMAX, .top_k = TOP, .normed = true, .factor = 1};
-    ln_v by, x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, c->C), 1);
+    ln_v by, x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, c->C), 1, 0);
     const ln_v ids =
-        ln_g_route(g, "ids", ln_g_embed(g, "logits", ln_g_weight(g, "router", LN_F32, 1, V, X), 1), -1, -1,
+        ln_g_route(g, "ids", ln_g_embed(g, "logits", ln_g_weight(g, "router", LN_F32, 1, V, X), 1, 0), -1, -1,
                    &route, &by);
     const ln_v w = ln_g_encoded(g, "w", c->enc, 2, 3, (const int64_t[]){X, c->D, c->C}),
                first = ln_g_encoded(g, "first", ln_encoding_dense(LN_BF16), 4, 3,
@@ -165,7 +165,7 @@ typedef struct small_groups {
 } small_groups;
 static void build_linear(ln_graph *g, const void *user) {
     const small_groups *c = user;
-    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, c->C), 1);
+    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, c->C), 1, 0);
     const ln_encoding enc = ln_encoding_of(c->dtype, (ln_groups){c->bits, 16});
     ln_g_output(g,
                 ln_g_linear(g, "y", x, ln_g_encoded(g, "w", enc, 1, 2, (const int64_t[]){c->D, c->C}), -1));

@@ -70,7 +70,7 @@ static void not_enough_memory(void **state) {
 enum { V = 97, C = 64 };
 static void build(ln_graph *g, const void *user) {
     (void)user;
-    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, C), 1);
+    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, C), 1, 0);
     ln_g_output(g, ln_g_rmsnorm(g, "y", x, ln_g_weight(g, "w", LN_F32, 1, C, 0), 1e-6f, 0));
 }
 
@@ -106,7 +106,7 @@ typedef struct wide {
 } wide;
 static void build_wide(ln_graph *g, const void *user) {
     const wide *w = user;
-    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, w->columns), 1);
+    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, w->columns), 1, 0);
     const ln_v codes = ln_g_encoded(g, "w", ln_encoding_of(LN_BF16, (ln_groups){3, 64}), 1, 2,
                                     (const int64_t[]){32, w->columns});
     ln_g_output(g, ln_g_linear(g, "y", x, codes, -1));

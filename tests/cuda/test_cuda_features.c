@@ -55,7 +55,7 @@ typedef struct op_case {
 } op_case;
 static void build_op(ln_graph *g, const void *user) {
     const op_case *c = user;
-    ln_g_output(g, c->make(g, ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, C), 1)));
+    ln_g_output(g, c->make(g, ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, C), 1, 0)));
 }
 
 static void ops_of_families(void **state) {
@@ -109,10 +109,10 @@ static void build_coded(ln_graph *g, const void *user) {
     for (int i = 0; i < 2; i++)
         w[i] = ln_g_encoded(g, i ? "u" : "w", c->enc, 1 + i, 2, (const int64_t[]){c->D, c->C});
     if (c->embeds) {
-        ln_g_output(g, ln_g_embed(g, "y", w[0], 3));
+        ln_g_output(g, ln_g_embed(g, "y", w[0], 3, 0));
         return;
     }
-    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, c->C), 1),
+    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, c->C), 1, 0),
                bias = ln_g_weight(g, "bias", LN_BF16, 3, c->D, 0);
     for (int i = 0; i < (c->gated ? 2 : 1); i++) y[i] = ln_g_linear(g, i ? "b" : "a", x, w[i], bias);
     ln_g_output(g, c->gated ? ln_g_mul(g, "y", ln_g_silu(g, "s", y[0]), y[1]) : y[0]);

@@ -23,7 +23,7 @@ typedef struct product_case {
 static void build_product(ln_graph *g, const void *user) {
     const product_case *c = user;
     const ln_v table = ln_g_weight(g, "table", LN_F32, 0, V, c->C),
-               rows = ln_g_gather_rows(g, "x", ln_g_embed(g, "e", table, 1)),
+               rows = ln_g_gather_rows(g, "x", ln_g_embed(g, "e", table, 1, 0)),
                norm = c->norm ? ln_g_weight(g, "norm", LN_BF16, 4, c->C, 0) : -1,
                x = c->norm ? ln_g_rmsnorm(g, "n", rows, norm, 1e-6f, 0) : rows;
     ln_v w[2], y[2];
@@ -300,7 +300,7 @@ typedef struct lora_case {
 static void build_lora(ln_graph *g, const void *user) {
     const lora_case *c = user;
     const ln_v pool = ln_g_state(g, "adapters", 1, LN_F32, 0, 1, (const int64_t[]){1});
-    ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, (int)c->p.n_in), 1);
+    ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, (int)c->p.n_in), 1, 0);
     if (c->p.of_outputs) x = ln_g_gather_rows(g, "g", x);
     const ln_v w = ln_g_weight(g, "w", LN_F32, 1, (int)c->p.n_out, (int)c->p.n_in),
                y = ln_g_linear(g, "y", x, w, -1), t = ln_g_lora_down(g, "t", x, pool, -1, &c->p);

@@ -34,9 +34,9 @@ static void build(ln_graph *g, const void *user) {
     const ln_p_recur p = place_of(c);
     const int keys = c->K * c->E, values = c->H * c->Ev;
     ln_v state = ln_g_state(g, "state", 0, c->dtype, LN_STATE_DISJOINT, 1, (const int64_t[]){1});
-    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, p.channels), 1),
-               a = ln_g_embed(g, "a", ln_g_weight(g, "ta", LN_F32, 1, V, c->H), 1),
-               b = ln_g_embed(g, "b", ln_g_weight(g, "tb", LN_F32, 2, V, c->H), 1);
+    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, p.channels), 1, 0),
+               a = ln_g_embed(g, "a", ln_g_weight(g, "ta", LN_F32, 1, V, c->H), 1, 0),
+               b = ln_g_embed(g, "b", ln_g_weight(g, "tb", LN_F32, 2, V, c->H), 1, 0);
     const ln_v gates = ln_g_delta_gates(g, "gates", a, b, ln_g_weight(g, "a_log", LN_F32, 3, c->H, 0),
                                         ln_g_weight(g, "dt", LN_BF16, 4, c->H, 0), 1);
     const ln_v y =

@@ -13,8 +13,9 @@ static float *table; /* [ROWS][VOCAB] */
 
 static void build(ln_graph *g, const void *user) {
     (void)user;
-    ln_g_output(g, ln_g_gather_rows(g, "y",
-                                    ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, ROWS, VOCAB), 1)));
+    ln_g_output(g,
+                ln_g_gather_rows(g, "y",
+                                 ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, ROWS, VOCAB), 1, 0)));
 }
 
 /* Logits of a kind: four widths of a normal distribution, one with ties, one of few tokens, a NaN, an

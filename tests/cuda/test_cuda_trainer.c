@@ -87,7 +87,7 @@ static void not_enough_memory(void **state) {
 enum { V = 97, C = 64, LAST = 3 };
 static void build(ln_graph *g, const void *user) {
     (void)user;
-    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, C), 1);
+    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, C), 1, 0);
     ln_g_output(g, ln_g_rmsnorm(g, "y", x, ln_g_weight(g, "w", LN_F32, 1, C, 0), 1e-6f, 0));
 }
 /* Runs a kernel that reads an address that nothing is mapped at. */

@@ -356,7 +356,7 @@ static void b13_a_failed_op_is_an_error(void **s) {
     (void)s;
     ln_graph g;
     ln_graph_open(&g);
-    ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 24), 1);
+    ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 24), 1, 0);
     ln_v y = ln_g_linear(&g, "y", x, ln_g_weight(&g, "narrow", LN_F32, 1, 24, 23), -1);
     ln_g_output(&g, ln_g_add(&g, "z", x, ln_g_silu(&g, "act", y)));
     FAILS(LN_EINTERNAL, "narrow", ln_graph_check(&g, "a test", err));

@@ -38,7 +38,7 @@ static ln_v weight(ln_graph *g, const char *name, int bits, int64_t D, int64_t C
 static void build(ln_graph *g) {
     ln_graph_open(g);
     ln_g_layer(g, -1, "");
-    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_BF16, 0, 50, 64), 1);
+    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_BF16, 0, 50, 64), 1, 0);
     ln_g_layer(g, 0, "layer.");
     const ln_v n = ln_g_rmsnorm(g, "n", x, ln_g_weight(g, "w", LN_F32, 2, 64, 0), 1e-6f, 0);
     const ln_v sum = ln_g_add(g, "sum", n, n);
@@ -91,7 +91,7 @@ static void fp8_reads_bf16_on_some_devices(void **state) {
         for (size_t p = 0; p < LN_COUNT(policies); p++) {
             ln_graph g;
             ln_graph_open(&g);
-            const ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 64), 1);
+            const ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 64), 1, 0);
             const ln_encoding e = ln_encoding_floats(stored[i], LN_F32, 32);
             ln_g_output(&g, ln_g_linear(&g, "y", x, ln_g_encoded(&g, "w", e, 1, 2, (const int64_t[]){64, 64}),
                                         -1));

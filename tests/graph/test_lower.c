@@ -40,7 +40,7 @@ static void build(ln_graph *g, ln_format to, bool other) {
     const ln_groups enc = {to.bits, to.group};
     ln_graph_open(g);
     ln_g_layer(g, -1, "");
-    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_BF16, 0, 50, 128), 1),
+    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_BF16, 0, 50, 128), 1, 0),
                n = ln_g_rmsnorm(g, "norm", x, ln_g_weight(g, "w", LN_F32, 1, 128, 0), 1e-6f, 0);
     const ln_v c = to.kind == LN_FORMAT_F32 ? n : ln_g_convert(g, "norm.c", n, to);
     ln_g_output(g, ln_g_linear(g, "y", c,
@@ -145,7 +145,7 @@ static void test_backward(void **state) {
             ln_graph g;
             ln_graph_open(&g);
             ln_g_layer(&g, -1, "");
-            const ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 128), 1);
+            const ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 128), 1, 0);
             ln_g_output(&g, x); /* so that embed cannot round as it stores */
             ln_g_output(&g, ln_g_linear_back(&g, "dx", x, ln_g_weight(&g, "w", LN_BF16, 1, 128, 64)));
             if (other)
@@ -183,7 +183,7 @@ static void test_gated_by_row(void **state) {
         ln_graph_open(&g);
         ln_g_layer(&g, -1, "");
         ln_v x = ln_g_convert(&g, "bfp",
-                              ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 128), 1), bfp);
+                              ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 128), 1, 0), bfp);
         ln_v bias = k == BIAS ? ln_g_weight(&g, "b", LN_F32, 3, 96, 0) : -1;
         ln_v a = ln_g_linear(&g, "gate", x,
                              ln_g_encoded(&g, "wg", ln_encoding_of(LN_BF16, enc), 1, 2,
@@ -192,7 +192,8 @@ static void test_gated_by_row(void **state) {
         ln_v x2 =
             k == OTHER_X
                 ? ln_g_convert(&g, "bfp2",
-                               ln_g_embed(&g, "x2", ln_g_weight(&g, "table2", LN_BF16, 4, 50, 128), 1), bfp)
+                               ln_g_embed(&g, "x2", ln_g_weight(&g, "table2", LN_BF16, 4, 50, 128), 1, 0),
+                               bfp)
                 : x;
         ln_v b = ln_g_linear(&g, "up", x2,
                              ln_g_encoded(&g, "wu", ln_encoding_of(k == TYPES ? LN_F16 : LN_BF16, enc), 2, 2,
@@ -230,8 +231,8 @@ static void test_panels(void **state) {
         ln_graph_open(&g);
         ln_g_layer(&g, -1, "");
         ln_v made,
-            x = ln_g_convert(&g, "bfp", ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 128), 1),
-                             bfp);
+            x = ln_g_convert(&g, "bfp",
+                             ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 128), 1, 0), bfp);
         ln_v a = ln_g_silu(&g, "f",
                            ln_g_linear(&g, "gate", x,
                                        ln_g_encoded(&g, "wg", ln_encoding_of(LN_BF16, enc), 1, 2,

@@ -48,7 +48,7 @@ static int plan_state(unsigned flags, int slot, int stages[6], int *pairs) {
     ln_p_kv kv = {.n_kv_heads = 2, .head_dim = 16, .v_dim = 16, .page_len = 32, .pages_per_block = 1};
     ln_p_attn a = {.kv = kv, .n_heads = 2, .scale = 1};
     ln_graph_open(&g);
-    ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 32), 1);
+    ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 32), 1, 0);
     ln_v s = ln_g_state(&g, "kv0", slot, LN_F32, flags, 1, (const int64_t[]){1});
     s = ln_g_kv_write(&g, "kv1", s, x, x, &kv);
     s = ln_g_kv_write(&g, "kv2", s, x, x, &kv);
@@ -88,7 +88,7 @@ static void test_old_versions(void **state) {
     ln_p_kv p = {.n_kv_heads = 2, .head_dim = 16, .v_dim = 16, .page_len = 32, .pages_per_block = 1};
     ln_p_attn a = {.kv = p, .n_heads = 2, .scale = 1};
     ln_graph_open(&g);
-    ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 32), 1);
+    ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 32), 1, 0);
     ln_v kv = ln_g_state(&g, "kv", 0, LN_F32, 0, 1, (const int64_t[]){1});
     ln_v kv1 = ln_g_kv_write(&g, "kv1", kv, x, x, &p);
     ln_g_output(&g, ln_g_attn_paged(&g, "y", x, kv, -1, &a)); /* reads what kv1 has overwritten */

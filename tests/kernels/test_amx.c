@@ -363,7 +363,7 @@ static void test_flag(void **state) {
     (void)state;
     ln_graph g;
     ln_graph_open(&g);
-    ln_v table = ln_g_weight(&g, "table", LN_BF16, 0, 10, 8), x = ln_g_embed(&g, "x", table, 1);
+    ln_v table = ln_g_weight(&g, "table", LN_BF16, 0, 10, 8), x = ln_g_embed(&g, "x", table, 1, 0);
     ln_v rounded = ln_g_convert(&g, "rounded", x, bf16_if(true)),
          rows = ln_g_gather_rows(&g, "rows", rounded), plain = ln_g_gather_rows(&g, "plain", x);
     ln_v sum = ln_g_add(&g, "sum", rounded, rounded), y = ln_g_linear(&g, "y", rounded, table, -1);

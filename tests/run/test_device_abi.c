@@ -120,7 +120,7 @@ static void new_program(program *p) {
     *p = (program){.b = {ROWS, ROWS, 2}};
     ln_graph_open(&p->g);
     const ln_v w = ln_g_weight(&p->g, "table", LN_F32, 0, V, D);
-    p->x = ln_g_embed(&p->g, "x", w, 1);
+    p->x = ln_g_embed(&p->g, "x", w, 1, 0);
     p->y = ln_g_linear(&p->g, "y", ln_g_gather_rows(&p->g, "rows", p->x), w, -1);
     ln_g_output(&p->g, p->y);
     OK(ln_graph_lower(&p->g, ops->lower, dev, ops->lower, dev, &p->b, info.real_bytes, &p->lowering, err));
