@@ -12,7 +12,7 @@ VENV ?= .venv
 WERROR ?=
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(WERROR) $(CMAKE_FLAGS)
 
-.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-macos check-archs check-mlx check-gguf check-gguf-types check-training check-families check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-mlx test-cuda check-cuda bench-cuda bench golden install wheel static image deb release check-packages docs check-docs check-abi clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-macos check-archs check-mlx check-python check-gguf check-gguf-types check-training check-families check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-mlx test-cuda check-cuda bench-cuda bench golden install wheel static image deb release check-packages docs check-docs check-abi clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -59,6 +59,7 @@ check-long: setup
 	@$(MAKE) --no-print-directory check-compilers
 	@$(MAKE) --no-print-directory check-debian
 	@$(MAKE) --no-print-directory check-packages
+	@$(MAKE) --no-print-directory check-python
 
 # The sources with every gcc and clang that is installed and with musl's headers, without warnings; -flto and -static. Ten minutes a compiler.
 check-compilers: setup
@@ -80,6 +81,12 @@ check-amx: setup
 # The real mlx-lm, from PyPI, against linnet. Not a part of .ci/run. Two minutes.
 check-mlx: all
 	@tools/check_mlx $(BUILD)
+# The Python module: a thousand opens under AddressSanitizer lose nothing, an lm-eval task has the numbers that it has through the server, and llm
+# streams. PYTHON has lm-eval[api], transformers and llm. Without it they are installed from PyPI in $(BUILD)/python. Ten minutes.
+check-python: all
+	@$(CONFIGURE) -B $(BUILD)-asan -DLN_SANITIZE=ON -DLN_OPTIMISE="-O0 -g1" >/dev/null && ninja -C $(BUILD)-asan --quiet linnet_shared
+	@tests/python/leaks.sh $(CURDIR) $(BUILD)-asan || [ $$? = 77 ]
+	@tests/python/ecosystem.sh $(CURDIR) $(BUILD) $(PYTHON) || [ $$? = 77 ]
 # Real GGUF files against transformers on their dequantised weights: make check-gguf [GGUF="FILE..."]. PYTHON has torch, transformers and gguf.
 check-gguf: all
 	@$(or $(PYTHON),python3) tools/check_gguf.py $(BUILD)/linnet $(GGUF)
@@ -113,11 +120,12 @@ check-archs: setup
 # On a machine with an NVIDIA GPU: the kernels against the reference, the golden models, and the engine's tests on the GPU. Two minutes.
 test-cuda: all
 	@LN_TEST_DEVICE=cuda LN_SAMPLE=1 tools/run_tests.sh $(BUILD) -j 1 -L '^cuda$$'
-# Golden models, adapters, requests, prefixes, KV files and classes on the MLX device (docs/mlx.md); fetches MLX from PyPI. Two minutes.
+# Golden models, adapters, requests, prefixes, KV files, classes and the server on the MLX device (docs/mlx.md), and its own tests: every node, memory,
+# bits, and what is said without MLX; fetches MLX from PyPI. Five minutes.
 test-mlx:
 	@tools/mlx_wheel $(BUILD) || { echo "SKIP: no MLX from PyPI: the MLX device is NOT tested"; exit 0; }; \
-	    $(MAKE) --no-print-directory all && LN_TEST_DEVICE=mlx LN_SAMPLE=1 tools/run_tests.sh $(BUILD) -j 1 \
-	    -R '^test_(golden|golden_lora|kv_file|scheduler|evaluate|adapters|adapters_api|adapter_cli|sampler|dynamic_rope|long_rope|classify|forbid|prefix|requests_api|tiny|backends|threads|deferred)$$'
+	    $(MAKE) --no-print-directory all && tools/run_tests.sh $(BUILD) -j 1 -R '^test_mlx_(device|wheel)$$' && LN_TEST_DEVICE=mlx LN_SAMPLE=1 tools/run_tests.sh $(BUILD) -j 1 \
+	    -R '^test_(golden|golden_lora|kv_file|scheduler|evaluate|adapters|adapters_api|adapter_cli|sampler|dynamic_rope|long_rope|classify|forbid|prefix|requests_api|tiny|backends|threads|deferred|answers|protocol|ollama|lifecycle|server_lora|tool_server|hostile_bodies|large_bodies|page|paths|embeddings|rank|many|attacks)$$'
 # The kernels under compute-sanitizer: accesses out of bounds, and races of shared memory. Some minutes.
 check-cuda: all
 	@for tool in memcheck racecheck; do for test in test_cuda_kernels test_cuda_attention test_cuda_sampler test_cuda_experts test_cuda_recur; do \
@@ -269,6 +277,7 @@ help:
 	@echo "make test        set-up, build, all tests"
 	@echo "make quick       unit tests, one golden model a family, a sample of kernels: under a minute"
 	@echo "make check-long  the tests, same bits on a model of real size, threads, AMX's model, NEON, mutants"
+	@echo "make check-python the Python module: leaks, lm-eval and llm"
 	@echo "make check-templates  random template programs, against python3-jinja2"
 	@echo "make check-amx   the AMX ISA level on a model of its tile instructions (AVX-512 with VNNI)"
 	@echo "make check-families  options of every family and pairs of them on tiny models, against transformers from PyPI"
