@@ -5,8 +5,8 @@ no meaningful text.
 usage: shape.py SHAPE DIR          write a Hugging Face directory (bf16)
        shape.py --gguf DIR FILE    write the same weights for llama.cpp (pip install gguf)
 
-SHAPE: qwen3-0.6b, qwen3-4b, qwen3-8b, gemma3-1b, llama-3.2-1b, qwen3-30b-a3b-4-layers (4 of the 48 layers), qwen3.5-0.8b, qwen3.5-4b; with -f16
-after the name the weights are f16. Needs numpy."""
+SHAPE: qwen3-0.6b, qwen3-4b, qwen3-8b, gemma3-1b, llama-3.2-1b, qwen3-0.6b-4-layers (4 of the 28 layers), qwen3-30b-a3b-4-layers (4 of the 48),
+qwen3.5-0.8b, qwen3.5-4b; with -f16 or -f32 after the name the weights are f16 or f32. Needs numpy."""
 import json
 import os
 import struct
@@ -42,6 +42,8 @@ SHAPES = {
     "qwen3.5-4b": dict(hidden_size=2560, num_hidden_layers=32, intermediate_size=9216, num_attention_heads=16, num_key_value_heads=4,
                        linear_num_value_heads=32, **HYBRID),
 }
+SHAPES["qwen3-0.6b-4-layers"] = dict(SHAPES["qwen3-0.6b"], num_hidden_layers=4)
+STORED = {"": ("BF16", "bfloat16", 2), "-f16": ("F16", "float16", 2), "-f32": ("F32", "float32", 4)}  # by the end of the name
 
 
 def mixer(c, i):
@@ -108,18 +110,17 @@ def byte_letters():
 
 
 def write_hf(shape, out):
-    half = shape.endswith("-f16")
-    stored = (lambda x: x.astype("<f2")) if half else bf16
-    c = {**COMMON, **SHAPES[shape.removesuffix("-f16")]}
-    if half:
-        c["torch_dtype"] = "float16"
+    end = next((e for e in STORED if e and shape.endswith(e)), "")
+    dtype, name_of_dtype, width = STORED[end]
+    stored = {"": bf16, "-f16": lambda x: x.astype("<f2"), "-f32": lambda x: x.astype("<f4")}[end]
+    c = {**COMMON, **SHAPES[shape.removesuffix(end)], "torch_dtype": name_of_dtype}
     c["tie_word_embeddings"] = True
     c["eos_token_id"] = c["vocab_size"] - 1
     os.makedirs(out, exist_ok=True)
     head, at = {}, 0
     for name, s in tensors(c):
-        size = int(np.prod(s)) * 2
-        head[name] = dict(dtype="F16" if half else "BF16", shape=list(s), data_offsets=[at, at + size])
+        size = int(np.prod(s)) * width
+        head[name] = dict(dtype=dtype, shape=list(s), data_offsets=[at, at + size])
         at += size
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % 8)
@@ -190,7 +191,7 @@ def write_gguf(src, out):
 
 if len(sys.argv) == 4 and sys.argv[1] == "--gguf":
     write_gguf(sys.argv[2], sys.argv[3])
-elif len(sys.argv) == 3 and sys.argv[1].removesuffix("-f16") in SHAPES:
+elif len(sys.argv) == 3 and sys.argv[1].removesuffix("-f16").removesuffix("-f32") in SHAPES:
     write_hf(sys.argv[1], sys.argv[2])
 else:
     sys.exit(__doc__)
