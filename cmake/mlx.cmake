@@ -12,6 +12,7 @@ set(LN_MLX_WHEEL mlx-cpu)
 if(APPLE)
   set(LN_MLX_WHEEL mlx)
 endif()
+set_property(SOURCE src/device/plugins.c APPEND PROPERTY COMPILE_DEFINITIONS "LN_MLX_WHEEL=\"${LN_MLX_WHEEL}==${LN_MLX_VERSION}\"")
 
 function(ln_mlx_without reason)
   if(LN_MLX STREQUAL "on")
@@ -59,7 +60,8 @@ get_filename_component(LN_MLX_FOLDER ${LN_MLX_LIBRARY} DIRECTORY)
 file(GLOB LN_MLX_SOURCES CONFIGURE_DEPENDS src/device/mlx/*.cpp)
 add_library(linnet_mlx MODULE ${LN_MLX_SOURCES})
 set_target_properties(linnet_mlx PROPERTIES OUTPUT_NAME linnet-mlx SUFFIX ${CMAKE_SHARED_LIBRARY_SUFFIX} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}
-  CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF BUILD_RPATH ${LN_MLX_FOLDER} INSTALL_RPATH ${LN_MLX_FOLDER})
+  CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF
+  BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH ${LN_MLX_FOLDER}) # cmake pads a build's path with ":", which is the working directory
 target_include_directories(linnet_mlx PRIVATE include)
 target_include_directories(linnet_mlx SYSTEM PRIVATE ${LN_MLX_INCLUDE})
 target_compile_definitions(linnet_mlx PRIVATE LN_MLX_VERSION="${LN_MLX_VERSION}" LN_MLX_WHEEL="${LN_MLX_WHEEL}")

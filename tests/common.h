@@ -16,6 +16,7 @@
 #include "engine/scheduler.h"
 #include "engine/score.h"
 #include "fewer.h"
+#include "test_device.h"
 
 #define OK(x)                                                               \
     do {                                                                    \
@@ -34,15 +35,6 @@
         if (s_ != (status)) fail_msg("%s: status %d, expected %d: %s", #x, s_, status, e_.message);      \
         if (!strstr(e_.message, word)) fail_msg("%s: the message lacks '%s': %s", #x, word, e_.message); \
     } while (0)
-
-/* The device that LN_DEVICE_AUTO means in a test: the CPU, or with LN_TEST_DEVICE=cuda (make test-cuda) the
- * GPU, with LN_TEST_DEVICE=mlx (make test-mlx) MLX. */
-static inline ln_device test_device(void) {
-    const char *name = getenv("LN_TEST_DEVICE");
-    if (name && strcmp(name, "mlx") == 0) return LN_DEVICE_MLX;
-    return name && strcmp(name, "cuda") == 0 ? LN_DEVICE_CUDA : LN_DEVICE_CPU;
-}
-__attribute__((constructor)) static void set_test_device(void) { ln_device_auto_set(test_device()); }
 
 /* Whether a log-probability of a generated token is the one that the host computes from the same row: with
  * the same bits or, from a device that adds the exponentials in another order, within device.h's bound. */

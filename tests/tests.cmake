@@ -116,6 +116,12 @@ if(NOT LN_SANITIZE AND NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND LN_SHARED)
   set_tests_properties(test_python PROPERTIES LABELS slow SKIP_RETURN_CODE 77)
 endif()
 
+# What is said if the MLX device lacks its plug-in or the library of MLX, or finds another version of it.
+if(NOT LN_SANITIZE AND NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND NOT LN_STATIC)
+  add_test(NAME test_mlx_wheel COMMAND ${CMAKE_SOURCE_DIR}/tests/mlx/wheel.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+  set_tests_properties(test_mlx_wheel PROPERTIES LABELS quick SKIP_RETURN_CODE 77)
+endif()
+
 # The memory limit for texts, and fairness between clients that send them. `tests/server/text_limits.py BUILD/linnet tiny --whole`: all of it.
 if(NOT LN_SANITIZE AND NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND NOT LN_STATIC)
   add_test(NAME test_text_limits COMMAND ${CMAKE_SOURCE_DIR}/tests/server/text_limits.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})

@@ -27,6 +27,10 @@
 #ifndef LN_PLUGIN_SUFFIX
 #define LN_PLUGIN_SUFFIX ".so"
 #endif
+/* The package from PyPI that has the library of MLX for which the plug-in is built (cmake/mlx.cmake). */
+#ifndef LN_MLX_WHEEL
+#define LN_MLX_WHEEL "mlx"
+#endif
 
 static const ln_device_ops *const built_in[] = {&ln_device_cpu, &ln_device_ref, &ln_device_ref_double};
 
@@ -180,6 +184,20 @@ static bool has_plugin(const char *name) {
     return found;
 }
 
+/* How to get what the MLX device needs. */
+static const char mlx_advice[] =
+    "tools/mlx_wheel build (pip install " LN_MLX_WHEEL "), then make (docs/mlx.md)";
+
+/* Loads a plug-in; says of MLX's how to get a library that it does not find or that is another version. */
+static ln_status load_found(const char *name, const char *path, const ln_device_ops **out, ln_error *err) {
+    ln_error why = {0};
+    const ln_status st = ln_device_load(path, out, &why);
+    if (st == LN_OK) return LN_OK;
+    if (strcmp(name, "mlx") != 0 || st != LN_EDEVICE) return ln_fail(err, st, "%s", why.message);
+    return ln_fail(err, st, "device mlx: %s; the plug-in needs the version of MLX that it was built for: %s",
+                   why.message, mlx_advice);
+}
+
 static ln_status find_plugin(const char *name, const ln_device_ops **out, ln_error *err) {
     char path[PLACES][PATH_BYTES];
     if (strchr(name, '/') || strlen(name) >= sizeof(((ln_device_entry *)0)->name))
@@ -187,7 +205,7 @@ static ln_status find_plugin(const char *name, const ln_device_ops **out, ln_err
     plugin_paths(name, path);
     for (int i = 0; i < PLACES; i++) {
         if (!path[i][0] || access(path[i], F_OK) != 0) continue;
-        LN_TRY(ln_device_load(path[i], out, err));
+        LN_TRY(load_found(name, path[i], out, err));
         if (strcmp((*out)->name, name) == 0) return LN_OK;
         ln_status st =
             ln_fail(err, LN_EDEVICE, "%s: it has the device %s, expected %s", path[i], (*out)->name, name);
@@ -195,10 +213,10 @@ static ln_status find_plugin(const char *name, const ln_device_ops **out, ln_err
         return st;
     }
     return ln_fail(err, LN_EDEVICE,
-                   "device %s: found neither %s nor %s; install that file%s, or use ln_options.device = "
+                   "device %s: found neither %s nor %s; install that file%s%s, or use ln_options.device = "
                    "LN_DEVICE_CPU",
                    name, path[0][0] ? path[0] : "a plug-in next to this program", path[2],
-                   strcmp(name, "mlx") == 0 ? " (docs/mlx.md: tools/mlx_wheel build, then make)" : "");
+                   strcmp(name, "mlx") == 0 ? ": " : "", strcmp(name, "mlx") == 0 ? mlx_advice : "");
 }
 #endif
 

@@ -32,8 +32,10 @@ ln_v ln_g_sum(ln_graph *g, const char *name, ln_v x, ln_sum_kind kind) {
     return ln_g_node(g, name, &n, NULL);
 }
 ln_v ln_g_spread(ln_graph *g, const char *name, ln_v s, int64_t rows, int64_t cols, float by) {
-    const ln_node n = {
-        .op = LN_OP_SPREAD, .n_in = s >= 0, .in = {LN_MAX(s, 0)}, .p.spread = {rows, cols, by}};
+    const ln_node n = {.op = LN_OP_SPREAD,
+                       .n_in = s >= 0,
+                       .in = {LN_MAX(s, 0)},
+                       .p.spread = {.rows = rows, .cols = cols, .factor = by}};
     return ln_g_node(g, name, &n, NULL);
 }
 ln_v ln_g_softmax(ln_graph *g, const char *name, ln_v x) { return unary(g, name, LN_OP_SOFTMAX, x); }

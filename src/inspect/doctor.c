@@ -34,8 +34,8 @@ ln_status ln_run_measure_bytes(uint64_t memory_bytes, size_t *out, ln_error *err
                          : "close other programs, or raise the limit of this process (cgroup, ulimit -v)");
 }
 
-/* The names of the devices that can be opened here; of the first one with memory of its own what it is, or
- * why CUDA cannot be opened. */
+/* Lists the devices that can be opened here. Of the first one with memory of its own it says what it is, or
+ * why CUDA cannot be opened, and of MLX what it runs on. */
 static void list_devices(ln_machine *out) {
     ln_device_entry entries[8];
     char total[32], left[32];
@@ -50,6 +50,11 @@ static void list_devices(ln_machine *out) {
             continue;
         }
         at += (size_t)snprintf(out->devices + at, cap - at, "%s%s", at ? ", " : "", entries[i].name);
+        if (strcmp(entries[i].name, "mlx") == 0) {
+            const size_t end = strlen(out->gpu);
+            (void)snprintf(out->gpu + end, sizeof out->gpu - end, "%sdevice mlx: %s", end ? "; " : "",
+                           info->isas);
+        }
         if (info->memory_total == 0 || has_gpu) continue;
         has_gpu = true;
         (void)snprintf(out->gpu, sizeof out->gpu, "%s, %s, %s of memory, %s free", info->isas, info->isa,

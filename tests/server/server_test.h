@@ -5,6 +5,7 @@
 
 #include "../base/cm.h"
 #include "../fewer.h"
+#include "../test_device.h"
 
 #include "base/json.h"
 
@@ -56,13 +57,15 @@ static bool wait_for(const char *text) {
     return true;
 }
 
-/* Begins the server with more arguments, NULL at the end. Port 0 unless they name another. */
+/* Begins the server with more arguments, NULL at the end. Port 0 unless they name another. On the device that
+ * LN_TEST_DEVICE names. */
 static void spawn_with(const char *const *more) {
     int fd[2];
     const char *argv[32] = {"linnet", "serve", server_model, "--threads", "1", "--port", "0"};
     int n = 7;
     for (int i = 0; more[i]; i++)
         if (strcmp(more[i], "--port") == 0) n = 5;
+    if (strcmp(test_device_name(), "cpu") != 0) argv[n++] = "--device", argv[n++] = test_device_name();
     while (*more && n < 31) argv[n++] = *more++;
     assert_int_equal(pipe2(fd, O_CLOEXEC), 0);
     server.n_said = 0;

@@ -1,8 +1,9 @@
-/* The MLX device: its thread, its memory, its weights, what it chooses for a program, and the one function
- * that the plug-in exports. */
+/* The MLX device: its thread, its memory, its weights, and the one function that the plug-in exports. */
 #include "mlx_device.h"
 
 #include <cstring>
+#include <string>
+#include <dlfcn.h>
 
 static const ln_device_host *host;
 
@@ -64,16 +65,26 @@ ln_status mlx_thread::run(const std::function<ln_status(ln_error *)> &what, ln_e
 /* What MLX may keep of freed memory for its next arrays. */
 enum { CACHE_BYTES = 64 << 20 };
 
+/* Rejects a library of MLX that is another version than the one that this file was compiled for, and says
+ * where it is and how to replace it. A wheel unpacks it to PACKAGES/mlx/lib. */
+static ln_status another_version(ln_error *err) {
+    Dl_info in = {};
+    const std::string file = dladdr((void *)&mx::version, &in) && in.dli_fname ? in.dli_fname : "libmlx";
+    const size_t package = file.rfind("/mlx/lib/");
+    const std::string where =
+        package == std::string::npos ? "" : "--upgrade --target " + file.substr(0, package) + " ";
+    return ln_fail(err, LN_EDEVICE,
+                   "device mlx: %s is MLX %s, expected %s, for which the plug-in was built; install that "
+                   "one: "
+                   "pip install %s%s==%s",
+                   file.c_str(), mx::version(), LN_MLX_VERSION, where.c_str(), LN_MLX_WHEEL, LN_MLX_VERSION);
+}
+
 static ln_status device_open(ln_dev **out, const ln_dev_options *opt, ln_error *err) {
     *out = nullptr;
     if (opt && opt->ordinal != 0)
         return ln_fail(err, LN_EDEVICE, "device mlx: there is one, number 0; found number %d", opt->ordinal);
-    if (strcmp(mx::version(), LN_MLX_VERSION) != 0)
-        return ln_fail(err, LN_EDEVICE,
-                       "device mlx: libmlx is version %s, and the plug-in was built for %s; install that "
-                       "one: "
-                       "pip install %s==%s",
-                       mx::version(), LN_MLX_VERSION, LN_MLX_WHEEL, LN_MLX_VERSION);
+    if (strcmp(mx::version(), LN_MLX_VERSION) != 0) return another_version(err);
     try {
         *out = new ln_dev;
     } catch (const std::exception &x) {
@@ -101,8 +112,9 @@ static void device_describe(const ln_dev *, ln_dev_info *out) {
     out->size = size;
     (void)snprintf(out->name, sizeof out->name, "mlx");
     (void)snprintf(out->isa, sizeof out->isa, "mlx");
-    (void)snprintf(out->isas, sizeof out->isas, "mlx %.60s, %s", mx::version(),
-                   mx::default_device() == mx::Device::gpu ? "Metal" : "CPU");
+    (void)snprintf(out->isas, sizeof out->isas, "MLX %.20s, %s", mx::version(),
+                   mx::default_device() == mx::Device::gpu ? "Metal, bits not compared"
+                                                           : "CPU, same bits alone and in a batch");
     (void)snprintf(out->quantised, sizeof out->quantised, "fast: x in bf16; exact: f32; by group");
     out->real_bytes = 4;
     out->n_threads = 1;
@@ -112,7 +124,7 @@ static void device_describe(const ln_dev *, ln_dev_info *out) {
 
 /* ---- memory ---- */
 
-enum { ALIGN = 64, ROW = 4096 };
+enum { ALIGN = MLX_ALIGN, ROW = 4096 };
 
 static ln_status device_alloc(ln_dev *d, size_t bytes, size_t, void **out, ln_error *err) {
     *out = nullptr;
@@ -269,25 +281,6 @@ mlx_weight mlx_weight_of(const ln_dev *d, const ln_pvalue *v) {
     return w;
 }
 
-/* ---- what the device chooses ---- */
-
-/* Products with quantised weights read x in bf16 if the policy asks for block floating point. Temps are
- * arrays of MLX's. In the block of temps they have the least rows that a plan can have. */
-static bool lower(const ln_dev *, const ln_lower_ask *q, ln_lower_answer *a) {
-    if (q->candidate) return false;
-    if (q->sweep == LN_LOWER_FORMATS)
-        for (int k = 0; k < q->n_in; k++)
-            if (q->in[k].kind == LN_KIND_TEMP && q->in[k].format.kind > LN_FORMAT_BF16)
-                a->in_format[k] = ln_format{LN_FORMAT_BF16, 0, 0};
-    if (q->sweep == LN_LOWER_STORAGE) {
-        const bool narrow = q->n_in && q->in[0].format.kind == LN_FORMAT_BF16;
-        a->kernel = mlx_has_op(q->op) ? "mlx" : nullptr;
-        a->tolerance = narrow ? 2e-2 : 2e-5;
-        for (int k = 0; k < q->n_out; k++) a->row_bytes[k] = ALIGN;
-    }
-    return true;
-}
-
 extern "C" {
 static const ln_device_ops ops = {
     .abi = LN_DEVICE_ABI,
@@ -305,7 +298,7 @@ static const ln_device_ops ops = {
     .copy = device_copy,
     .kv_bytes = mlx_kv_bytes,
     .page = mlx_page,
-    .lower = lower,
+    .lower = mlx_lower,
     .scratch_bytes = mlx_scratch_bytes,
     .prepare = mlx_prepare,
     .release = mlx_release,

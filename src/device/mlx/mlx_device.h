@@ -53,6 +53,9 @@ class mlx_thread {
     std::thread thread; /* last: it uses the others */
 };
 
+/* What addresses of blocks and of the parts of a weight are multiples of. */
+enum { MLX_ALIGN = 64 };
+
 /* A block of memory: the array that owns it, and how many bytes the caller asked for. */
 struct mlx_block {
     mx::array bytes;
@@ -137,6 +140,9 @@ inline const ln_pvalue *mlx_operand(const ln_exec *e, const ln_pnode *n, int k) 
     return ln_program_value(e->program, n->in[k]);
 }
 inline const mx::array &mlx_input(const ln_exec *e, const ln_pnode *n, int k) { return *e->values[n->in[k]]; }
+
+/* mlx_lower.cpp: what the device chooses for a node (device.h). */
+bool mlx_lower(const ln_dev *d, const ln_lower_ask *q, ln_lower_answer *a);
 
 /* mlx_exec.cpp: functions of the device (device.h). */
 ln_status mlx_prepare(ln_queue *q, const ln_program *p, void *temp, ln_exec **out, ln_error *err);

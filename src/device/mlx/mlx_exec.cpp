@@ -113,6 +113,7 @@ static void run_step(ln_exec *e, const ln_trace *trace) {
         if (has_rows(e, n)) mlx_build(e, n);
         if (trace) {
             evaluate(e);
+            if (n->op == LN_OP_KV_WRITE) mlx_store_kv(e); /* the trace may read the pages */
             trace->fn(trace->user, i, ln_now() - start);
         }
         for (int k = 0; k < n->n_in + n->n_out; k++) {
