@@ -270,7 +270,7 @@ typedef enum ln_ranks_use { LN_RANKS_MODEL = 0, LN_RANKS_DATA } ln_ranks_use;
  * happens.
  *
  * If a rank ends or hangs, calls of the others return LN_EDEVICE, with a message that names it, and a process
- * that has not called ln_ranks_leave 3 seconds later ends with exit code 7.
+ * that has not called ln_ranks_leave 1.5 s later ends with exit code 7.
  *
  * LN_EDEVICE: libmpi.so.40 is missing, or a rank has failed, which the message names. LN_EUSAGE: another rank
  * has another version. */

@@ -17,8 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SILENCE 6.0 /* seconds */
-#define GRACE   3.0 /* seconds from a failure to the end of the process */
+#define SILENCE 4.0 /* seconds */
+#define GRACE   1.5 /* seconds from a failure to the end of the process */
 enum { BEAT_MS = 250, BEAT_TAG = 1, PIECE = 64 << 20, NAME_BYTES = 256, SERIALIZED = 2 };
 
 typedef void *mpi_handle; /* of Open MPI: a communicator, a type, a request, an error handler */

@@ -285,7 +285,7 @@ def hung(where, folder):
         os.kill(rank, signal.SIGKILL)
     except ProcessLookupError:
         pass
-    assert code == 7 and "rank 1 of 2 (host " in err and "has not answered for 6 s" in err, f"exit {code}: {err}"
+    assert code == 7 and "rank 1 of 2 (host " in err and "has not answered for 4 s" in err, f"exit {code}: {err}"
     print(f"  the job ended after {took:.1f} s", flush=True)
 
 
@@ -301,7 +301,7 @@ def unplugged(where, folder):
         job.wait_for("end of the ranks", lambda: not job.rank(0) and not job.rank(1))
         print(f"  the ranks ended after {time.monotonic() - since:.1f} s", flush=True)
         err = job.text(job.err)
-        assert "rank 1 of 2 (host linnet-b) has not answered for 6 s" in err, err
+        assert "rank 1 of 2 (host linnet-b) has not answered for 4 s" in err, err
     finally:
         job.stop()
         there.close()
