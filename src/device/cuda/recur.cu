@@ -1,19 +1,8 @@
 // Kernels of recurrent mixers: the short convolution, the gates and the gated delta rule, with their state in
 // pages of chunks. The formulas, the order of sums and so the bits are those of ops/recur_op.c.
-#include "cuda_common.cuh"
+#include "recur.cuh"
 
 static inline int launched(void) { return (int)cudaGetLastError(); }
-
-// The part of a layer in the page of a chunk of sequence b; NULL: the chunk has no page.
-__device__ inline char *page_of(const gpu_step &s, const gpu_recur &p, int32_t b, int64_t chunk) {
-    const int64_t entry = ((int64_t)s.slot[b] * s.n_blocks + chunk) * p.pages_per_block + p.page_in_block;
-    const int32_t page = s.pages[p.group][entry];
-    return page < 0 ? NULL : p.pool + page * p.page_bytes + p.layer_offset;
-}
-// A number that a row adds to the state, as it is stored.
-__device__ inline float as_stored(const gpu_recur &p, float x) {
-    return p.type == GPU_BF16 ? bf16_to_f32(f32_to_bf16(x)) : x;
-}
 
 // ---- the convolution ----
 
@@ -257,6 +246,7 @@ bool gpu_has_gated_delta(int32_t key_dim, int32_t page_len) { return delta_colum
 
 int gpu_gated_delta(const gpu_launch *l, const gpu_step *s, const gpu_recur *p, const gpu_array *gates,
                     const gpu_array *q, const gpu_array *k, const gpu_array *v, const gpu_array *y) {
+    if (l->T > l->B && gpu_has_delta_chunks(p)) return gpu_delta_chunks(l, s, p, gates, q, k, v, y);
     const int32_t columns = delta_columns(p->E, p->page_len);
     const int64_t bytes = delta_bytes(p->E, p->page_len, columns);
     const dim3 grid((unsigned)(p->H * ((p->Ev + columns - 1) / columns)), (unsigned)l->B);
