@@ -123,11 +123,14 @@ static void matmul_of(const gpu_launch *l, const gpu_step *s, const gpu_array *a
 }
 
 bool gpu_adds_matmul(int kind, const gpu_array *a, const gpu_array *y) { return has_low_depth(kind, a, y); }
+bool gpu_scales_matmul(int kind, const gpu_array *a, const gpu_array *b, const gpu_array *y) {
+    return has_thin_rows(kind, a, b, y);
+}
 int gpu_matmul(const gpu_launch *l, const gpu_step *s, int kind, const gpu_array *a, const gpu_array *b,
-               const gpu_array *other, const gpu_array *y, float *scratch) {
+               const gpu_array *other, float by, const gpu_array *y, float *scratch) {
     if (scratch) return matmul_thin(l, s, a, b, y, scratch);
     if (has_low_depth(kind, a, y)) low_depth(l, s, kind, a, b, other, y);
-    else if (has_thin_rows(kind, a, y)) thin_rows(l, s, kind, a, b, y);
+    else if (has_thin_rows(kind, a, b, y)) thin_rows(l, s, kind, a, b, by, y);
     else if (kind == GPU_NT) matmul_of<GPU_NT>(l, s, a, b, y);
     else if (kind == GPU_NN) matmul_of<GPU_NN>(l, s, a, b, y);
     else matmul_of<GPU_TN>(l, s, a, b, y);

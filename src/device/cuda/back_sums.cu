@@ -201,13 +201,64 @@ __global__ void rmsnorm_back(gpu_step s, gpu_array x, gpu_weight w, gpu_array dy
     for (int32_t c = g.t; live && c < g.C; c += THREADS)
         store_at(dx, g.r, g.col0 + c, scale * (slope(c) - load_at(x, g.r, g.col0 + c) * mean));
 }
+// The same for rows of one group of up to 1024 PER columns, a block for each, which reads a row once.
+template <int PER>
+__global__ void __launch_bounds__(ROW_THREADS)
+    rmsnorm_back_wide(gpu_step s, gpu_array x, gpu_weight w, gpu_array dy, gpu_array dx, float eps,
+                      float offset) {
+    begin();
+    const int64_t r = blockIdx.x;
+    const bool live = r < live_rows(s, dx.rows);
+    const int32_t C = x.cols;
+    float4 v[PER], slope[PER];
+    float squares = 0, along = 0;
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        const int32_t c = ((int32_t)threadIdx.x + i * ROW_THREADS) * 4;
+        v[i] = slope[i] = make_float4(0, 0, 0, 0);
+        if (!live || c >= C) continue;
+        v[i] = load_four(x, r, c), slope[i] = load_four(dy, r, c);
+        if (!w.data) continue;
+        slope[i].x *= load_element(w.data, w.type, c) + offset;
+        slope[i].y *= load_element(w.data, w.type, c + 1) + offset;
+        slope[i].z *= load_element(w.data, w.type, c + 2) + offset;
+        slope[i].w *= load_element(w.data, w.type, c + 3) + offset;
+    }
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        squares = fmaf(v[i].x, v[i].x, squares), squares = fmaf(v[i].y, v[i].y, squares);
+        squares = fmaf(v[i].z, v[i].z, squares), squares = fmaf(v[i].w, v[i].w, squares);
+        along = fmaf(slope[i].x, v[i].x, along), along = fmaf(slope[i].y, v[i].y, along);
+        along = fmaf(slope[i].z, v[i].z, along), along = fmaf(slope[i].w, v[i].w, along);
+    }
+    const float scale = 1.0f / sqrtf(group_sum<ROW_THREADS>(squares) / (float)C + eps);
+    const float mean = group_sum<ROW_THREADS>(along) / (float)C * scale * scale;
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        const int32_t c = ((int32_t)threadIdx.x + i * ROW_THREADS) * 4;
+        if (live && c < C)
+            store_four(dx, r, c,
+                       make_float4(scale * (slope[i].x - v[i].x * mean), scale * (slope[i].y - v[i].y * mean),
+                                   scale * (slope[i].z - v[i].z * mean),
+                                   scale * (slope[i].w - v[i].w * mean)));
+    }
+}
+
 int gpu_rmsnorm_back(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_weight *w,
                      const gpu_array *dy, const gpu_array *dx, float eps, float offset) {
     const int64_t groups = (int64_t)grid_rows(l, dx->rows) * (x->cols / w->C);
+    const bool wide = x->cols == w->C && x->cols % 4 == 0 && x->cols <= 4096 && has_fours(x) &&
+                      has_fours(dy) && has_fours(dx);
     if (w->C <= 256)
         run(l, blocks_of(groups, ROW_WARPS), ROW_THREADS, 0, rmsnorm_back<32>, *s, *x, *w, *dy, *dx, eps,
             offset);
-    else run(l, (unsigned)groups, ROW_THREADS, 0, rmsnorm_back<256>, *s, *x, *w, *dy, *dx, eps, offset);
+    else if (!wide)
+        run(l, (unsigned)groups, ROW_THREADS, 0, rmsnorm_back<256>, *s, *x, *w, *dy, *dx, eps, offset);
+    else if (x->cols <= 1024)
+        run(l, (unsigned)groups, ROW_THREADS, 0, rmsnorm_back_wide<1>, *s, *x, *w, *dy, *dx, eps, offset);
+    else if (x->cols <= 2048)
+        run(l, (unsigned)groups, ROW_THREADS, 0, rmsnorm_back_wide<2>, *s, *x, *w, *dy, *dx, eps, offset);
+    else run(l, (unsigned)groups, ROW_THREADS, 0, rmsnorm_back_wide<4>, *s, *x, *w, *dy, *dx, eps, offset);
     return launched();
 }
 

@@ -1,4 +1,5 @@
 // The kernels of back_thin.cuh. They are bound by the bytes of the wide operand, which each reads once.
+#include "attention_mma.cuh"
 #include "back_thin.cuh"
 
 static inline unsigned tiles_in(int64_t n, int64_t per_block) {
@@ -19,91 +20,128 @@ __device__ inline float4 some_of(const gpu_array &a, int64_t row, int64_t col, i
 // ---- few columns ----
 
 // A block has 16 rows and all columns, up to MOST; a thread a row and two columns. Both operands come through
-// shared memory, DEPTH of k at a time; the next ones are loaded into registers while these are multiplied.
-enum { FEW_TILE = 16, FEW_EACH = 2, FEW_DEPTH = 128 };
-template <int MOST, bool BY_ROWS>
-__global__ void __launch_bounds__(FEW_TILE *MOST / FEW_EACH)
-    few_columns(gpu_step s, gpu_array a, bool four, gpu_array b, gpu_array y) {
+// shared memory, DEPTH of k at a time, of which STAGES - 1 are on their way while one is multiplied. Rows of
+// operands are whole vectors of 16 bytes apart (cuda_lower.c).
+enum { FEW_TILE = 16, FEW_EACH = 2 };
+template <int MOST, bool BY_ROWS, typename T> struct few_shape {
     enum {
         THREADS = FEW_TILE * MOST / FEW_EACH,
-        VECTORS = FEW_DEPTH / 4,
-        LEFT = FEW_TILE * VECTORS / THREADS,
-        RIGHT = MOST * FEW_DEPTH / THREADS
+        DEPTH = MOST <= 8 ? 128 : 64,
+        STAGES = MOST <= 8    ? 3
+                 : MOST <= 16 ? 4
+                 : MOST <= 32 ? 3
+                              : 2,
+        LEFT_PITCH = DEPTH * (int)sizeof(T) + 16,
+        RIGHT_ROWS = BY_ROWS ? MOST : DEPTH,
+        RIGHT_PITCH = (BY_ROWS ? DEPTH : MOST) * 4 + (BY_ROWS ? 16 : 0),
+        LEFT_BYTES = FEW_TILE * LEFT_PITCH,
+        STAGE = LEFT_BYTES + RIGHT_ROWS * RIGHT_PITCH
     };
-    __shared__ __align__(16) float left[FEW_TILE][FEW_DEPTH + 4];
-    __shared__ __align__(16) float right[FEW_DEPTH][MOST + 2];
+};
+__device__ inline float4 four_of(const float *x) { return *(const float4 *)x; }
+__device__ inline float4 four_of(const uint16_t *x) {
+    const uint2 h = *(const uint2 *)x;
+    return make_float4(bf16_to_f32((uint16_t)h.x), bf16_to_f32((uint16_t)(h.x >> 16)),
+                       bf16_to_f32((uint16_t)h.y), bf16_to_f32((uint16_t)(h.y >> 16)));
+}
+__device__ inline float one_of(const float *x) { return *x; }
+__device__ inline float one_of(const uint16_t *x) { return bf16_to_f32(*x); }
+
+// Copies `rows` rows of VECTORS vectors of an array, from (row0, col0) on; zeros behind its ends.
+template <int ROWS, int VECTORS, int PITCH, int THREADS, typename T>
+__device__ void copy_part(char *to, const gpu_array &a, int64_t row0, int64_t rows, int64_t col0,
+                          int64_t cols) {
+    enum { EACH = 16 / (int)sizeof(T) };
+    for (int i = (int)threadIdx.x; i < ROWS * VECTORS; i += THREADS) {
+        const int64_t row = row0 + i / VECTORS, col = col0 + i % VECTORS * EACH;
+        const bool exists = row < rows && col < cols;
+        copy_vector(shared_address(to + i / VECTORS * PITCH + i % VECTORS * 16),
+                    (const T *)a.data + (exists ? row * a.pitch + col : 0), exists);
+    }
+}
+
+template <int MOST, bool BY_ROWS, typename T>
+__global__ void __launch_bounds__(FEW_TILE *MOST / FEW_EACH)
+    few_columns(gpu_step s, gpu_array a, gpu_array b, float by, gpu_array y) {
+    typedef few_shape<MOST, BY_ROWS, T> shape;
+    enum { DEPTH = shape::DEPTH, STAGES = shape::STAGES };
+    __shared__ __align__(16) char stages[STAGES][shape::STAGE];
     begin();
     const int64_t r0 = (int64_t)blockIdx.x * FEW_TILE, live = live_rows(s, y.rows), K = a.cols, N = y.cols;
     const int t = (int)threadIdx.x, row = t % FEW_TILE, n = t / FEW_TILE * FEW_EACH;
     if (r0 >= live) return;
-    float4 next_left[LEFT];
-    float next_right[RIGHT], sum[FEW_EACH] = {};
     const auto load = [&](int64_t k0) {
-#pragma unroll
-        for (int i = 0; i < LEFT; i++) {
-            const int v = i * THREADS + t;
-            const int64_t r = r0 + v / VECTORS, k = k0 + v % VECTORS * 4;
-            next_left[i] = r < live ? some_of(a, r, k, K, four) : make_float4(0, 0, 0, 0);
+        char *to = stages[k0 / DEPTH % STAGES];
+        if (k0 < K) {
+            copy_part<FEW_TILE, DEPTH *(int)sizeof(T) / 16, shape::LEFT_PITCH, shape::THREADS, T>(to, a, r0,
+                                                                                                  live, k0,
+                                                                                                  K);
+            if (BY_ROWS)
+                copy_part<MOST, DEPTH / 4, shape::RIGHT_PITCH, shape::THREADS, float>(to + shape::LEFT_BYTES,
+                                                                                      b, 0, N, k0, K);
+            else
+                copy_part<DEPTH, MOST / 4, shape::RIGHT_PITCH, shape::THREADS, float>(to + shape::LEFT_BYTES,
+                                                                                      b, k0, K, 0, N);
         }
-#pragma unroll
-        for (int i = 0; i < RIGHT; i++) {
-            const int e = i * THREADS + t;
-            const int64_t k = k0 + (BY_ROWS ? e % FEW_DEPTH : e / MOST),
-                          d = BY_ROWS ? e / FEW_DEPTH : e % MOST;
-            next_right[i] = k < K && d < N ? (BY_ROWS ? load_at(b, d, k) : load_at(b, k, d)) : 0.0f;
-        }
+        end_copies();
     };
-    const auto add = [&](float x, int k) {
-        const float2 w = *(const float2 *)&right[k][n];
-        sum[0] = fmaf(x, w.x, sum[0]);
-        sum[1] = fmaf(x, w.y, sum[1]);
-    };
-    load(0);
-    for (int64_t k0 = 0; k0 < K; k0 += FEW_DEPTH) {
+    float sum[FEW_EACH] = {};
+    for (int i = 0; i < STAGES - 1; i++) load((int64_t)i * DEPTH);
+    for (int64_t k0 = 0; k0 < K; k0 += DEPTH) {
+        wait_copies<STAGES - 2>();
         __syncthreads();
-#pragma unroll
-        for (int i = 0; i < LEFT; i++) {
-            const int v = i * THREADS + t;
-            *(float4 *)&left[v / VECTORS][v % VECTORS * 4] = next_left[i];
-        }
-#pragma unroll
-        for (int i = 0; i < RIGHT; i++) {
-            const int e = i * THREADS + t;
-            right[BY_ROWS ? e % FEW_DEPTH : e / MOST][BY_ROWS ? e / FEW_DEPTH : e % MOST] = next_right[i];
-        }
-        __syncthreads();
-        const int depth = (int)(K - k0 < FEW_DEPTH ? K - k0 : FEW_DEPTH);
-        if (k0 + FEW_DEPTH < K) load(k0 + FEW_DEPTH);
+        load(k0 + (STAGES - 1) * DEPTH);
+        const char *stage = stages[k0 / DEPTH % STAGES];
+        const T *left = (const T *)(stage + row * shape::LEFT_PITCH);
+        const float *right = (const float *)(stage + shape::LEFT_BYTES);
+        const int depth = (int)(K - k0 < DEPTH ? K - k0 : DEPTH);
+        const auto factor = [&](int k, int i) {
+            return BY_ROWS ? right[(n + i) * (shape::RIGHT_PITCH / 4) + k]
+                           : right[k * (shape::RIGHT_PITCH / 4) + n + i];
+        };
         int k = 0;
-#pragma unroll 8
+#pragma unroll 4
         for (; k + 4 <= depth; k += 4) {
-            const float4 x = *(const float4 *)&left[row][k];
-            add(x.x, k), add(x.y, k + 1), add(x.z, k + 2), add(x.w, k + 3);
+            const float4 x = four_of(left + k);
+#pragma unroll
+            for (int i = 0; i < FEW_EACH; i++) {
+                sum[i] = fmaf(x.x, factor(k, i), sum[i]), sum[i] = fmaf(x.y, factor(k + 1, i), sum[i]);
+                sum[i] = fmaf(x.z, factor(k + 2, i), sum[i]), sum[i] = fmaf(x.w, factor(k + 3, i), sum[i]);
+            }
         }
-        for (; k < depth; k++) add(left[row][k], k);
+        for (; k < depth; k++)
+#pragma unroll
+            for (int i = 0; i < FEW_EACH; i++) sum[i] = fmaf(one_of(left + k), factor(k, i), sum[i]);
     }
+    wait_copies<0>();
     if (r0 + row >= live) return;
 #pragma unroll
     for (int i = 0; i < FEW_EACH; i++)
-        if (n + i < N) store_at(y, r0 + row, n + i, sum[i]);
+        if (n + i < N) store_at(y, r0 + row, n + i, sum[i] * by);
 }
 
-bool has_thin_rows(int kind, const gpu_array *a, const gpu_array *y) {
-    return kind != GPU_TN && y->cols <= GPU_THIN && a->cols > GPU_THIN;
+bool has_thin_rows(int kind, const gpu_array *a, const gpu_array *b, const gpu_array *y) {
+    return kind != GPU_TN && y->cols <= GPU_THIN && a->cols > GPU_THIN && b->type == GPU_F32;
 }
-template <int MOST>
-static void run_few(const gpu_launch *l, const gpu_step *s, int kind, const gpu_array *a, const gpu_array *b,
+template <int MOST, bool BY_ROWS>
+static void run_few(const gpu_launch *l, const gpu_step *s, const gpu_array *a, const gpu_array *b, float by,
                     const gpu_array *y) {
     const unsigned blocks = tiles_in(grid_rows(l, y->rows), FEW_TILE), threads = FEW_TILE * MOST / FEW_EACH;
-    if (kind == GPU_NT) run(l, blocks, threads, 0, few_columns<MOST, true>, *s, *a, has_fours(a), *b, *y);
-    else run(l, blocks, threads, 0, few_columns<MOST, false>, *s, *a, has_fours(a), *b, *y);
+    if (a->type == GPU_F32) run(l, blocks, threads, 0, few_columns<MOST, BY_ROWS, float>, *s, *a, *b, by, *y);
+    else run(l, blocks, threads, 0, few_columns<MOST, BY_ROWS, uint16_t>, *s, *a, *b, by, *y);
+}
+template <bool BY_ROWS>
+static void run_any_few(const gpu_launch *l, const gpu_step *s, const gpu_array *a, const gpu_array *b,
+                        float by, const gpu_array *y) {
+    if (y->cols <= 8) run_few<8, BY_ROWS>(l, s, a, b, by, y);
+    else if (y->cols <= 16) run_few<16, BY_ROWS>(l, s, a, b, by, y);
+    else if (y->cols <= 32) run_few<32, BY_ROWS>(l, s, a, b, by, y);
+    else run_few<64, BY_ROWS>(l, s, a, b, by, y);
 }
 void thin_rows(const gpu_launch *l, const gpu_step *s, int kind, const gpu_array *a, const gpu_array *b,
-               const gpu_array *y) {
-    if (y->cols <= 8) run_few<8>(l, s, kind, a, b, y);
-    else if (y->cols <= 16) run_few<16>(l, s, kind, a, b, y);
-    else if (y->cols <= 32) run_few<32>(l, s, kind, a, b, y);
-    else run_few<64>(l, s, kind, a, b, y);
+               float by, const gpu_array *y) {
+    if (kind == GPU_NT) run_any_few<true>(l, s, a, b, by, y);
+    else run_any_few<false>(l, s, a, b, by, y);
 }
 
 // ---- few products to a sum ----

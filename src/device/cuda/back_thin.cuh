@@ -7,10 +7,10 @@
 
 enum { GPU_THIN = 64 }; // columns, or products of a sum, up to which a side is thin
 
-// y = a b^T, or a b, of up to GPU_THIN columns and more products to a sum.
-bool has_thin_rows(int kind, const gpu_array *a, const gpu_array *y);
+// y = by a b^T, or by a b, of up to GPU_THIN columns and more products to a sum. b is f32.
+bool has_thin_rows(int kind, const gpu_array *a, const gpu_array *b, const gpu_array *y);
 void thin_rows(const gpu_launch *l, const gpu_step *s, int kind, const gpu_array *a, const gpu_array *b,
-               const gpu_array *y);
+               float by, const gpu_array *y);
 // y = other + a b^T, or a b, of up to GPU_THIN products to a sum and more columns; other: NULL, or an array
 // of y's shape.
 bool has_low_depth(int kind, const gpu_array *a, const gpu_array *y);

@@ -4,7 +4,7 @@
  *     rmsnorm, linear [..] or linear_gated        products of normalised rows, if only they read these rows
  *     linear, add                                 a product whose outputs are added to the residual
  *     linear_back, add                            a product that is added to another gradient
- *     matmul .. add                               a product that is added to what there is
+ *     matmul .. add, matmul .. scale              a product with the addition, or the factor
  *     an op of training .. convert                the op, which stores bf16
  *     [rmsnorm q, rmsnorm k,] rope q, rope k,     gpu_heads
  *       kv_write
@@ -218,14 +218,20 @@ static bool is_made_between(const fusing *f, int i, int j, ln_v v) {
             if (node_at(f, n)->out[o] == v) return true;
     return false;
 }
-/* A product of arrays and the addition of its output to an earlier value, among the next nodes; of either the
- * conversion. */
+/* A product of arrays and, among the next nodes, its factor or the addition of its output to an earlier
+ * value; the conversion of what remains. */
 static void fuse_matmul(const fusing *f, int i, gpu_node *out) {
     const ln_v v = node_at(f, i)->out[0];
     for (int j = i + 1; j <= i + NEAR && node_at(f, j); j++) {
         const ln_pnode *n = node_at(f, j);
         const int k = n->n_in > 0 && n->in[0] == v ? 0 : n->n_in > 1 && n->in[1] == v ? 1 : -1;
         if (k < 0) continue;
+        if (n->op == LN_OP_SCALE && f->readers[v] == 1 && may_write_early(f, i, i, j) &&
+            gpu_scales_matmul(out->variant, &out->x, &out->second, &out->y)) {
+            out->scale = n->p.scale.factor, out->y = f->e->nodes[j].y;
+            f->done[j] = true;
+            return;
+        }
         if (n->op != LN_OP_ADD || f->readers[v] != 1 || n->in[0] == n->in[1] ||
             !gpu_adds_matmul(out->variant, &out->x, &out->y))
             break;

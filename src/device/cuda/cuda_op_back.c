@@ -33,13 +33,14 @@ static ln_status prepare_matmul(gpu_preparing *p, gpu_node *g, ln_error *err) {
     _Static_assert((int)GPU_NT == (int)LN_MATMUL_NT && (int)GPU_NN == (int)LN_MATMUL_NN &&
                        (int)GPU_TN == (int)LN_MATMUL_TN,
                    "kinds of matmul");
-    g->variant = (int)p->n->p.matmul.kind;
+    g->variant = (int)p->n->p.matmul.kind, g->scale = 1;
     if (matmul_work(p->e->program, p->n)) g->work = p->e->scratch;
     LN_TRY(gpu_operand(p, 0, &g->x, err));
     return gpu_operand(p, 1, &g->second, err);
 }
 static int launch_matmul(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
-    return gpu_matmul(l, s, g->variant, &g->x, &g->second, g->third.data ? &g->third : NULL, &g->y, g->work);
+    return gpu_matmul(l, s, g->variant, &g->x, &g->second, g->third.data ? &g->third : NULL, g->scale, &g->y,
+                      g->work);
 }
 const gpu_op gpu_op_matmul = {
     .tolerance = matmul_tolerance, .bytes = matmul_bytes, .prepare = prepare_matmul, .launch = launch_matmul};

@@ -17,10 +17,12 @@ enum { GPU_NT, GPU_NN, GPU_TN };
 enum { GPU_PIECE = 256 };
 /* Bytes of working memory for y = a^T b of so many rows of a and b; 0: the sums are whole. */
 size_t gpu_matmul_scratch(int64_t rows, int64_t y_rows, int64_t y_cols);
-/* other: an array that is added to the product, which gpu_adds_matmul allows; NULL: none. */
+/* other: an array that is added to the product, which gpu_adds_matmul allows; NULL: none. by: a factor of the
+ * product, if gpu_scales_matmul allows it, else 1. */
 int gpu_matmul(const gpu_launch *l, const gpu_step *s, int kind, const gpu_array *a, const gpu_array *b,
-               const gpu_array *other, const gpu_array *y, float *scratch);
+               const gpu_array *other, float by, const gpu_array *y, float *scratch);
 bool gpu_adds_matmul(int kind, const gpu_array *a, const gpu_array *y);
+bool gpu_scales_matmul(int kind, const gpu_array *a, const gpu_array *b, const gpu_array *y);
 /* dx = dy w. Tensor cores multiply if dy is stored in bf16 and has a multiple of 64 columns, and w, packed
  * bf16 or in groups, has working memory of `bytes` for transposes. dy may have columns of zeros behind the
  * last. other NULL: nothing is added to the product. gpu_back_scratch: bytes for a weight, 0: tensor cores

@@ -60,14 +60,26 @@ __device__ inline uint4 tile_words(const gpu_weight &w, int64_t tile, int64_t k1
 }
 // A warp transposes a tile: each of its four blocks of 8 x 8 elements, and the two off the diagonal change
 // places.
+enum { AT_ONCE = 4 }; // tiles that a warp reads before it writes them
 __global__ void transpose(gpu_weight w, int64_t d0, int64_t n, uint4 *to) {
     begin();
-    const int64_t across = n / TILE_ROWS, tiles = across * (w.C / MMA_K),
-                  step = (int64_t)gridDim.x * (blockDim.x / 32);
+    const uint32_t across = (uint32_t)(n / TILE_ROWS), tiles = across * (uint32_t)(w.C / MMA_K),
+                   step = gridDim.x * (blockDim.x / 32);
     const int32_t lane = (int32_t)threadIdx.x % 32;
-    for (int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; i < tiles; i += step) {
-        const uint4 t = tile_words(w, d0 / TILE_ROWS + i % across, i / across, lane);
-        to[i * 32 + lane] = make_uint4(transposed(t.x), transposed(t.z), transposed(t.y), transposed(t.w));
+    for (uint32_t i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; i < tiles; i += AT_ONCE * step) {
+        uint4 t[AT_ONCE];
+#pragma unroll
+        for (uint32_t k = 0; k < AT_ONCE; k++) {
+            const uint32_t at = i + k * step;
+            if (at < tiles) t[k] = tile_words(w, d0 / TILE_ROWS + at % across, at / across, lane);
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < AT_ONCE; k++) {
+            const uint32_t at = i + k * step;
+            if (at < tiles)
+                to[(int64_t)at * 32 + lane] = make_uint4(transposed(t[k].x), transposed(t[k].z),
+                                                         transposed(t[k].y), transposed(t[k].w));
+        }
     }
 }
 

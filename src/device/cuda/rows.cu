@@ -183,10 +183,36 @@ __global__ void rope(gpu_step s, gpu_array x, gpu_array table, gpu_array y, int3
     }
 }
 
+// The same for whole heads of pairs that are half a head apart: a thread has four of them.
+__global__ void rope_fours(gpu_step s, gpu_array x, gpu_array table, gpu_array y, int32_t n_heads,
+                           bool back) {
+    begin();
+    const int32_t r = (int32_t)blockIdx.x, n = table.cols / 2, fours = n / 4;
+    if (r >= live_rows(s, y.rows)) return;
+    for (int32_t k = (int32_t)threadIdx.x; k < n_heads * fours; k += (int32_t)blockDim.x) {
+        const int32_t i = k % fours * 4;
+        const int64_t one = (int64_t)(k / fours) * 2 * n + i, two = one + n;
+        const float4 a = load_four(x, r, one), b = load_four(x, r, two), co = load_four(table, r, i),
+                     of = load_four(table, r, i + n);
+        const float4 sn = back ? make_float4(-of.x, -of.y, -of.z, -of.w) : of;
+        store_four(y, r, one,
+                   make_float4(a.x * co.x - b.x * sn.x, a.y * co.y - b.y * sn.y, a.z * co.z - b.z * sn.z,
+                               a.w * co.w - b.w * sn.w));
+        store_four(y, r, two,
+                   make_float4(b.x * co.x + a.x * sn.x, b.y * co.y + a.y * sn.y, b.z * co.z + a.z * sn.z,
+                               b.w * co.w + a.w * sn.w));
+    }
+}
+
 int gpu_rope(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_array *table,
              const gpu_array *y, int32_t n_heads, int32_t head_dim, bool interleaved, bool back) {
     const dim3 grid((unsigned)grid_rows(l, y->rows), blocks_of((int64_t)n_heads * ((head_dim + 1) / 2), 256));
-    run(l, grid, 256, 0, rope, *s, *x, *table, *y, n_heads, head_dim, interleaved, back);
+    if (!interleaved && head_dim == table->cols && table->cols % 8 == 0 && has_fours(x) && has_fours(y) &&
+        has_fours(table)) {
+        const int32_t threads = (n_heads * head_dim / 8 + 31) / 32 * 32;
+        run(l, grid.x, (unsigned)(threads < 256 ? threads : 256), 0, rope_fours, *s, *x, *table, *y, n_heads,
+            back);
+    } else run(l, grid, 256, 0, rope, *s, *x, *table, *y, n_heads, head_dim, interleaved, back);
     return launched();
 }
 
