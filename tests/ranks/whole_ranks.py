@@ -156,6 +156,11 @@ def training(where, folder):
     ranks(where, 2, *training_command(folder, many), "--resume")
     assert trained(many) == trained(one), "a killed and resumed run has other bits"
     assert read(checkpoint(many, 5)) == read(checkpoint(one, 5)), "a killed and resumed run has another state"
+    full = ["train", TINY, "--data", folder + "/samples.jsonl", "--method", "full", "--steps", "2", "--batch", "2", "--accum", "2", "--max-length", "16",
+            "--seed", "3", *ONE, "-o"]
+    alone(*full, folder + "/full-one")
+    ranks(where, 2, *full, folder + "/full-many")
+    assert read(folder + "/full-many/model.safetensors") == read(folder + "/full-one/model.safetensors"), "training of all weights has other bits"
     for of, source, then in (("one", one, 3), ("many", many, 1), ("many", many, 3)):  # as if the first had stopped after step 2
         out = f"{folder}/{of}-{then}"
         start = training_command(folder, out)
@@ -347,9 +352,17 @@ def other_weights(where, folder):
     if not isinstance(where, TwoHosts):
         return
     where.on(where.hosts[1], "mount", "--bind", folder + "/other", folder + "/model")
+    write_samples(folder + "/samples.jsonl")
+    write_inputs(folder)
     code, out, err = where.run(2, [LINNET, "run", folder + "/model", "hi", *ONE])
+    train = training_command(folder, folder + "/out")
+    train[1] = folder + "/model"
+    shared = [where.run(2, [LINNET, *command]) for command in (train, ["eval", folder + "/model", folder + "/text.txt", "--replicas", *ONE])]
     where.on(where.hosts[1], "umount", folder + "/model")
     assert code == 2 and not out and "rank 1 of 2: its model is another one than that of rank 0" in err, f"exit {code}: {err}"
+    for code, out, err in shared:
+        assert code == 2 and "rank 1 of 2: its model, " in err and "others than those of rank 0" in err, f"exit {code}: {err}"
+    assert not os.path.exists(folder + "/out/adapter_model.safetensors")
 
 
 def other_version(where, folder):
