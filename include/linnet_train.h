@@ -163,6 +163,10 @@ typedef struct ln_trainer_options {
     double power;           /* of LN_SCHEDULE_POLYNOMIAL; default 1 */
     int cycles;             /* of LN_SCHEDULE_COSINE_WITH_RESTARTS; default 1 */
     int64_t decay_steps;    /* of LN_SCHEDULE_WARMUP_STABLE_DECAY, at least 1; default 0 */
+    /* DoRA: each row of W + scale B A is divided by its length and multiplied by a magnitude that is trained.
+     * dropout is 0; init_adapter decides it itself. */
+    bool dora;
+    int moment_bits; /* of AdamW's moments: 32, the default, or 8, in blocks of 256 (docs/training.md) */
 } ln_trainer_options;
 LN_DEFAULT(ln_trainer_options)
 
@@ -171,6 +175,11 @@ LN_DEFAULT(ln_trainer_options)
 LN_API LN_MUST_CHECK ln_status ln_trainer_plan(ln_model *model, const ln_options *opt,
                                                const ln_trainer_options *how, ln_trainer_info *out,
                                                ln_error *err);
+/* Writes an SVG file that compares the losses of n runs, 1 to 8, whose directories are dirs; they may go on.
+ * force: an existing file is replaced. LN_EIO: a directory holds no run, or the file exists; LN_EINVALID,
+ * LN_EUSAGE, LN_EMEMORY. */
+LN_API LN_MUST_CHECK ln_status ln_plot_runs(const char *const *dirs, size_t n, const char *out, bool force,
+                                            ln_error *err);
 /* Stores the first samples of how->data in out[0 .. *n), at most `most`. Mask 1: the token counts as a
  * target. The caller frees each with ln_token_mask_free. */
 LN_API LN_MUST_CHECK ln_status ln_training_samples(ln_model *model, const ln_trainer_options *how,
@@ -288,6 +297,28 @@ LN_API int32_t ln_graph_matmul(ln_graph *graph, int32_t a, int32_t b);
 LN_API int32_t ln_graph_softmax(ln_graph *graph, int32_t a);
 LN_API int32_t ln_graph_sum(ln_graph *graph, int32_t a);
 LN_API int32_t ln_graph_mean(ln_graph *graph, int32_t a);
+/* a[R, C] b[D, C]^T and a[R, C]^T b[R, D]; a^T, by a product with the identity. */
+LN_API int32_t ln_graph_matmul_nt(ln_graph *graph, int32_t a, int32_t b);
+LN_API int32_t ln_graph_matmul_tn(ln_graph *graph, int32_t a, int32_t b);
+LN_API int32_t ln_graph_transpose(ln_graph *graph, int32_t a);
+/* Elementwise: max(a, 0), tanh, the logistic function, and a, at least low and at most high, whose slope is 1
+ * between the bounds and 0 elsewhere. */
+LN_API int32_t ln_graph_relu(ln_graph *graph, int32_t a);
+LN_API int32_t ln_graph_tanh(ln_graph *graph, int32_t a);
+LN_API int32_t ln_graph_sigmoid(ln_graph *graph, int32_t a);
+LN_API int32_t ln_graph_clamp(ln_graph *graph, int32_t a, float low, float high);
+/* A number [1, 1], a row [1, C] or a column [R, 1] in every place of [rows, cols], for biases and factors. */
+LN_API int32_t ln_graph_spread(ln_graph *graph, int32_t a, int64_t rows, int64_t cols);
+/* Sums of rows, [R, 1], and of columns, [1, C]. */
+LN_API int32_t ln_graph_row_sums(ln_graph *graph, int32_t a);
+LN_API int32_t ln_graph_column_sums(ln_graph *graph, int32_t a);
+/* Columns at .. at + cols - 1; the columns of a, then those of b. */
+LN_API int32_t ln_graph_slice(ln_graph *graph, int32_t a, int64_t at, int64_t cols);
+LN_API int32_t ln_graph_concat(ln_graph *graph, int32_t a, int32_t b);
+/* Each row divided by the root of the mean of its squares + eps; times weight[1, C], unless that is -1. */
+LN_API int32_t ln_graph_rmsnorm(ln_graph *graph, int32_t a, int32_t weight, float eps);
+/* The mean over rows of log(1 + e^x) - x y, of logits x[rows, 1] and targets y[rows, 1] from 0 to 1. */
+LN_API int32_t ln_graph_binary_cross_entropy(ln_graph *graph, int32_t logits, int32_t targets);
 /* Losses, [1, 1]. cross_entropy: the mean over rows of log sum exp(logits) - logits[label].
  * masked_cross_entropy: the same mean weighted by an input mask[rows, 1] and divided by its sum; running it
  * is LN_EINVALID if the sum is 0. mse: the mean of (a - b)^2. */

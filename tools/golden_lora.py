@@ -2,6 +2,7 @@
 """Makes adapters for models of tests/golden with peft, and records the logits that peft computes with them in f32.
 
 usage: python tools/golden_lora.py [OUT]     (OUT is tests/golden/lora; needs torch, transformers and peft)
+       python tools/golden_lora.py --later [OUT]   adds the cases of LATER alone to those that exist
 
 OUT/NAME has an adapter as peft saves it; OUT/logits.safetensors has for each case of OUT/index.json the token ids, i32 [T], and the logits of the
 last rows, f32 [ROWS, V]. Cases with adapters of tests/golden/adapters (PEFT's, mlx-lm's, go-mlx's) are computed by peft too, from the same A, B and
@@ -49,6 +50,14 @@ SUMS = {
     "qwen2-rslora": ("qwen2-f32", [("../adapters/peft-rslora", 1.0)]),
     "qwen2-bf16": ("qwen2-f32", [("../adapters/peft-bf16", 1.0)]),
 }
+# adapters that were added later, whose seeds follow those of the others; MLX: written in mlx-lm's layout as well, under the second name
+LATER = {
+    "llama-dora": ("llama-plain-f32", dict(r=4, lora_alpha=6, target_modules=["q_proj", "o_proj", "down_proj"], use_dora=True)),
+    "qwen2-dora": ("qwen2-f32", dict(r=3, lora_alpha=6, target_modules=ALL, use_dora=True)),
+    "gemma3-dora": ("gemma3-text-f32", dict(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj", "gate_proj"], use_dora=True, use_rslora=True)),
+    "qwen3-q5-dora": ("quantised/qwen3-q5-g64-f32", dict(r=2, lora_alpha=4, target_modules=["k_proj", "up_proj"], use_dora=True)),
+}
+MLX = {"llama-dora": "llama-dora-mlx"}
 
 
 def tidy(path, base):
@@ -112,7 +121,9 @@ def make(name, base, how, out):
     model = get_peft_model(load_base(base), LoraConfig(task_type="CAUSAL_LM", **how))
     with torch.no_grad():
         for key, p in model.named_parameters():
-            if "lora_" in key:
+            if "lora_magnitude" in key:
+                p.mul_(1 + torch.randn_like(p) * 0.2)
+            elif "lora_" in key:
                 p.copy_(torch.randn_like(p) * 0.2)
             elif p.requires_grad:                          # biases that the adapter trains
                 p.add_(torch.randn_like(p) * 0.1)
@@ -120,6 +131,21 @@ def make(name, base, how, out):
     model.save_pretrained(path)
     tidy(path, base)
     return model
+
+
+def as_mlx(path, target):
+    """Writes an adapter of PEFT as mlx-lm has it: lora_a [in, r], lora_b [r, out], m of DoRA."""
+    config, tensors = json.load(open(os.path.join(path, "adapter_config.json"))), {}
+    for key, w in load_file(os.path.join(path, "adapter_model.safetensors")).items():
+        stem, half = key.removeprefix("base_model.model.").rsplit(".lora_", 1)
+        end = {"A.weight": "lora_a", "B.weight": "lora_b", "magnitude_vector": "m"}[half]
+        tensors[f"{stem}.{end}"] = w.T.contiguous() if w.dim() == 2 else w
+    os.makedirs(target, exist_ok=True)
+    save_file(tensors, os.path.join(target, "adapters.safetensors"))
+    keys = sorted({k.split(".", 3)[3].rsplit(".", 1)[0] for k in tensors})
+    json.dump({"fine_tune_type": "dora", "num_layers": -1,
+               "lora_parameters": {"keys": keys, "rank": config["r"], "scale": config["lora_alpha"] / config["r"], "dropout": 0.0}},
+              open(os.path.join(target, "adapter_config.json"), "w"), indent=1, sort_keys=True)
 
 
 def as_peft(path, target):
@@ -169,13 +195,22 @@ def logits(model, seed, vocab):
 
 
 def main():
-    out, index, tensors = sys.argv[1] if len(sys.argv) > 1 else os.path.join(GOLDEN, "lora"), [], {}
+    later = "--later" in sys.argv
+    rest = [x for x in sys.argv[1:] if x != "--later"]
+    out, index, tensors = rest[0] if rest else os.path.join(GOLDEN, "lora"), [], {}
     torch.set_num_threads(1)
     os.makedirs(out, exist_ok=True)
     cases = [(name, base, [(name, 1.0)]) for name, (base, _) in ADAPTERS.items()] + [(name, *case) for name, case in SUMS.items()]
-    for seed, (name, base, parts) in enumerate(cases):
+    first = len(cases) if later else 0
+    if later:
+        tensors, index = load_file(os.path.join(out, "logits.safetensors")), json.load(open(os.path.join(out, "index.json")))
+        again = [*LATER, *MLX.values()]
+        index = [x for x in index if x["name"] not in again]
+    cases += [(name, base, [(name, 1.0)]) for name, (base, _) in LATER.items()]
+    alone = ADAPTERS | LATER
+    for seed, (name, base, parts) in list(enumerate(cases))[first:]:
         torch.manual_seed(seed)
-        model = make(name, base, ADAPTERS[name][1], out) if name in ADAPTERS else summed(base, parts, out)
+        model = make(name, base, alone[name][1], out) if name in alone else summed(base, parts, out)
         ids, y = logits(model, seed, model.config.vocab_size)
         for p in model.modules():                          # what the adapter changes must be visible
             if isinstance(getattr(p, "scaling", None), dict):
@@ -184,6 +219,10 @@ def main():
         assert change > 0.05, (name, change)
         tensors[name + ".ids"], tensors[name + ".logits"] = ids, y
         index.append({"name": name, "base": base, "parts": [{"dir": d, "scale": s} for d, s in parts]})
+        if name in MLX:
+            as_mlx(os.path.join(out, name), os.path.join(out, MLX[name]))
+            tensors[MLX[name] + ".ids"], tensors[MLX[name] + ".logits"] = ids.clone(), y.clone()
+            index.append({"name": MLX[name], "base": base, "parts": [{"dir": MLX[name], "scale": 1.0}]})
         print(name, base, f"changes logits by up to {change:.3f}")
     save_file(tensors, os.path.join(out, "logits.safetensors"))
     json.dump(index, open(os.path.join(out, "index.json"), "w"), indent=1)

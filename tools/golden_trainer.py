@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Makes tests/golden/trainer: for small models an initial adapter, rows of training data, and what peft and torch make of them in 12 steps of
 AdamW: losses, and the final adapter; and of all weights (full.*): losses, and every SPARSE-th number of each tensor. With SGD (sgd.*) and of some layers
-(layers/, layers.*) losses, and every SPARSE_PAIRS-th number of the adapter. Of preferences (preferences.*): for each
+(layers/, layers.*) losses, and every SPARSE_PAIRS-th number of the adapter. Of DoRA (dora/,
+dora.*) likewise. Of preferences (preferences.*): for each
 loss of PREFERENCES what trl.DPOTrainer and trl.experimental.orpo.ORPOTrainer (TRL 1.16) make of pairs.jsonl. test_trainer, test_full_training and
 test_preferences compare `ln_trainer_*` with it.
 
 usage: python tools/golden_trainer.py [OUT]           in an environment that has torch, transformers, peft and trl
        python tools/golden_trainer.py --full [OUT]     full.* alone
-       python tools/golden_trainer.py --preferences [OUT]   preferences.* alone; --sgd, --layers likewise
+       python tools/golden_trainer.py --preferences [OUT]   preferences.* alone; --sgd, --layers, --dora likewise
        python tools/golden_trainer.py --check MODEL   trains MODEL with peft and with build/linnet, and prints the differences
 """
 import json
@@ -45,13 +46,16 @@ def make_rows(vocab, n=7, seed=0):
     return rows
 
 
-def make_adapter(model, path, seed, layers=None):
+def make_adapter(model, path, seed, layers=None, dora=False):
     torch.manual_seed(seed)
-    m = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=6, target_modules=["q_proj", "v_proj", "down_proj"], layers_to_transform=layers))
+    m = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=6, target_modules=["q_proj", "v_proj", "down_proj"], layers_to_transform=layers,
+                                         use_dora=dora))
     with torch.no_grad():
         for name, p in m.named_parameters():
             if "lora_B" in name:
                 p.copy_(torch.randn_like(p) * 0.05)
+            if "lora_magnitude" in name:
+                p.mul_(1 + torch.randn_like(p) * 0.05)
     m.save_pretrained(path)
     for f in os.listdir(path):
         if f not in ("adapter_config.json", "adapter_model.safetensors"):
@@ -70,7 +74,7 @@ def train(model_dir, adapter, rows, sgd=False):
     params = [p for p in m.parameters() if p.requires_grad]
     groups = [{"params": params, "weight_decay": DECAY}]
     losses = steps(m, groups, rows, torch.optim.SGD(groups, lr=SGD_LR, momentum=MOMENTUM) if sgd else None)
-    state = {n.replace(".default", ""): p.detach().clone() for n, p in m.named_parameters() if p.requires_grad}
+    state = {n.replace(".default", "").replace("_vector.weight", "_vector"): p.detach().clone() for n, p in m.named_parameters() if p.requires_grad}
     return losses, state
 
 
@@ -210,13 +214,16 @@ def make_preferences(out):
 
 
 def make_variant(out, name, **how):
-    """NAME.json and NAME.safetensors of each model; of `layers`, from an adapter of its own."""
+    """NAME.json and NAME.safetensors of each model; of `layers` and `dora`, from an adapter of its own."""
     for i, model in enumerate(MODELS):
         model_dir, path = os.path.join(ROOT, "tests/golden", model), os.path.join(out, model)
         init = os.path.join(path, "init")
         if name == "layers":
             init = os.path.join(path, "layers")
             make_adapter(AutoModelForCausalLM.from_pretrained(model_dir, dtype="auto").float(), init, i, LAYERS)
+        if name == "dora":
+            init = os.path.join(path, "dora")
+            make_adapter(AutoModelForCausalLM.from_pretrained(model_dir, dtype="auto").float(), init, i, dora=True)
         losses, state = train(model_dir, init, [json.loads(x) for x in open(os.path.join(path, "rows.jsonl"))], **how)
         save_file({n: p.flatten()[::SPARSE_PAIRS].clone() for n, p in state.items()}, os.path.join(path, name + ".safetensors"))
         json.dump(losses, open(os.path.join(path, name + ".json"), "w"))
@@ -229,6 +236,10 @@ def make_sgd(out):
 
 def make_layers(out):
     make_variant(out, "layers")
+
+
+def make_dora(out):
+    make_variant(out, "dora")
 
 
 def make_full(out):
@@ -270,6 +281,6 @@ if __name__ == "__main__":
         only = [x for x in sys.argv[1:] if x.startswith("--")]
         rest = [x for x in sys.argv[1:] if not x.startswith("--")]
         to = rest[0] if rest else os.path.join(ROOT, "tests/golden/trainer")
-        for flag, work in [("--adapters", make), ("--full", make_full), ("--preferences", make_preferences), ("--sgd", make_sgd), ("--layers", make_layers)]:
+        for flag, work in [("--adapters", make), ("--full", make_full), ("--preferences", make_preferences), ("--sgd", make_sgd), ("--layers", make_layers), ("--dora", make_dora)]:
             if not only or flag in only:
                 work(to)

@@ -75,6 +75,42 @@ int32_t ln_graph_mean(ln_graph *graph, int32_t a) { return op(graph, LN_USER_MEA
 int32_t ln_graph_cross_entropy(ln_graph *graph, int32_t logits, int32_t labels) {
     return op(graph, LN_USER_CROSS_ENTROPY, logits, labels);
 }
+int32_t ln_graph_matmul_nt(ln_graph *graph, int32_t a, int32_t b) {
+    return op(graph, LN_USER_MATMUL_NT, a, b);
+}
+int32_t ln_graph_matmul_tn(ln_graph *graph, int32_t a, int32_t b) {
+    return op(graph, LN_USER_MATMUL_TN, a, b);
+}
+int32_t ln_graph_concat(ln_graph *graph, int32_t a, int32_t b) { return op(graph, LN_USER_CONCAT, a, b); }
+int32_t ln_graph_transpose(ln_graph *graph, int32_t a) { return op(graph, LN_USER_TRANSPOSE, a, -1); }
+int32_t ln_graph_relu(ln_graph *graph, int32_t a) { return op(graph, LN_USER_RELU, a, -1); }
+int32_t ln_graph_tanh(ln_graph *graph, int32_t a) { return op(graph, LN_USER_TANH, a, -1); }
+int32_t ln_graph_sigmoid(ln_graph *graph, int32_t a) { return op(graph, LN_USER_SIGMOID, a, -1); }
+int32_t ln_graph_row_sums(ln_graph *graph, int32_t a) { return op(graph, LN_USER_ROW_SUMS, a, -1); }
+int32_t ln_graph_column_sums(ln_graph *graph, int32_t a) { return op(graph, LN_USER_COLUMN_SUMS, a, -1); }
+int32_t ln_graph_binary_cross_entropy(ln_graph *graph, int32_t logits, int32_t targets) {
+    return op(graph, LN_USER_BINARY_CROSS_ENTROPY, logits, targets);
+}
+int32_t ln_graph_clamp(ln_graph *graph, int32_t a, float low, float high) {
+    ENTER;
+    ln_user_graph *u = use(graph);
+    return u ? done(graph, ln_user_graph_clamp(u, a, low, high)) : -1;
+}
+int32_t ln_graph_slice(ln_graph *graph, int32_t a, int64_t at, int64_t cols) {
+    ENTER;
+    ln_user_graph *u = use(graph);
+    return u ? done(graph, ln_user_graph_slice(u, a, at, cols)) : -1;
+}
+int32_t ln_graph_spread(ln_graph *graph, int32_t a, int64_t rows, int64_t cols) {
+    ENTER;
+    ln_user_graph *u = use(graph);
+    return u ? done(graph, ln_user_graph_spread(u, a, rows, cols)) : -1;
+}
+int32_t ln_graph_rmsnorm(ln_graph *graph, int32_t a, int32_t weight, float eps) {
+    ENTER;
+    ln_user_graph *u = use(graph);
+    return u ? done(graph, ln_user_graph_rmsnorm(u, a, weight, eps)) : -1;
+}
 int32_t ln_graph_scale(ln_graph *graph, int32_t a, float by) {
     ENTER;
     ln_user_graph *u = use(graph);

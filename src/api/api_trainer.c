@@ -171,3 +171,11 @@ ln_status ln_trainer_run(ln_trainer *trainer, const ln_trainer_events *events, l
     ln_api_give_sized(out, sizeof r, &r);
     return done(trainer, st);
 }
+
+ln_status ln_plot_runs(const char *const *dirs, size_t n, const char *out, bool force, ln_error *err) {
+    ARG(dirs && out && out[0], "dirs and out must not be NULL");
+    for (size_t i = 0; i < n; i++)
+        if (!dirs[i] || !dirs[i][0])
+            return ln_fail(err, LN_EUSAGE, "ln_plot_runs: directory %zu must not be NULL or empty", i + 1);
+    return train_plot(dirs, n, out, force, err);
+}

@@ -56,6 +56,8 @@ typedef struct args {
     flag_value flag[F_COUNT];
     const char *model;    /* the first positional argument, or NULL: the verb's default */
     const char *argument; /* the second positional argument, or NULL */
+    const char *runs[8];  /* of plot: all of them */
+    size_t n_runs;
     const char *stops[MAX_STOPS];
     size_t n_stops;
     ln_arena texts;    /* of the settings of --config */

@@ -405,6 +405,7 @@ static ln_status take_words(args *a, const char *const *words, size_t n, ln_erro
     for (size_t i = 0; i < n; i++) {
         bool stream = (prompted || filed) && strcmp(words[i], "-") == 0; /* "-" is never a model */
         if (verb_rows[a->verb].takes != NOTHING && !a->model && !stream) a->model = words[i];
+        else if (a->verb == VERB_PLOT && a->n_runs < LN_COUNT(a->runs)) a->runs[a->n_runs++] = words[i];
         else if (prompted && !a->argument) a->argument = without_mark(words[i]);
         else if ((filed || a->verb == VERB_FUSE) && !a->argument) a->argument = words[i];
         else return unexpected(a, words[i], err);
@@ -413,7 +414,7 @@ static ln_status take_words(args *a, const char *const *words, size_t n, ln_erro
 }
 
 ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err) {
-    enum { MOST_WORDS = 3 }; /* one more than any verb accepts */
+    enum { MOST_WORDS = LN_COUNT(((args *)0)->runs) + 1 }; /* one more than any verb accepts */
     const char *words[MOST_WORDS];
     size_t n_words = 0;
     *a = (args){.verb = v};

@@ -159,6 +159,10 @@ static ln_status check_needs(args *a, ln_error *err) {
                        verb_rows[a->verb].name);
     if (a->verb == VERB_ATTENTION && !has(a, F_OUTPUT))
         return ln_fail(err, LN_EUSAGE, "attention needs -o FILE");
+    if (a->verb == VERB_PLOT && (a->n_runs == 0 || !has(a, F_OUTPUT)))
+        return ln_fail(err, LN_EUSAGE,
+                       "plot needs the directories of runs, and the chart's file: linnet plot RUN... -o "
+                       "FILE.svg");
     if ((a->verb == VERB_QUANTIZE || a->verb == VERB_CONVERT || a->verb == VERB_INIT) && !has(a, F_OUTPUT))
         return ln_fail(err, LN_EUSAGE, "%s needs -o DIR", verb_rows[a->verb].name);
     if (a->verb == VERB_TRAIN && (!has(a, F_DATA) || (!has(a, F_OUTPUT) && !has(a, F_DRY_RUN))))

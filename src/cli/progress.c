@@ -30,9 +30,13 @@ void progress_wipe(void) {
     now.shown = false;
 }
 
+/* A line that is wider than the terminal would be wrapped, and only its last row erased. */
 void progress_show(const char *text) {
-    char line[200];
-    put(line, snprintf(line, sizeof line, "\r\033[K%.180s", text));
+    enum { MOST = 180 };
+    char line[MOST + 20];
+    const int columns = terminal_columns(STDERR_FILENO),
+              most = columns > 0 ? LN_MIN(columns - 1, (int)MOST) : MOST;
+    put(line, snprintf(line, sizeof line, "\r\033[K%.*s", most, text));
     now.shown = true;
 }
 

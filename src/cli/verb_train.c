@@ -24,8 +24,8 @@ typedef struct training {
 
 /* Flags of adapters, if all weights are trained. */
 static ln_status check_method(const args *a, ln_error *err) {
-    static const flag of_adapters[] = {F_RANK,   F_ALPHA,       F_DROPOUT,      F_TARGETS,
-                                       F_RSLORA, F_PARAM_DTYPE, F_INIT_ADAPTER, F_LAYERS};
+    static const flag of_adapters[] = {F_RANK,        F_ALPHA,        F_DROPOUT, F_TARGETS, F_RSLORA,
+                                       F_PARAM_DTYPE, F_INIT_ADAPTER, F_LAYERS,  F_DORA};
     for (size_t i = 0; has(a, F_METHOD) && a->flag[F_METHOD].i == LN_METHOD_FULL && i < LN_COUNT(of_adapters);
          i++)
         if (has(a, of_adapters[i]))
@@ -37,12 +37,12 @@ static ln_status check_method(const args *a, ln_error *err) {
 
 /* Flags whose values an adapter that training begins with decides. */
 static ln_status check_init(const args *a, ln_error *err) {
-    static const flag decided[] = {F_RANK, F_ALPHA, F_TARGETS, F_RSLORA, F_LAYERS};
+    static const flag decided[] = {F_RANK, F_ALPHA, F_TARGETS, F_RSLORA, F_LAYERS, F_DORA};
     for (size_t i = 0; has(a, F_INIT_ADAPTER) && i < LN_COUNT(decided); i++)
         if (has(a, decided[i]))
             return ln_fail(err, LN_EUSAGE,
                            "the adapter of --init-adapter decides rank, scale, targets and layers; leave "
-                           "--rank, --alpha, --targets, --layers and --rslora out");
+                           "--rank, --alpha, --targets, --layers, --rslora and --dora out");
     return LN_OK;
 }
 
@@ -96,6 +96,8 @@ ln_status train_options(const args *a, ln_trainer_options *o, ln_error *err) {
     o->init_adapter = text_of(a, F_INIT_ADAPTER);
     o->layers = text_of(a, F_LAYERS);
     o->rslora = has(a, F_RSLORA);
+    o->dora = has(a, F_DORA);
+    o->moment_bits = has(a, F_MOMENTS) && a->flag[F_MOMENTS].i == 1 ? 8 : 32;
     o->bf16 = has(a, F_PARAM_DTYPE) && a->flag[F_PARAM_DTYPE].i == 1;
     o->preference = (ln_preference)a->flag[F_PREFERENCE].i;
     o->method = (ln_method)a->flag[F_METHOD].i;
@@ -231,15 +233,23 @@ static double seconds_left(const training *t, const ln_step_report *r) {
 }
 
 static void show_bar(const training *t, const ln_step_report *r) {
-    char bar[BAR + 1], left[32], line[160];
-    const int full = (int)(BAR * r->step / r->steps);
+    enum { LEAST = 5 };
+    char bar[BAR + 1], left[32], numbers[100], line[160];
+    const int columns = terminal_columns(STDERR_FILENO);
     if (!isatty(STDERR_FILENO)) return;
-    memset(bar, '-', BAR);
-    memset(bar, '#', (size_t)full);
-    bar[BAR] = '\0';
     time_text(left, seconds_left(t, r));
-    (void)snprintf(line, sizeof line, "[%s] %lld/%lld, %s left", bar, (long long)r->step, (long long)r->steps,
-                   left);
+    const int n = snprintf(numbers, sizeof numbers, "%lld/%lld, %s left", (long long)r->step,
+                           (long long)r->steps, left);
+    const int width =
+        columns > 0 ? LN_MIN((int)BAR, columns - 1 - n - 3) : BAR; /* of the bar, in a narrow terminal */
+    if (width < LEAST) {
+        progress_show(numbers);
+        return;
+    }
+    memset(bar, '-', (size_t)width);
+    memset(bar, '#', (size_t)(width * r->step / r->steps));
+    bar[width] = '\0';
+    (void)snprintf(line, sizeof line, "[%s] %s", bar, numbers);
     progress_show(line);
 }
 
@@ -379,4 +389,8 @@ out:
     ln_trainer_free(&trainer);
     ln_model_close(&model);
     return st;
+}
+
+ln_status cmd_plot(const args *a, ln_error *err) {
+    return ln_plot_runs(a->runs, a->n_runs, a->flag[F_OUTPUT].text, has(a, F_FORCE), err);
 }

@@ -8,6 +8,7 @@
 #include "../base/thread_pool.h"
 #include "convert.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +33,7 @@ typedef struct shard {
 /* What a module adds: of each of its matrices, which are 1 or those of experts, A [rank, n_in] and
  * B [n_out, rank], at distances of the largest rank. */
 typedef struct delta {
-    float *A, *B;
+    float *A, *B, *magnitude;     /* magnitude: [n_out] of DoRA, or NULL */
     const ln_adapter_module **of; /* the module whose rank and scale a matrix has; NULL: nothing is added */
     int64_t n, rank;
 } delta;
@@ -74,6 +75,19 @@ static ln_status find_rows(const writing *w, worker *me, int64_t lo, int64_t hi)
     return s->ops->rows(s, from, lo, hi - lo, &alone, me->computed, &me->rows, &me->error);
 }
 
+/* Of DoRA: row += factor (m (row + scale B[r] A) / length - row), the sum B[r] A being in me->sum. */
+static void direct_row(const writing *w, worker *me, const delta *d, int64_t r, float *row) {
+    const ln_adapter_module *m = d->of[0];
+    double square = 0;
+    for (int64_t k = 0; k < m->n_in; k++) {
+        me->sum[k] = (double)row[k] + m->scale * me->sum[k];
+        square += me->sum[k] * me->sum[k];
+    }
+    const double g = square > 0 ? (double)d->magnitude[r] / sqrt(square) : 0;
+    for (int64_t k = 0; k < m->n_in; k++)
+        row[k] = (float)((double)row[k] + w->c->scale * (g * me->sum[k] - (double)row[k]));
+}
+
 /* row += scale * B[r] A of matrix x of a delta, the sum in double. */
 static void add_row(const writing *w, worker *me, const delta *d, int64_t x, int64_t r, float *row) {
     const ln_adapter_module *m = d->of[x];
@@ -83,6 +97,10 @@ static void add_row(const writing *w, worker *me, const delta *d, int64_t x, int
         const double b = d->B[x * d->rank * m->n_out + r * m->rank + i];
         const float *A = d->A + (x * d->rank + i) * m->n_in;
         for (int64_t k = 0; k < m->n_in; k++) me->sum[k] += b * (double)A[k];
+    }
+    if (d->magnitude) {
+        direct_row(w, me, d, r, row);
+        return;
     }
     const double scale = m->scale * w->c->scale;
     for (int64_t k = 0; k < m->n_in; k++) row[k] = (float)((double)row[k] + scale * me->sum[k]);
@@ -325,18 +343,24 @@ static ln_status load_module(writing *w, int part, ln_error *err) {
     d->A = ln_zalloc((size_t)n_a, sizeof *d->A);
     d->B = ln_zalloc((size_t)n_b, sizeof *d->B);
     d->of = ln_zalloc((size_t)d->n, sizeof *d->of);
-    if (!d->A || !d->B || !d->of) return LN_OOM(err, "a module of an adapter");
+    d->magnitude = matrix && m->magnitude ? ln_zalloc((size_t)m->n_out, sizeof *d->magnitude) : NULL;
+    if (!d->A || !d->B || !d->of || (matrix && m->magnitude && !d->magnitude))
+        return LN_OOM(err, "a module of an adapter");
+    if (d->magnitude) ln_adapter_vector(m, m->magnitude, d->magnitude);
     if (matrix) read_matrices(w->c->adapter, w->x, m, d);
     if (!matrix && m->bias) ln_adapter_vector(m, m->bias, d->A);
     if (!matrix && m->b_bias) ln_adapter_vector(m, m->b_bias, d->B);
-    if (all_finite(d->A, n_a) && all_finite(d->B, n_b)) return LN_OK;
+    if (all_finite(d->A, n_a) && all_finite(d->B, n_b) &&
+        (!d->magnitude || all_finite(d->magnitude, m->n_out)))
+        return LN_OK;
     return ln_fail(err, LN_ENUMERIC, "%s: module %s: the adapter has a NaN or an infinity",
                    w->c->adapter->path, m->path);
 }
 
 static void free_modules(writing *w) {
     for (int i = 0; i < LN_FUSED_PARTS; i++) {
-        ln_free(w->deltas[i].A), ln_free(w->deltas[i].B), ln_free(w->deltas[i].of);
+        ln_free(w->deltas[i].A), ln_free(w->deltas[i].B), ln_free(w->deltas[i].of),
+            ln_free(w->deltas[i].magnitude);
         w->deltas[i] = (delta){0};
     }
 }

@@ -5,6 +5,7 @@
 #include "adapters.h"
 
 #include "../model/adapter_match.h"
+#include "../model/row_lengths.h"
 #include "engine.h"
 #include "scheduler.h"
 
@@ -89,8 +90,9 @@ typedef struct filling {
      * what they consist of */
     int64_t rank, n_matrices;
     ln_lora_matrix *matrices;
-    float *a, *b, *scale, *bias;
-    float *turned; /* B as ln_adapter_file_read writes it, or a bias */
+    float *a, *b, *scale, *bias, *gain;
+    double *squares; /* of the lengths of rows, of DoRA */
+    float *turned;   /* B as ln_adapter_file_read writes it, or a bias */
 } filling;
 
 /* Finds the weight of each module of each part. */
@@ -128,6 +130,28 @@ static void add_biases(filling *f, size_t k, size_t weight, const ln_adapter_mod
     if (mod->b_bias || own) m->bias = f->bias;
 }
 
+/* Adds to the rows of part k what DoRA makes of them. With g, a magnitude over the length of its row, that is
+ * (g - 1) W x and g scale B A x, times the factor. What W x has of the model's bias is taken off again. */
+static ln_status add_gains(filling *f, size_t k, size_t weight, const ln_adapter_module *mod, const float *A,
+                           float *B, ln_lora_matrix *m, ln_error *err) {
+    const double factor = f->s->scales[k] * f->s->scale;
+    const ln_weight *own = ln_package_bias_of(f->e->model, weight);
+    const ln_low_rank add = {A, f->turned, mod->rank, mod->scale};
+    LN_TRY(ln_row_squares(&f->e->model->weights, weight, &add, ln_run_pool(&f->e->run->opt),
+                          f->e->run->opt.n_threads, f->squares, err));
+    ln_adapter_vector(mod, mod->magnitude, f->turned);
+    for (int64_t d = 0; d < mod->n_out; d++) {
+        const double g = f->squares[d] > 0 ? (double)f->turned[d] / sqrt(f->squares[d]) : 0;
+        f->gain[d] += (float)(factor * (g - 1));
+        if (own)
+            f->bias[d] -= (float)(factor * (g - 1) * (double)ln_num_load(own->tensor->data, own->dtype, d));
+        for (int64_t j = 0; j < mod->rank; j++) B[j * mod->n_out + d] *= (float)g;
+    }
+    m->gain = f->gain;
+    if (own) m->bias = f->bias;
+    return LN_OK;
+}
+
 /* Adds what part k adds to matrix x of a weight, as rows m->rank and following. */
 static ln_status add_part(filling *f, size_t k, size_t weight, const ln_adapter_module *mod, int64_t x,
                           ln_error *err) {
@@ -150,6 +174,7 @@ static ln_status add_part(filling *f, size_t k, size_t weight, const ln_adapter_
         for (int64_t d = 0; d < mod->n_out; d++) B[j * mod->n_out + d] = f->turned[d * mod->rank + j];
     }
     m->rank += mod->rank;
+    if (mod->magnitude) LN_TRY(add_gains(f, k, weight, mod, A, B, m, err));
     add_biases(f, k, weight, mod, m);
     return LN_OK;
 }
@@ -164,7 +189,9 @@ static ln_status make_matrices(filling *f, size_t i, ln_error *err) {
     f->scale = ln_zalloc((size_t)n + 1, sizeof *f->scale);
     f->turned = ln_alloc((size_t)((f->rank + 1) * rows) * sizeof *f->turned);
     f->bias = ln_zalloc((size_t)rows, sizeof *f->bias);
-    if (!f->matrices || !f->a || !f->b || !f->scale || !f->turned || !f->bias)
+    f->gain = ln_zalloc((size_t)rows, sizeof *f->gain);
+    f->squares = ln_zalloc((size_t)rows, sizeof *f->squares);
+    if (!f->matrices || !f->a || !f->b || !f->scale || !f->turned || !f->bias || !f->gain || !f->squares)
         return LN_OOM(err, "an adapter");
     for (int64_t x = 0; x < f->n_matrices; x++) {
         for (size_t k = 0; k < f->s->n_parts; k++)
@@ -198,8 +225,8 @@ static ln_status fill_weight(filling *f, size_t i, ln_error *err) {
         if (f->by_token) ln_driver_resume(f->e->sched);
     }
     ln_free(f->matrices), ln_free(f->a), ln_free(f->b), ln_free(f->scale), ln_free(f->turned);
-    ln_free(f->bias);
-    f->matrices = NULL, f->a = f->b = f->scale = f->turned = f->bias = NULL;
+    ln_free(f->bias), ln_free(f->gain), ln_free(f->squares);
+    f->matrices = NULL, f->a = f->b = f->scale = f->turned = f->bias = f->gain = NULL, f->squares = NULL;
     return st;
 }
 

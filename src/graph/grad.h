@@ -10,24 +10,36 @@
 #include "graph.h"
 
 /* LoRA (Hu et al. 2021) as it is trained: y = x W^T + b + scale (dropout(x) A^T) B^T, with A[rank, n_in] and
- * B[n_out, rank]. */
+ * B[n_out, rank].
+ *
+ * DoRA (Liu et al. 2024) divides each row of W + scale B A by its length, and multiplies it by a magnitude
+ * m[n_out]: y = (x W^T + scale (x A^T) B^T) * m / length + b. As in PEFT the lengths are constants for the
+ * gradient, which the caller computes (ln_graph_row_products) and binds. */
 typedef struct ln_lora_training {
     int rank;
     double scale;       /* alpha / rank, or alpha / sqrt(rank) for rsLoRA */
     double dropout;     /* probability, 0 .. below 1 */
     uint64_t seed;      /* of dropout */
-    ln_dtype dtype;     /* in which the program reads A and B: f32 or bf16 */
+    ln_dtype dtype;     /* in which the program reads A, B and magnitudes: f32 or bf16 */
+    bool magnitudes;    /* DoRA; dropout is 0 */
     const bool *adapts; /* by the slot of a weight: whether products with it are adapted */
     /* by the slot of a weight: the first of the weights with which it shares A, or itself. Products with
      * these have the same operand. */
     const int *shares;
 } ln_lora_training;
-/* An adapted matrix: the slot of its weight; A and B are the trainables with slots 2 i and 2 i + 1 of module
- * i. If it shares the A of an earlier module, first is that module's number and a its A; else first is i. */
+/* The trainables of module i have the slots LN_LORA_PARTS i + part. LN_LORA_PER_LENGTH and LN_LORA_BIAS are
+ * not trained: f32 constants that the caller binds. */
+enum { LN_LORA_A, LN_LORA_B, LN_LORA_MAGNITUDE, LN_LORA_PER_LENGTH, LN_LORA_BIAS, LN_LORA_PARTS };
+/* An adapted matrix: the slot of its weight, A and B. If it shares the A of an earlier module, first is that
+ * module's number and a its A; else first is i. */
 typedef struct ln_lora_module {
     int weight, first;
     ln_v a, b;
     ln_v down; /* scale (dropout(x) A^T) */
+    /* of DoRA, rows [1, n_out], else -1: the magnitudes, 1 / length of the rows, and the bias of the product
+     * if it has one (else -1), which has the slot bias_weight */
+    ln_v magnitude, per_length, bias;
+    int bias_weight;
 } ln_lora_module;
 typedef struct ln_lora_graph {
     ln_lora_module *modules; /* [n_modules] in the order of the products; in the graph's arena */
@@ -39,6 +51,12 @@ typedef struct ln_lora_graph {
  * input. LN_EMEMORY, LN_EINTERNAL. */
 ln_status ln_graph_adapt_training(ln_graph *g, const ln_lora_training *train, int samples, ln_lora_graph *out,
                                   ln_error *err);
+
+/* Builds in *g, which is open, what of the lengths of the rows of W + scale B A depends on A and B: for each
+ * module of `of`, whose graph is `from`, the output out[i], [rank, n_out], 2 scale A W^T + scale^2 A A^T B^T.
+ * The square of row o's length is that of W's row plus the sum over j of B[o][j] out[i][j][o]. LN_EMEMORY. */
+ln_status ln_graph_row_products(ln_graph *g, const ln_graph *from, const ln_lora_graph *of, double scale,
+                                ln_v *out, ln_error *err);
 
 /* Appends the nodes that compute the gradient of sum(dy * y) with respect to wrt[i], for i < n. dy: a value
  * of y's shape; -1: ones. Sets grads[i] to the gradient, of the shape of wrt[i]; -1: y does not depend on it.

@@ -139,7 +139,7 @@ typedef struct ln_p_experts {
  * Each slot holds, from byte `at` on, a part for this matrix, in which everything begins at a multiple of 64
  * bytes (ln_lora_part):
  *
- *     int32 rank, int32 has_bias | f32 scale[max_rank] | f32 bias[n_out] |
+ *     int32 rank, int32 flags (LN_LORA_HAS_*) | f32 scale[max_rank] | f32 bias[n_out] | f32 gain[n_out] |
  *     A[max_rank, n_in] | B[max_rank, n_out]
  *
  * A and B have elements of `dtype`, f32 or bf16; the first `rank` rows of them are used, 0: this adapter
@@ -158,14 +158,16 @@ typedef struct ln_p_lora {
 } ln_p_lora;
 /* Offsets within a part, in bytes. */
 typedef struct ln_lora_part {
-    int64_t scale, bias, a, b, bytes; /* bytes: of one matrix */
+    int64_t scale, bias, gain, a, b, bytes; /* bytes: of one matrix */
 } ln_lora_part;
+enum { LN_LORA_HAS_BIAS = 1, LN_LORA_HAS_GAIN = 2 };
 static inline ln_lora_part ln_lora_part_of(const ln_p_lora *p) {
     enum { ALIGN = 64 };
     const int64_t element = ln_dtype_bytes(p->dtype);
     ln_lora_part o = {.scale = ALIGN};
     o.bias = o.scale + (p->max_rank * 4 + ALIGN - 1) / ALIGN * ALIGN;
-    o.a = o.bias + (p->n_out * 4 + ALIGN - 1) / ALIGN * ALIGN;
+    o.gain = o.bias + (p->n_out * 4 + ALIGN - 1) / ALIGN * ALIGN;
+    o.a = o.gain + (p->n_out * 4 + ALIGN - 1) / ALIGN * ALIGN;
     o.b = o.a + (p->max_rank * p->n_in * element + ALIGN - 1) / ALIGN * ALIGN;
     o.bytes = o.b + (p->max_rank * p->n_out * element + ALIGN - 1) / ALIGN * ALIGN;
     return o;

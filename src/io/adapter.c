@@ -65,7 +65,7 @@ static ln_status find_file(const ln_adapter_file *a, char *path, size_t cap, ln_
 /* ---- names ---- */
 
 /* What a tensor is of its module. B_BIAS and BIAS: of PEFT alone (ln_adapter_module). */
-typedef enum role { ROLE_A, ROLE_B, ROLE_B_BIAS, ROLE_BIAS, ROLES } role;
+typedef enum role { ROLE_A, ROLE_B, ROLE_B_BIAS, ROLE_BIAS, ROLE_MAGNITUDE, ROLES } role;
 typedef struct half {
     const char *full, *path; /* of the module: as in the file without its end, and without prefixes */
     const ln_tensor *t;
@@ -76,6 +76,9 @@ static const char *const ends[][2] = {{".lora_A.weight", ".lora_B.weight"},
                                       {".lora_a", ".lora_b"},
                                       {".lora_a", ".lora_b"},
                                       {".lora_a", ".lora_b"}};
+
+/* Of DoRA, which PEFT and mlx-lm have; PEFT of some versions adds .weight. */
+static const char *const magnitude_ends[] = {".lora_magnitude_vector", ".m", ".m", ".m"};
 
 static bool cut(const char *name, size_t n, const char *end, size_t *left) {
     const size_t m = strlen(end);
@@ -108,6 +111,9 @@ static role role_of(const ln_adapter_file *a, const ln_adapter_config *c, const 
     const size_t n = t->name_bytes;
     if (cut(name, n, ends[a->layout][0], left)) return ROLE_A;
     if (cut(name, n, ends[a->layout][1], left)) return ROLE_B;
+    if (c->dora && (cut(name, n, magnitude_ends[a->layout], left) ||
+                    cut(name, n, ".lora_magnitude_vector.weight", left)))
+        return ROLE_MAGNITUDE;
     if (c->lora_bias && cut(name, n, ".lora_B.bias", left)) return ROLE_B_BIAS;
     if (c->biases && cut(name, n, ".base_layer.bias", left)) return ROLE_BIAS;
     if (c->biases && cut(name, n, ".bias", left)) return ROLE_BIAS;
@@ -138,7 +144,11 @@ static ln_status refuse_name(const ln_adapter_file *a, const ln_tensor *t, ln_er
     char why[200];
     LN_TRY(check_place(a, t, err));
     if (strstr(t->name, "lora_magnitude_vector") || cut(t->name, n, ".m", &left))
-        return refuse_tensor(a, t, LN_EUNSUPPORTED, "linnet applies plain LoRA, not DoRA", err);
+        return refuse_tensor(a, t, LN_EINVALID,
+                             "the file has magnitudes of DoRA, and adapter_config.json does not say DoRA "
+                             "(use_dora, "
+                             "fine_tune_type)",
+                             err);
     if (strstr(t->name, "modules_to_save"))
         return refuse_tensor(a, t, LN_EUNSUPPORTED, "whole modules in addition to LoRA are not applied", err);
     if (cut(t->name, n, ".bias", &left))
@@ -209,7 +219,8 @@ static ln_status check_half(const ln_adapter_file *a, const ln_tensor *t, ln_err
     return refuse_tensor(a, t, LN_EUNSUPPORTED, "expected f32, bf16 or f16", err);
 }
 
-/* Checks and takes a bias, whose module has n_out outputs, or as many as it has elements (0). */
+/* Checks and takes a bias or magnitudes, whose module has n_out outputs, or as many as it has elements (0).
+ */
 static ln_status take_bias(const ln_adapter_file *a, const half *h, ln_adapter_module *m, ln_error *err) {
     const ln_tensor *t = h->t;
     if (!dtype_is_known(t)) return refuse_tensor(a, t, LN_EUNSUPPORTED, "expected f32, bf16 or f16", err);
@@ -217,7 +228,7 @@ static ln_status take_bias(const ln_adapter_file *a, const half *h, ln_adapter_m
         return refuse_tensor(a, t, LN_EINVALID,
                              "expected a vector with an element for each output of its module", err);
     m->n_out = t->dims[0];
-    *(h->role == ROLE_BIAS ? &m->bias : &m->b_bias) = t;
+    *(h->role == ROLE_BIAS ? &m->bias : h->role == ROLE_MAGNITUDE ? &m->magnitude : &m->b_bias) = t;
     return LN_OK;
 }
 
@@ -283,7 +294,10 @@ static ln_status make_module(ln_adapter_file *a, const ln_adapter_config *c, con
                                  err);
         of[h[i].role] = &h[i];
     }
-    const half *one = of[ROLE_A] ? of[ROLE_A] : of[ROLE_B] ? of[ROLE_B] : of[ROLE_B_BIAS];
+    const half *one = of[ROLE_A]        ? of[ROLE_A]
+                      : of[ROLE_B]      ? of[ROLE_B]
+                      : of[ROLE_B_BIAS] ? of[ROLE_B_BIAS]
+                                        : of[ROLE_MAGNITUDE];
     if (one && !(of[ROLE_A] && of[ROLE_B])) {
         (void)snprintf(why, sizeof why, "its other half, %s, is missing",
                        ends[a->layout][of[ROLE_A] != NULL]);
@@ -293,6 +307,13 @@ static ln_status make_module(ln_adapter_file *a, const ln_adapter_config *c, con
     if (one && c->lora_bias && !of[ROLE_B_BIAS])
         return refuse_tensor(a, one->t, LN_EINVALID,
                              "adapter_config.json says lora_bias, and .lora_B.bias is missing", err);
+    if (one && c->dora && !of[ROLE_MAGNITUDE])
+        return refuse_tensor(a, one->t, LN_EINVALID,
+                             "adapter_config.json says DoRA, and the magnitudes of its module are missing",
+                             err);
+    if (one && c->dora && m->n_experts)
+        return refuse_tensor(a, one->t, LN_EUNSUPPORTED, "DoRA on experts is not applied", err);
+    if (of[ROLE_MAGNITUDE]) LN_TRY(take_bias(a, of[ROLE_MAGNITUDE], m, err));
     if (of[ROLE_B_BIAS]) LN_TRY(take_bias(a, of[ROLE_B_BIAS], m, err));
     return of[ROLE_BIAS] ? take_bias(a, of[ROLE_BIAS], m, err) : LN_OK;
 }
@@ -456,7 +477,7 @@ ln_status ln_adapter_check_finite(const ln_adapter_file *a, const ln_adapter_mod
         if (m->each[x]) LN_TRY(ln_adapter_check_finite(a, m->each[x], err));
     if (m->each) return LN_OK;
     if (is_finite(m->a, X * (size_t)(m->rank * m->n_in)) && is_finite(m->b, X * (size_t)m->rank * n_out) &&
-        is_finite(m->b_bias, n_out) && is_finite(m->bias, n_out))
+        is_finite(m->b_bias, n_out) && is_finite(m->bias, n_out) && is_finite(m->magnitude, n_out))
         return LN_OK;
     return ln_fail(err, LN_EINVALID,
                    "%s: module %s: the adapter has a NaN or an infinity; it cannot be applied", a->path,
@@ -488,6 +509,7 @@ ln_status ln_adapter_file_digest(const ln_adapter_file *a, char digest[LN_SHA256
         add_tensor(&h, m->b);
         add_tensor(&h, m->b_bias);
         add_tensor(&h, m->bias);
+        if (m->magnitude) add_tensor(&h, m->magnitude);
     }
     ln_sha256_hex(&h, digest);
     return ln_tensors_check(&a->tensors, false, err);

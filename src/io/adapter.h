@@ -20,8 +20,11 @@
  * every B one. It may also save the model's embedding table and output head with the adapter
  * (save_embedding_layers): `copies`, which ln_adapter_match compares with the model's.
  *
+ * DoRA (PEFT's use_dora, fine_tune_type dora of mlx-lm): every module has magnitudes m[n_out], and the matrix
+ * that it makes of W is W + scale B A, each row divided by its length and multiplied by its m.
+ *
  * Nothing is skipped but what concerns images and sounds: a tensor that is no half of a pair, a rank that the
- * configuration does not have, a module that it does not name, DoRA and whatever else would change the result
+ * configuration does not have, a module that it does not name, and whatever else would change the result
  * is rejected by name. */
 #ifndef LN_ADAPTER_H
 #define LN_ADAPTER_H
@@ -43,6 +46,7 @@ typedef struct ln_adapter_module {
     const ln_tensor *a, *b;  /* NULL, with rank and n_in 0: the module has a bias alone */
     const ln_tensor *b_bias; /* [n_out] added to B A x, and scaled with it (PEFT's lora_bias); NULL: none */
     const ln_tensor *bias;   /* [n_out] in the place of the model's own bias (PEFT's bias); NULL: none */
+    const ln_tensor *magnitude; /* [n_out] of DoRA; NULL: plain LoRA */
     int64_t n_in, n_out, rank;
     /* of a module for the matrices of experts, how many there are; else 0. each: their own modules, NULL if
      * one has none (ln_adapter_split); NULL: A and B have those of all */
@@ -100,7 +104,7 @@ const ln_adapter_module *ln_adapter_read_expert(const ln_adapter_file *a, const 
 static inline size_t ln_adapter_applied(const ln_adapter_file *a) {
     return a->tensors.n - a->n_unused - a->n_copies;
 }
-/* Writes the n_out elements of a module's b_bias or bias as f32. */
+/* Writes the n_out elements of a module's b_bias, bias or magnitude as f32. */
 void ln_adapter_vector(const ln_adapter_module *m, const ln_tensor *t, float *out);
 /* Element i of a tensor of f32, bf16 or f16. */
 float ln_adapter_value(const ln_tensor *t, size_t i);
@@ -131,6 +135,7 @@ typedef struct ln_adapter_config {
     double alpha, scale;
     bool rslora;
     bool lora_bias, biases;   /* PEFT: every B has a bias; the file may have biases of the model */
+    bool dora;                /* every module has magnitudes */
     const json_t *targets;    /* list of names; NULL: any module, or those that `target` matches */
     const json_t *parameters; /* PEFT: list of parameters of experts, or NULL */
     ln_name_pattern *target;  /* PEFT: target_modules as a regular expression; NULL: none */

@@ -69,6 +69,7 @@ static ln_status check_unknown(const ln_adapter_config *c, ln_error *err) {
                                         "use_rslora",
                                         "bias",
                                         "lora_bias",
+                                        "use_dora",
                                         "target_modules",
                                         "target_parameters",
                                         "init_lora_weights",
@@ -120,8 +121,7 @@ static ln_status check_init(const ln_adapter_config *c, ln_error *err) {
 static ln_status check_peft(const ln_adapter_config *c, ln_error *err) {
     static const struct {
         const char *field, *why;
-    } refused[] = {{"use_dora", "linnet applies plain LoRA, not DoRA"},
-                   {"use_qalora", "linnet applies plain LoRA, not QALoRA"},
+    } refused[] = {{"use_qalora", "linnet applies plain LoRA, not QALoRA"},
                    {"fan_in_fan_out", "the matrices of linnet's families are not transposed"},
                    {"modules_to_save", "whole modules in addition to LoRA are not applied; merge them into "
                                        "the "
@@ -183,6 +183,12 @@ static ln_status read_peft(ln_adapter_config *c, ln_error *err) {
     LN_TRY(read_pattern(c, "alpha_pattern", &c->alpha_pattern, err));
     LN_TRY(read_switch(c, "use_rslora", &c->rslora, err));
     LN_TRY(read_switch(c, "lora_bias", &c->lora_bias, err));
+    LN_TRY(read_switch(c, "use_dora", &c->dora, err));
+    if (c->dora && c->lora_bias)
+        return refuse(c, LN_EINVALID, "lora_bias", json_true(), "PEFT has no DoRA with biases of B", err);
+    if (c->dora && is_set(json_object_get(c->root, "target_parameters")))
+        return refuse(c, LN_EUNSUPPORTED, "target_parameters", json_object_get(c->root, "target_parameters"),
+                      "DoRA on experts is not applied", err);
     c->parameters = json_object_get(c->root, "target_parameters");
     LN_TRY(check_names(c, "target_parameters", c->parameters, err));
     c->biases = json_is_string(bias) && strcmp(json_string_value(bias), "none") != 0;
@@ -195,9 +201,10 @@ static ln_status read_mlx(ln_adapter_config *c, ln_error *err) {
     const json_t *kind = json_object_get(c->root, "fine_tune_type"),
                  *parameters = json_object_get(c->root, "lora_parameters"),
                  *layers = json_object_get(c->root, "num_layers"), *keys;
-    if (kind && !json_is_null(kind) &&
+    c->dora = json_is_string(kind) && strcmp(json_string_value(kind), "dora") == 0;
+    if (kind && !json_is_null(kind) && !c->dora &&
         (!json_is_string(kind) || strcmp(json_string_value(kind), "lora") != 0))
-        return refuse(c, LN_EUNSUPPORTED, "fine_tune_type", kind, "linnet applies lora", err);
+        return refuse(c, LN_EUNSUPPORTED, "fine_tune_type", kind, "linnet applies lora and dora", err);
     if (!json_is_object(parameters))
         return refuse(c, LN_EINVALID, "lora_parameters", parameters, "expected an object", err);
     LN_TRY(read_rank(c, parameters, "rank", 0, &c->rank, err));

@@ -149,6 +149,7 @@ static ln_status add_expert(gathering *g, const ln_adapter_module *m, int slot, 
     if (m->n_in != all->n_in || m->n_out != all->n_out || m->n_experts)
         return refuse_module(g, m, "its shape differs from that of other experts");
     if (m->b_bias || m->bias) return refuse_module(g, m, "biases of experts are not applied");
+    if (m->magnitude) return refuse_module(g, m, "DoRA on experts is not applied");
     all->rank = LN_MAX(all->rank, m->rank);
     ((const ln_adapter_module **)(uintptr_t)all->each)[x] = m;
     return LN_OK;

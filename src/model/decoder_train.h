@@ -12,6 +12,7 @@ typedef struct ln_lora {
     int rank;
     double scale, dropout;
     uint64_t seed;
+    bool magnitudes; /* DoRA */
     /* slots with LN_WF_LORA but the head, in every layer that has them. Of slots that share a tensor all are
      * targets, or none */
     bool targets[LN_W_COUNT];

@@ -23,6 +23,11 @@ static ln_status check(const ln_lora *lora, const ln_spec *s, const ln_weights *
         return ln_fail(err, LN_EINVALID,
                        "LoRA: expected a rank of at least 1 and a dropout from 0 to below 1, found %d and %g",
                        lora->rank, lora->dropout);
+    if (lora->magnitudes && lora->dropout > 0)
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "DoRA: expected a dropout of 0: with one, the frozen matrix would be multiplied with "
+                       "x and, once "
+                       "more, with what dropout leaves of it");
     return LN_OK;
 }
 
@@ -54,7 +59,13 @@ ln_status ln_lora_targets(const ln_lora *lora, const ln_weights *w, const ln_spe
     if (ln_lora_count(lora, w) == 0)
         return ln_fail(err, LN_EINVALID,
                        "LoRA: no matrix is to be adapted; name at least one, such as q_proj");
-    *out =
-        (ln_lora_training){lora->rank, lora->scale, lora->dropout, lora->seed, lora->dtype, adapts, shares};
+    *out = (ln_lora_training){.rank = lora->rank,
+                              .scale = lora->scale,
+                              .dropout = lora->dropout,
+                              .seed = lora->seed,
+                              .dtype = lora->dtype,
+                              .magnitudes = lora->magnitudes,
+                              .adapts = adapts,
+                              .shares = shares};
     return LN_OK;
 }

@@ -1,16 +1,17 @@
 /* Low-rank adapters (Hu et al. 2021): y = x W^T + B (s A x), with A, B and s of the adapter that each row of
  * the step names.
  *
- * lora_down computes t = s (A x), lora_up adds B t, and a bias where the adapter has one, to the output of
- * the product. A row without an adapter, or whose adapter leaves the matrix alone, has t = 0 and keeps the
- * bits of y. ln_p_lora (graph/program.h) describes the pool. The order of a row's sums depends on nothing but
- * its adapter, and of experts on its expert:
+ * lora_down computes t = s (A x), lora_up adds B t, a bias and a multiple of each output where the adapter
+ * has them (the gains of DoRA, less 1), to the output of the product. A row without an adapter, or whose
+ * adapter leaves the matrix alone, has t = 0 and keeps the bits of y. ln_p_lora (graph/program.h) describes
+ * the pool. The order of a row's sums depends on nothing but its adapter, and of experts on its expert:
  *
  *     d[j] = sum of x[c] * A[j][c] by fma in 16 lanes (lane = c mod 16, ascending), reduced pairwise
  *     t[j] = d[j] * s[j]
- *     y[d] = y[d] + ((chain of fma over j = 0 .. rank-1 of t[j] * B[j][d], from 0) + bias[d])
+ *     y[d] = y[d] + (((chain of fma over j = 0 .. rank-1 of t[j] * B[j][d], from 0) + bias[d]) fma gain[d]
+ * y[d])
  *
- * Without a bias the inner sum is the chain alone. */
+ * Without a bias and gains the inner sum is the chain alone. */
 #include "lora_slot.h"
 #include "scalar_type.h"
 
@@ -47,7 +48,8 @@ LN_KERNEL(ln_ref_lora_up) {
             for (int64_t j = 0; j < s.rank; j++)
                 sum = real_fma(t[j], real_load(s.b, p->dtype, j * p->n_out + d), sum);
             if (s.bias) sum = sum + (real)s.bias[d];
-            y[d] = s.rank > 0 || s.bias ? x[d] + sum : x[d];
+            if (s.gain) sum = real_fma((real)s.gain[d], x[d], sum);
+            y[d] = s.rank > 0 || s.bias || s.gain ? x[d] + sum : x[d];
         }
     }
 }

@@ -4,11 +4,11 @@
 
 #include "ops.h"
 
-/* The adapter of a row for the matrix of a node. rank 0 and bias NULL: the row keeps its bits. */
+/* The adapter of a row for the matrix of a node. rank 0, bias and gain NULL: the row keeps its bits. */
 typedef struct ln_lora_slot {
     int64_t rank;
-    const float *scale, *bias; /* [rank]; [n_out] or NULL */
-    const void *a, *b;         /* [rank, n_in], [rank, n_out] */
+    const float *scale, *bias, *gain; /* [rank]; [n_out] or NULL */
+    const void *a, *b;                /* [rank, n_in], [rank, n_out] */
 } ln_lora_slot;
 
 /* pool: index of the operand that is the pool. r: the row of output 0; rows of the values after gather_rows
@@ -26,7 +26,8 @@ static inline ln_lora_slot ln_lora_slot_of(const ln_call *c, int pool, int64_t r
     const int32_t *head = (const int32_t *)(const void *)part;
     out.rank = head[0];
     out.scale = (const float *)(const void *)(part + o.scale);
-    out.bias = head[1] ? (const float *)(const void *)(part + o.bias) : NULL;
+    out.bias = head[1] & LN_LORA_HAS_BIAS ? (const float *)(const void *)(part + o.bias) : NULL;
+    out.gain = head[1] & LN_LORA_HAS_GAIN ? (const float *)(const void *)(part + o.gain) : NULL;
     out.a = part + o.a;
     out.b = part + o.b;
     return out;

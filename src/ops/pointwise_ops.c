@@ -133,12 +133,20 @@ ln_status ln_grad_add(ln_graph *g, const ln_node *n, const ln_v *dy, const bool 
     dx[0] = dx[1] = dy[0];
     return LN_OK;
 }
+/* A factor for the reverse pass: a row or a number that was spread is spread again, so that its rows need not
+ * be kept. */
+static ln_v factor(ln_graph *g, ln_v v) {
+    const ln_value x = g->values[v];
+    if (x.def < 0 || g->nodes[x.def].op != LN_OP_SPREAD || g->nodes[x.def].n_in == 0) return v;
+    const ln_node made = g->nodes[x.def];
+    return ln_g_spread(g, x.name, made.in[0], x.dims[0], x.dims[1], made.p.spread.factor);
+}
 ln_status ln_grad_mul(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
                       ln_error *err) {
     char name[64];
     (void)err;
     for (int k = 0; k < 2; k++)
-        if (wanted[k]) dx[k] = ln_g_mul(g, ln_grad_name(g, n->in[k], name), dy[0], n->in[1 - k]);
+        if (wanted[k]) dx[k] = ln_g_mul(g, ln_grad_name(g, n->in[k], name), dy[0], factor(g, n->in[1 - k]));
     return LN_OK;
 }
 /* y (1 - y). */

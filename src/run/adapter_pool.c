@@ -78,13 +78,15 @@ ln_status ln_run_set_adapter(ln_run *r, int slot, size_t weight, int64_t expert,
     const ln_p_lora *p = &one;
     const ln_lora_part o = ln_lora_part_of(p);
     one.at += expert * o.bytes;
-    const int32_t head[2] = {(int32_t)m->rank, m->bias != NULL};
+    const int32_t head[2] = {(int32_t)m->rank,
+                             (m->bias ? LN_LORA_HAS_BIAS : 0) | (m->gain ? LN_LORA_HAS_GAIN : 0)};
     if (!ln_run_adapts(r, weight) || slot < 0 || slot >= p->n_slots || m->rank > p->max_rank || expert < 0 ||
         expert >= LN_MAX(1, p->n_experts))
         return ln_fail(err, LN_EINTERNAL, "an adapter of rank %lld in slot %d of %d, of rank %d",
                        (long long)m->rank, slot, r->opt.n_adapters, r->opt.adapter_rank);
     LN_TRY(put(r, p, slot, o.scale, m->scale, (size_t)m->rank * sizeof(float), err));
     if (m->bias) LN_TRY(put(r, p, slot, o.bias, m->bias, (size_t)p->n_out * sizeof(float), err));
+    if (m->gain) LN_TRY(put(r, p, slot, o.gain, m->gain, (size_t)p->n_out * sizeof(float), err));
     LN_TRY(put_values(r, p, slot, o.a, m->a, m->rank * p->n_in, err));
     LN_TRY(put_values(r, p, slot, o.b, m->b, m->rank * p->n_out, err));
     return put(r, p, slot, 0, head, sizeof head, err);

@@ -294,12 +294,13 @@ ln_status ln_run_make_adapters(ln_run *r, ln_error *err);
 /* Whether a weight takes adapters: a projection of a layer, in a run that has a pool. */
 bool ln_run_adapts(const ln_run *r, size_t weight);
 /* What an adapter adds to the products with one matrix W[n_out, n_in]: y += sum_j scale[j] b[j] (a[j] x),
- * + bias. */
+ * + bias, + gain y. */
 typedef struct ln_lora_matrix {
     int64_t rank;       /* 0: nothing but the bias */
     const float *a, *b; /* [rank, n_in], [rank, n_out] */
     const float *scale; /* [rank] */
     const float *bias;  /* [n_out]; NULL: none */
+    const float *gain;  /* [n_out]; NULL: none */
 } ln_lora_matrix;
 /* Writes it to a slot, between two steps, in the place of what the slot had for this matrix, of experts that
  * of one of them, else 0. LN_EDEVICE,

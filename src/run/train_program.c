@@ -3,62 +3,10 @@
  * Two graphs are built from one description: the forward pass for validation, and the forward pass with its
  * reverse pass. They share the block of temps, since they never run at once, and all bound memory: weights in
  * the device's layout, parameters, and the inputs of a micro-batch. */
-#include "train_program.h"
 #include "compile.h"
-#include "trained_weights.h"
+#include "train_parts.h"
 
 #include <stdio.h>
-
-enum { ALIGN = 64, MODES = 2, EVALUATE = 0, TRAIN = 1, MOST_READ = 1 << 20 };
-
-/* A trainable of the graphs, or a weight that is trained: rows of a parameter. */
-typedef struct piece {
-    size_t param;
-    int slot;           /* of the trainable; of the weight */
-    int64_t row0, rows; /* of the parameter */
-    bool is_vector;     /* its gradient is a row */
-    size_t at;          /* of a trainable: in `bound` */
-} piece;
-
-typedef struct mode {
-    ln_graph graph;
-    ln_train_graph built;
-    ln_lora_graph lora;
-    ln_v *wrt, *grads; /* [n_pieces] trainables or weights, and their gradients; in the graph's arena */
-    size_t n_pieces;
-    ln_program program;
-    ln_exec *exec;
-} mode;
-
-struct ln_train_program {
-    const ln_spec *spec;
-    const ln_weights *weights;
-    ln_train_options opt;
-    ln_bounds bounds;
-    const ln_device_ops *ops;
-    ln_dev *dev;
-    ln_dev_info info;
-    ln_queue *queue;
-    mode modes[MODES];
-    ln_weight_cache *cache;
-    const ln_device_weights *resident; /* of the cache; full: NULL */
-    ln_device_weights *changing;       /* full: the weights that programs compute with; else NULL */
-    ln_train_sizes sizes;
-    ln_train_param *params;
-    size_t n_params;
-    piece *pieces; /* [n_pieces] in the order of modes[].grads */
-    size_t n_pieces;
-    size_t input_at[LN_TRAIN_INPUTS];
-    float *values; /* [2][n_numbers] values and gradients of all parameters */
-    uint8_t *host; /* what is copied to `bound` before a step */
-    void *bound, *temp;
-    size_t bound_bytes, temp_bytes, n_numbers;
-    size_t read_numbers, rounded_bytes;
-    float *read;   /* [read_numbers] some rows, or the losses, read from the device */
-    void *rounded; /* [rounded_bytes] some rows of a weight, as they are stored */
-    bool changed;  /* the device has other values than the parameters */
-    ln_step_block *step;
-};
 
 /* ---- the graphs ---- */
 
@@ -74,7 +22,7 @@ static ln_status build_adapters(ln_train_program *p, int which, ln_error *err) {
 
 /* Lists what is trained. */
 static ln_status list_trained(ln_train_program *p, mode *m, ln_error *err) {
-    const size_t most = LN_MAX(2 * (size_t)m->lora.n_modules, p->weights->n) + 1;
+    const size_t most = LN_MAX(3 * (size_t)m->lora.n_modules, p->weights->n) + 1;
     m->wrt = ln_arena_alloc(&m->graph.arena, most * sizeof *m->wrt);
     m->grads = ln_arena_alloc(&m->graph.arena, most * sizeof *m->grads);
     if (!m->wrt || !m->grads) return LN_OOM(err, "gradients");
@@ -82,6 +30,7 @@ static ln_status list_trained(ln_train_program *p, mode *m, ln_error *err) {
     for (int i = 0; i < m->lora.n_modules; i++) {
         if (m->lora.modules[i].first == i) m->wrt[m->n_pieces++] = m->lora.modules[i].a;
         m->wrt[m->n_pieces++] = m->lora.modules[i].b;
+        if (p->opt.lora.magnitudes) m->wrt[m->n_pieces++] = m->lora.modules[i].magnitude;
     }
     return LN_OK;
 }
@@ -118,19 +67,17 @@ static ln_status build_mode(ln_train_program *p, int which, int n_recompute, ln_
  * and the same bits on every device. */
 static ln_status make_mode(ln_train_program *p, int which, int n_recompute, ln_error *err) {
     mode *m = &p->modes[which];
-    const ln_compile_options o = {.policy =
-                                      p->opt.run.numerics == LN_EXACT ? LN_POLICY_EXACT : LN_POLICY_TRAIN,
+    const bool exact = p->opt.run.numerics == LN_EXACT || which == LENGTHS;
+    const ln_compile_options o = {.policy = exact ? LN_POLICY_EXACT : LN_POLICY_TRAIN,
                                   .bounds = p->bounds,
                                   .real_bytes = p->info.real_bytes,
                                   .ops = p->ops,
                                   .dev = p->dev};
-    LN_TRY(build_mode(p, which, n_recompute, err));
+    LN_TRY(which == LENGTHS ? ln_directions_build(p, err) : build_mode(p, which, n_recompute, err));
     return ln_compile(&m->graph, &o, &m->graph.arena, &m->program, err);
 }
 
 /* ---- sizes ---- */
-
-static size_t aligned(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
 /* Adds a parameter of so many rows and columns for the tensor that holds a weight. */
 static ln_train_param *add_param(ln_train_program *p, const ln_weight *w, int64_t rows, int64_t cols) {
@@ -143,18 +90,29 @@ static ln_train_param *add_param(ln_train_program *p, const ln_weight *w, int64_
     return x;
 }
 
+/* The path of the module of a parameter, which add_param has called by its tensor. */
+static void cut_weight(ln_train_param *x) { x->path[strlen(x->path) - strlen(".weight")] = '\0'; }
+
 /* Adds A or B of the adapter of that tensor. */
 static void add_adapter_param(ln_train_program *p, const ln_weight *w, bool is_b) {
     const int64_t rank = p->opt.lora.rank;
     ln_train_param *x = add_param(p, w, is_b ? ln_source_stored_rows(w) : rank, is_b ? rank : w->d1);
     x->is_b = is_b;
-    x->path[strlen(x->path) - strlen(".weight")] = '\0';
+    cut_weight(x);
+}
+
+/* Adds the magnitudes of DoRA for that tensor. */
+static void add_magnitudes(ln_train_program *p, const ln_weight *w) {
+    ln_train_param *x = add_param(p, w, ln_source_stored_rows(w), 1);
+    x->is_magnitude = true;
+    cut_weight(x);
 }
 
 /* Adds rows of the parameter as a piece at *at in `bound`, and moves that. */
 static void add_piece(ln_train_program *p, size_t param, int slot, int64_t row0, int64_t rows, size_t *at) {
     p->pieces[p->n_pieces++] = (piece){.param = param, .slot = slot, .row0 = row0, .rows = rows, .at = *at};
-    *at += aligned((size_t)(rows * p->params[param].cols) * (size_t)ln_dtype_bytes(p->opt.lora.dtype));
+    *at +=
+        ln_train_aligned((size_t)(rows * p->params[param].cols) * (size_t)ln_dtype_bytes(p->opt.lora.dtype));
 }
 
 /* Describes the parameters of all modules, and their pieces; *at as add_piece. of: by module, the parameter
@@ -168,9 +126,14 @@ static void describe_adapters(ln_train_program *p, size_t *of, size_t *at) {
             of[i] = p->n_params;
             add_adapter_param(p, w, false);
             add_adapter_param(p, w, true);
-            add_piece(p, of[i], 2 * i, 0, p->opt.lora.rank, at);
+            if (p->opt.lora.magnitudes) add_magnitudes(p, w);
+            add_piece(p, of[i], LN_LORA_PARTS * i + LN_LORA_A, 0, p->opt.lora.rank, at);
         }
-        add_piece(p, of[m->first] + 1, 2 * i + 1, w->row0, w->d0, at);
+        add_piece(p, of[m->first] + 1, LN_LORA_PARTS * i + LN_LORA_B, w->row0, w->d0, at);
+        if (!p->opt.lora.magnitudes) continue;
+        add_piece(p, of[m->first] + 2, LN_LORA_PARTS * i + LN_LORA_MAGNITUDE, w->row0, w->d0, at);
+        p->pieces[p->n_pieces - 1].is_vector = true;
+        ln_directions_add(p, i, w, at);
     }
 }
 
@@ -198,7 +161,10 @@ static void describe_weights(ln_train_program *p, size_t *of) {
 }
 
 static ln_status describe_params(ln_train_program *p, size_t *at, ln_error *err) {
-    const size_t most = LN_MAX(2 * (size_t)p->modes[TRAIN].lora.n_modules, p->weights->n) + 1;
+    const size_t n_modules = (size_t)p->modes[TRAIN].lora.n_modules,
+                 most = LN_MAX(3 * n_modules, p->weights->n) + 1;
+    if (p->opt.lora.magnitudes && !(p->directions = ln_zalloc(n_modules, sizeof *p->directions)))
+        return LN_OOM(err, "the list of parameters");
     p->params = ln_zalloc(most, sizeof *p->params);
     p->pieces = ln_zalloc(most, sizeof *p->pieces);
     size_t *of = ln_zalloc(most, sizeof *of);
@@ -217,20 +183,21 @@ static ln_status take_sizes(ln_train_program *p, ln_error *err) {
     const size_t inputs[LN_TRAIN_INPUTS] = {[LN_TRAIN_TARGETS] = 4 * (size_t)b->N,
                                             [LN_TRAIN_WEIGHTS] = 4 * (size_t)b->N,
                                             [LN_TRAIN_SAMPLES] = 8 * (size_t)b->B};
-    for (int i = 0; i < LN_TRAIN_INPUTS; i++) p->input_at[i] = at, at += aligned(inputs[i]);
+    for (int i = 0; i < LN_TRAIN_INPUTS; i++) p->input_at[i] = at, at += ln_train_aligned(inputs[i]);
     p->bound_bytes = at;
     const int64_t step = ln_step_bytes(b, 0);
     if (step < 0) return ln_fail(err, LN_EUSAGE, "a micro-batch of %lld rows is too large", (long long)b->T);
-    for (int i = 0; i < MODES; i++) {
+    for (int i = 0; i < ln_train_modes(p); i++) {
         p->temp_bytes = LN_MAX(p->temp_bytes, (size_t)p->modes[i].program.temp_bytes);
         p->sizes.scratch_bytes += p->ops->scratch_bytes(p->dev, &p->modes[i].program);
     }
     p->read_numbers = LN_MAX(p->read_numbers, (size_t)b->N);
+    const uint64_t squares = ln_directions_bytes(p);
     p->sizes.n_params = p->n_numbers;
     p->sizes.n_matrices = p->n_params;
     p->sizes.activation_bytes = p->temp_bytes;
     p->sizes.param_bytes = 2 * p->n_numbers * sizeof(float) + 2 * p->bound_bytes +
-                           p->read_numbers * sizeof(float) + p->rounded_bytes;
+                           p->read_numbers * sizeof(float) + p->rounded_bytes + squares;
     p->sizes.bound_bytes = p->bound_bytes;
     p->sizes.device_total = p->info.memory_total;
     p->sizes.device_free = p->info.memory_free;
@@ -251,6 +218,7 @@ static ln_status describe(ln_train_program *p, ln_error *err) {
     LN_TRY(make_mode(p, EVALUATE, 0, err));
     p->sizes.n_recompute = LN_MIN(p->opt.n_recompute, p->spec->L);
     LN_TRY(make_mode(p, TRAIN, p->sizes.n_recompute, err));
+    if (!p->opt.full && p->opt.lora.magnitudes) LN_TRY(make_mode(p, LENGTHS, 0, err));
     return take_sizes(p, err);
 }
 
@@ -279,18 +247,19 @@ ln_status ln_train_program_measure(const ln_spec *s, const ln_weights *w, const 
 
 /* ---- opening ---- */
 
-/* The piece of a trainable; their slots ascend. */
-static const piece *piece_of(const ln_train_program *p, int slot) {
-    size_t i = LN_MIN((size_t)slot, p->n_pieces - 1); /* modules without an A of their own have one less */
-    while (p->pieces[i].slot > slot) i--;
-    return &p->pieces[i];
+/* Returns the place in `bound` of a trainable, or of a constant of DoRA. */
+static size_t place_of(const ln_train_program *p, int slot) {
+    if (p->opt.full) return 0; /* no program has one */
+    const int part = slot % LN_LORA_PARTS, i = slot / LN_LORA_PARTS;
+    if (part == LN_LORA_PER_LENGTH) return p->directions[i].per_length;
+    return part == LN_LORA_BIAS ? p->directions[i].bias : ln_train_piece(p, slot)->at;
 }
 
 static ln_status bind(ln_train_program *p, mode *m, ln_error *err) {
     ln_device_weights_bind(p->changing ? p->changing : p->resident, &m->program);
     for (int v = 0; v < m->program.n_values; v++) {
         ln_pvalue *x = &m->program.values[v];
-        if (x->kind == LN_KIND_TRAINABLE) x->data = (char *)p->bound + piece_of(p, x->slot)->at;
+        if (x->kind == LN_KIND_TRAINABLE) x->data = (char *)p->bound + place_of(p, x->slot);
         if (x->kind == LN_KIND_INPUT) x->data = (char *)p->bound + p->input_at[x->slot];
     }
     return p->ops->prepare(p->queue, &m->program, p->temp, &m->exec, err);
@@ -334,7 +303,8 @@ ln_status ln_train_program_open(ln_train_program **out, const ln_spec *s, const 
     }
     const ln_queue_options queue = {.size = sizeof queue, .n_slots = 1, .n_blocks = 1};
     LN_GO(p->ops->queue_open(p->dev, &queue, &p->queue, err));
-    for (int i = 0; i < MODES; i++) LN_GO(bind(p, &p->modes[i], err));
+    for (int i = 0; i < ln_train_modes(p); i++) LN_GO(bind(p, &p->modes[i], err));
+    if (p->directions) LN_GO(ln_directions_open(p, err));
     *out = p;
     return LN_OK;
 out:
@@ -355,6 +325,9 @@ void ln_train_program_close(ln_train_program **program) {
     ln_device_release(&p->dev);
     if (p->cache) ln_weight_cache_release(p->cache, p->resident);
     ln_device_weights_close(&p->changing);
+    for (int i = 0; p->directions && i < p->modes[TRAIN].lora.n_modules; i++)
+        ln_free(p->directions[i].squares);
+    ln_free(p->directions);
     ln_free(p->params);
     ln_free(p->pieces);
     ln_free(p->values);
@@ -384,7 +357,7 @@ static void init_adapters(ln_train_program *p, uint64_t seed) {
         const uint64_t n = (uint64_t)(x->rows * x->cols);
         const double by = 1 / sqrt((double)x->cols);
         memset(x->value, 0, n * sizeof *x->value);
-        for (uint64_t i = 0; i < n && !x->is_b; i++) {
+        for (uint64_t i = 0; i < n && !x->is_b && !x->is_magnitude; i++) {
             const uint32_t draw[4] = {(uint32_t)(i / 2), (uint32_t)(i / 2 >> 32), (uint32_t)k, 0x4c6f5241u},
                            key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
             double pair[2];
@@ -395,6 +368,7 @@ static void init_adapters(ln_train_program *p, uint64_t seed) {
 }
 ln_status ln_train_program_init(ln_train_program *p, uint64_t seed, ln_error *err) {
     if (!p->opt.full) init_adapters(p, seed);
+    if (p->directions) ln_directions_init(p);
     for (size_t i = 0; p->opt.full && i < p->n_pieces; i++) {
         const piece *y = &p->pieces[i];
         const ln_train_param *x = &p->params[y->param];
@@ -470,6 +444,7 @@ static ln_status write_params(ln_train_program *p, ln_error *err) {
             LN_TRY(ln_trained_weights_store(p->changing, (size_t)y->slot, from, p->rounded, err));
         else store_numbers(p->host + y->at, p->opt.lora.dtype, from, y->rows * x->cols);
     }
+    if (p->changed && p->directions) LN_TRY(ln_directions_write(p, err));
     p->changed = false;
     return LN_OK;
 }

@@ -36,6 +36,7 @@ typedef struct ln_train_param {
     ln_slot slot;            /* of the adapted weight; of several the first */
     int layer;               /* its layer */
     bool is_b;               /* A: [rank, n_in]; B: [n_out, rank] */
+    bool is_magnitude;       /* neither: the magnitudes of DoRA, [n_out, 1], a vector in files */
     bool decays;             /* weight decay applies: to matrices, not to norms and biases */
     const ln_tensor *tensor; /* full: the tensor of the files */
     int64_t rows, cols;
@@ -99,8 +100,8 @@ const ln_program *ln_train_program_get(const ln_train_program *p, bool gradients
 /* Returns the parameters and stores their number. Adapters: for each matrix of the files, in the order of
  * products, first A, then B. All weights: the tensors, those outside the layers first. */
 ln_train_param *ln_train_program_params(ln_train_program *p, size_t *n);
-/* Sets A to normal numbers of standard deviation 1 / sqrt(n_in), a function of seed and parameter alone, and
- * B to 0; full: the values to those of the model. */
+/* Sets A to normal numbers of standard deviation 1 / sqrt(n_in), a function of seed and parameter alone, B to
+ * 0 and magnitudes to the lengths of the model's rows; full: the values to those of the model. */
 ln_status ln_train_program_init(ln_train_program *p, uint64_t seed, ln_error *err);
 /* Reports that values were written: the next micro-batch computes with the new ones. */
 void ln_train_values_changed(ln_train_program *p);

@@ -1,52 +1,10 @@
 /* Graphs that a caller builds (contract: user_graph.h). */
-#include "user_graph.h"
+#include "user_graph_parts.h"
 #include "compile.h"
 
+#include <float.h>
 #include <stdio.h>
 
-/* Memory of an input, of a trainable, or of labels: by the value that `load` makes of it, or, of labels, by
- * the value itself. */
-typedef struct bound {
-    ln_v bound, user; /* value in memory, and the number that the caller has */
-    bool trainable, is_set;
-    int64_t n;
-    void *data;      /* [n] f32, of labels int32 */
-    void *device;    /* a copy in the device's own memory; NULL: it reads `data` */
-    bool stale;      /* the copy has other numbers */
-    float *m, *v;    /* [n] moments of AdamW; NULL before the first step */
-    int64_t below;   /* of labels: columns of the narrowest logits that they index */
-    ln_v inverse_of; /* of a hidden input [1,1]: the mask, the inverse of whose sum it is; -1: none */
-} bound;
-
-typedef enum derivative { GRADIENT, TANGENT } derivative;
-typedef struct program {
-    struct program *next;
-    derivative kind;
-    ln_v y, *wrt; /* [n_wrt] what it was asked for */
-    size_t n_wrt;
-    bool has_cotangent;
-    ln_graph graph;
-    ln_program program;
-    ln_exec *exec;
-    void *temp;
-    ln_v *out;     /* [n_wrt] gradients, or [1] tangent; -1: zero */
-    float **given; /* [n_wrt] tangents, or [1] cotangent: memory of inputs of this program alone */
-    void **device; /* [n_wrt] or [1] copies of them in the device's own memory; NULL: it reads `given` */
-} program;
-
-struct ln_user_graph {
-    ln_run_options opt;
-    const ln_device_ops *ops;
-    ln_dev *dev;
-    ln_queue *queue;
-    ln_dev_info info;
-    ln_graph graph;
-    bound *bounds;
-    size_t n_bounds, cap_bounds;
-    program *programs;
-    ln_step_block *step;
-    int64_t t; /* steps of AdamW */
-};
 static const ln_bounds one_row = {1, 1, 1};
 
 ln_status ln_user_graph_open(ln_user_graph **out, const ln_run_options *opt, ln_error *err) {
@@ -117,7 +75,7 @@ static const char *name_of(const ln_user_graph *u, char out[24]) {
     return out;
 }
 /* The first failure, which is the caller's mistake unless memory is short. */
-static ln_status failure(const ln_user_graph *u, ln_error *err) {
+ln_status ln_user_failure(const ln_user_graph *u, ln_error *err) {
     const ln_status st = u->graph.error.code;
     if (st == LN_OK) return LN_OK;
     return ln_fail(err, st == LN_EINTERNAL ? LN_EUSAGE : st, "%s", u->graph.error.message);
@@ -160,10 +118,15 @@ int32_t ln_user_graph_labels(ln_user_graph *u, int64_t rows) {
 static bool is_value(const ln_user_graph *u, int32_t v) {
     return v >= 0 && (size_t)v < u->graph.n_values && u->graph.values[v].kind == LN_KIND_TEMP;
 }
+/* Whether v can be an operand: there was no failure, and v is no mistake. */
+static bool is_operand(ln_user_graph *u, int32_t v) {
+    return u->graph.error.code == LN_OK &&
+           (is_value(u, v) || refuse(u, "an operand is no value of this graph") >= 0);
+}
 static int64_t elements(const ln_user_graph *u, int32_t v) {
     return u->graph.values[v].dims[0] * u->graph.values[v].dims[1];
 }
-static bound *bound_of(const ln_user_graph *u, int32_t v) {
+bound *ln_user_bound(const ln_user_graph *u, int32_t v) {
     for (size_t i = 0; i < u->n_bounds; i++)
         if (u->bounds[i].user == v && u->bounds[i].inverse_of < 0) return &u->bounds[i];
     return NULL;
@@ -171,7 +134,7 @@ static bound *bound_of(const ln_user_graph *u, int32_t v) {
 
 /* The negative log-likelihood of each row; remembers how large a label may be. */
 static ln_v nll_of(ln_user_graph *u, int32_t logits, int32_t labels) {
-    bound *b = bound_of(u, labels);
+    bound *b = ln_user_bound(u, labels);
     char name[24];
     if (!b || u->graph.values[b->bound].dtype != LN_I32)
         return refuse(u, "expected labels (ln_graph_labels) for a cross-entropy");
@@ -191,18 +154,58 @@ static ln_v difference(ln_user_graph *u, ln_v a, ln_v b) {
     return ln_g_add(&u->graph, name_of(u, name), a, minus);
 }
 
+/* a at column `at` of `cols` columns, whose others are 0. */
+static ln_v placed(ln_user_graph *u, ln_v a, int64_t at, int64_t cols) {
+    const ln_node n = {.op = LN_OP_SLICE_BACK, .n_in = 1, .in = {a}, .p.slice = {.at = at, .cols = cols}};
+    char name[24];
+    return ln_g_node(&u->graph, name_of(u, name), &n, NULL);
+}
+static ln_v concat(ln_user_graph *u, ln_v a, ln_v b) {
+    const int64_t *x = u->graph.values[a].dims, *y = u->graph.values[b].dims, cols = x[1] + y[1], at = x[1];
+    char name[24];
+    if (x[0] != y[0]) return refuse(u, "expected as many rows in both operands of a concatenation");
+    const ln_v left = placed(u, a, 0, cols), right = placed(u, b, at, cols);
+    return ln_g_add(&u->graph, name_of(u, name), left, right);
+}
+/* The product with the identity, a hidden input. */
+static ln_v transposed(ln_user_graph *u, ln_v a) {
+    const int64_t rows = u->graph.values[a].dims[0];
+    char name[24];
+    const ln_v identity = add_bound(u, LN_KIND_INPUT, LN_F32, rows, rows);
+    if (identity < 0) return -1;
+    bound *b = &u->bounds[u->n_bounds - 1];
+    for (int64_t i = 0; i < rows; i++) ((float *)b->data)[i * rows + i] = 1;
+    b->is_set = b->stale = true;
+    return ln_g_matmul(&u->graph, name_of(u, name), a, identity, LN_MATMUL_TN);
+}
+/* The mean of log(1 + e^x) - x y, for x [R,1]: the logarithm is the nll of label 0 of the logits 0 and x. */
+static ln_v binary_cross_entropy(ln_user_graph *u, ln_v x, ln_v y) {
+    ln_graph *g = &u->graph;
+    const int64_t rows = g->values[x].dims[0];
+    char name[24];
+    if (g->values[x].dims[1] != 1 || g->values[y].dims[1] != 1 || g->values[y].dims[0] != rows)
+        return refuse(u, "expected logits and targets [rows,1] for a binary cross-entropy");
+    const ln_v zeros = add_bound(u, LN_KIND_INPUT, LN_I32, rows, 1);
+    if (zeros < 0) return -1;
+    u->bounds[u->n_bounds - 1].is_set = u->bounds[u->n_bounds - 1].stale = true;
+    const ln_v log = ln_g_nll(g, name_of(u, name), placed(u, x, 1, 2), zeros);
+    return mean_of(u, difference(u, log, ln_g_mul(g, name_of(u, name), x, y)));
+}
+
 int32_t ln_user_graph_op(ln_user_graph *u, ln_user_op op, int32_t a, int32_t b) {
     ln_graph *g = &u->graph;
     char name[24];
-    if (g->error.code != LN_OK) return -1;
-    if (!is_value(u, a) || (op < LN_USER_CROSS_ENTROPY && !is_value(u, b)))
-        return refuse(u, "an operand is no value of this graph");
+    if (!is_operand(u, a) || (op < LN_USER_CROSS_ENTROPY && !is_operand(u, b))) return -1;
     (void)name_of(u, name);
     switch (op) {
     case LN_USER_ADD: return ln_g_add(g, name, a, b);
     case LN_USER_SUB: return difference(u, a, b);
     case LN_USER_MUL: return ln_g_mul(g, name, a, b);
     case LN_USER_MATMUL: return ln_g_matmul(g, name, a, b, LN_MATMUL_NN);
+    case LN_USER_MATMUL_NT: return ln_g_matmul(g, name, a, b, LN_MATMUL_NT);
+    case LN_USER_MATMUL_TN: return ln_g_matmul(g, name, a, b, LN_MATMUL_TN);
+    case LN_USER_CONCAT: return concat(u, a, b);
+    case LN_USER_BINARY_CROSS_ENTROPY: return binary_cross_entropy(u, a, b);
     case LN_USER_MSE: {
         const ln_v d = difference(u, a, b);
         return mean_of(u, ln_g_mul(g, name_of(u, name), d, d));
@@ -213,14 +216,52 @@ int32_t ln_user_graph_op(ln_user_graph *u, ln_user_op op, int32_t a, int32_t b) 
     case LN_USER_SQUARE: return ln_g_mul(g, name, a, a);
     case LN_USER_SILU: return ln_g_silu(g, name, a);
     case LN_USER_GELU: return ln_g_gelu_tanh(g, name, a);
+    case LN_USER_RELU: return ln_g_clamp(g, name, a, 0, FLT_MAX);
+    case LN_USER_TANH: return ln_g_softcap(g, name, a, 1);
+    case LN_USER_SIGMOID: return ln_g_sigmoid(g, name, a);
+    case LN_USER_ROW_SUMS: return ln_g_sum(g, name, a, LN_SUM_COLS);
+    case LN_USER_COLUMN_SUMS: return ln_g_sum(g, name, a, LN_SUM_ROWS);
+    case LN_USER_TRANSPOSE: return transposed(u, a);
     default: return ln_g_softmax(g, name, a);
     }
 }
 int32_t ln_user_graph_scale(ln_user_graph *u, int32_t a, float by) {
     char name[24];
-    if (u->graph.error.code != LN_OK) return -1;
-    if (!is_value(u, a)) return refuse(u, "an operand is no value of this graph");
+    if (!is_operand(u, a)) return -1;
     return ln_g_scale(&u->graph, name_of(u, name), a, by);
+}
+
+int32_t ln_user_graph_clamp(ln_user_graph *u, int32_t a, float low, float high) {
+    char name[24];
+    if (!is_operand(u, a)) return -1;
+    if (!(low <= high)) return refuse(u, "expected a lower bound of a clamp that is at most the upper one");
+    return ln_g_clamp(&u->graph, name_of(u, name), a, low, high);
+}
+int32_t ln_user_graph_slice(ln_user_graph *u, int32_t a, int64_t at, int64_t cols) {
+    char name[24];
+    if (!is_operand(u, a)) return -1;
+    if (at < 0 || cols < 1 || at > u->graph.values[a].dims[1] - cols)
+        return refuse(u, "expected columns of the operand for a slice");
+    return ln_g_slice(&u->graph, name_of(u, name), a, at, cols);
+}
+int32_t ln_user_graph_spread(ln_user_graph *u, int32_t a, int64_t rows, int64_t cols) {
+    char name[24];
+    if (!is_operand(u, a)) return -1;
+    const int64_t *x = u->graph.values[a].dims;
+    if ((x[0] != 1 && x[0] != rows) || (x[1] != 1 && x[1] != cols) || rows < 1 || cols < 1 ||
+        rows > INT32_MAX / cols)
+        return refuse(u, "expected a number, a row or a column to spread to this shape");
+    if (x[0] == rows && x[1] == cols) return a;
+    return ln_g_spread(&u->graph, name_of(u, name), a, rows, cols, 1);
+}
+int32_t ln_user_graph_rmsnorm(ln_user_graph *u, int32_t a, int32_t weight, float eps) {
+    char name[24];
+    if (!is_operand(u, a) || (weight >= 0 && !is_operand(u, weight))) return -1;
+    const int64_t rows = u->graph.values[a].dims[0], cols = u->graph.values[a].dims[1];
+    if (!(eps >= 0 && eps <= 1)) return refuse(u, "expected an eps of 0 to 1 for an RMSNorm");
+    const ln_v y = ln_g_rmsnorm_plain(&u->graph, name_of(u, name), a, cols, eps);
+    const ln_v by = weight >= 0 ? ln_user_graph_spread(u, weight, rows, cols) : -1;
+    return weight >= 0 ? ln_g_mul(&u->graph, name_of(u, name), y, by) : y;
 }
 
 /* sum(nll * mask) / sum(mask); the quotient comes from the host before a run, as a hidden input. */
@@ -228,7 +269,7 @@ int32_t ln_user_graph_masked_cross_entropy(ln_user_graph *u, int32_t logits, int
     ln_graph *g = &u->graph;
     char name[24];
     if (g->error.code != LN_OK) return -1;
-    const bound *b = bound_of(u, mask);
+    const bound *b = ln_user_bound(u, mask);
     if (!is_value(u, logits) || !is_value(u, mask) || !b || b->trainable)
         return refuse(u, "expected logits, labels and an input [rows,1] as the mask");
     const ln_v nll = nll_of(u, logits, labels), inverse = add_bound(u, LN_KIND_INPUT, LN_F32, 1, 1);
@@ -242,8 +283,8 @@ int32_t ln_user_graph_masked_cross_entropy(ln_user_graph *u, int32_t logits, int
 /* ---- data ---- */
 
 ln_status ln_user_graph_set(ln_user_graph *u, int32_t value, const float *data, ln_error *err) {
-    LN_TRY(failure(u, err));
-    bound *b = bound_of(u, value);
+    LN_TRY(ln_user_failure(u, err));
+    bound *b = ln_user_bound(u, value);
     if (!b || u->graph.values[b->bound].dtype != LN_F32)
         return ln_fail(err, LN_EUSAGE, "value %d of the graph: expected an input or a trainable", value);
     memcpy(b->data, data, (size_t)b->n * sizeof *data);
@@ -251,8 +292,8 @@ ln_status ln_user_graph_set(ln_user_graph *u, int32_t value, const float *data, 
     return LN_OK;
 }
 ln_status ln_user_graph_set_labels(ln_user_graph *u, int32_t value, const int32_t *ids, ln_error *err) {
-    LN_TRY(failure(u, err));
-    bound *b = bound_of(u, value);
+    LN_TRY(ln_user_failure(u, err));
+    bound *b = ln_user_bound(u, value);
     if (!b || u->graph.values[b->bound].dtype != LN_I32)
         return ln_fail(err, LN_EUSAGE, "value %d of the graph: expected labels", value);
     memcpy(b->data, ids, (size_t)b->n * sizeof *ids);
@@ -260,8 +301,8 @@ ln_status ln_user_graph_set_labels(ln_user_graph *u, int32_t value, const int32_
     return LN_OK;
 }
 ln_status ln_user_graph_get(ln_user_graph *u, int32_t value, float *out, ln_error *err) {
-    LN_TRY(failure(u, err));
-    const bound *b = bound_of(u, value);
+    LN_TRY(ln_user_failure(u, err));
+    const bound *b = ln_user_bound(u, value);
     if (!b || u->graph.values[b->bound].dtype != LN_F32)
         return ln_fail(err, LN_EUSAGE, "value %d of the graph: expected an input or a trainable", value);
     memcpy(out, b->data, (size_t)b->n * sizeof *out);
@@ -381,7 +422,7 @@ static ln_status program_for(ln_user_graph *u, const program *like, program **ou
 
 static ln_status check_values(const ln_user_graph *u, int32_t y, const int32_t *wrt, size_t n,
                               ln_error *err) {
-    LN_TRY(failure(u, err));
+    LN_TRY(ln_user_failure(u, err));
     if (!is_value(u, y)) return ln_fail(err, LN_EUSAGE, "%d is no value of this graph", y);
     for (size_t i = 0; i < n; i++)
         if (!is_value(u, wrt[i])) return ln_fail(err, LN_EUSAGE, "%d is no value of this graph", wrt[i]);
@@ -403,7 +444,7 @@ static ln_status check_labels(const bound *b, ln_error *err) {
 }
 /* Sets the hidden input to the inverse of the sum of its mask. */
 static ln_status invert_mask(const ln_user_graph *u, bound *b, ln_error *err) {
-    const bound *mask = bound_of(u, b->inverse_of);
+    const bound *mask = ln_user_bound(u, b->inverse_of);
     double sum = 0;
     for (int64_t k = 0; k < mask->n; k++) sum += (double)((const float *)mask->data)[k];
     *(float *)b->data = (float)(1 / sum);
@@ -483,44 +524,4 @@ ln_status ln_user_graph_jvp(ln_user_graph *u, int32_t y, const int32_t *wrt, con
     LN_TRY(run(u, p, err));
     LN_TRY(read_value(u, p, y, y, value, err));
     return read_value(u, p, p->out[0], y, tangent, err);
-}
-
-ln_status ln_user_graph_adamw(ln_user_graph *u, const ln_adamw_rates *rates, const int32_t *params,
-                              const float *const *grads, size_t n, ln_error *err) {
-    LN_TRY(failure(u, err));
-    for (size_t i = 0; i < n; i++) {
-        bound *b = bound_of(u, params[i]);
-        if (!b || !b->trainable)
-            return ln_fail(err, LN_EUSAGE, "value %d of the graph: expected a trainable", params[i]);
-        for (size_t k = 0; k < i; k++)
-            if (params[k] == params[i])
-                return ln_fail(err, LN_EUSAGE, "value %d of the graph: expected it once, found it twice",
-                               params[i]);
-        if (!b->m) b->m = ln_zalloc((size_t)b->n, sizeof *b->m);
-        if (!b->v) b->v = ln_zalloc((size_t)b->n, sizeof *b->v);
-        if (!b->m || !b->v) return LN_OOM(err, "moments of AdamW");
-    }
-    for (size_t i = 0; i < n; i++) {
-        const bound *b = bound_of(u, params[i]);
-        if (!ln_adamw_is_finite(rates, u->t + 1, b->n, b->data, grads[i], 1, b->m, b->v))
-            return ln_fail(err, LN_ENUMERIC,
-                           "value %d of the graph: its gradient, or what the step makes of it, is NaN or "
-                           "infinite; nothing was updated: lower ln_adamw.lr, or leave this step out",
-                           params[i]);
-    }
-    u->t++;
-    for (size_t i = 0; i < n; i++) {
-        bound *b = bound_of(u, params[i]);
-        b->stale = true;
-        ln_adamw_update(rates, u->t, b->n, b->data, grads[i], 1, b->m, b->v);
-    }
-    return LN_OK;
-}
-void ln_user_graph_adamw_reset(ln_user_graph *u) {
-    u->t = 0;
-    for (size_t i = 0; i < u->n_bounds; i++) {
-        bound *b = &u->bounds[i];
-        if (b->m) memset(b->m, 0, (size_t)b->n * sizeof *b->m);
-        if (b->v) memset(b->v, 0, (size_t)b->n * sizeof *b->v);
-    }
 }

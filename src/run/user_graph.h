@@ -17,6 +17,10 @@ typedef enum ln_user_op {
     LN_USER_SUB,
     LN_USER_MUL,
     LN_USER_MATMUL,
+    LN_USER_MATMUL_NT,
+    LN_USER_MATMUL_TN,
+    LN_USER_CONCAT,
+    LN_USER_BINARY_CROSS_ENTROPY,
     LN_USER_MSE,
     LN_USER_CROSS_ENTROPY,
     LN_USER_SUM,
@@ -24,7 +28,13 @@ typedef enum ln_user_op {
     LN_USER_SQUARE,
     LN_USER_SILU,
     LN_USER_GELU,
-    LN_USER_SOFTMAX
+    LN_USER_SOFTMAX,
+    LN_USER_RELU,
+    LN_USER_TANH,
+    LN_USER_SIGMOID,
+    LN_USER_ROW_SUMS,
+    LN_USER_COLUMN_SUMS,
+    LN_USER_TRANSPOSE
 } ln_user_op;
 
 ln_status ln_user_graph_open(ln_user_graph **out, const ln_run_options *opt, ln_error *err);
@@ -36,6 +46,10 @@ int32_t ln_user_graph_bound(ln_user_graph *u, bool trainable, int64_t rows, int6
 int32_t ln_user_graph_labels(ln_user_graph *u, int64_t rows);
 int32_t ln_user_graph_op(ln_user_graph *u, ln_user_op op, int32_t a, int32_t b);
 int32_t ln_user_graph_scale(ln_user_graph *u, int32_t a, float by);
+int32_t ln_user_graph_clamp(ln_user_graph *u, int32_t a, float low, float high);
+int32_t ln_user_graph_slice(ln_user_graph *u, int32_t a, int64_t at, int64_t cols);
+int32_t ln_user_graph_spread(ln_user_graph *u, int32_t a, int64_t rows, int64_t cols);
+int32_t ln_user_graph_rmsnorm(ln_user_graph *u, int32_t a, int32_t weight, float eps); /* weight -1: none */
 int32_t ln_user_graph_masked_cross_entropy(ln_user_graph *u, int32_t logits, int32_t labels, int32_t mask);
 
 /* Data of inputs, trainables and labels. */

@@ -90,7 +90,8 @@ ln_status train_adapter_write(const char *dir, const train_param *params, size_t
     for (size_t i = 0; st == LN_OK && i < n; i++) {
         const train_param *p = &params[i];
         const void *data = bf16 ? (const void *)rounded(p) : p->value;
-        specs[i] = (ln_tensor_spec){p->name, bf16 ? LN_ST_BF16 : LN_ST_F32, 2, {p->rows, p->cols}};
+        specs[i] = (ln_tensor_spec){
+            p->name, bf16 ? LN_ST_BF16 : LN_ST_F32, p->is_vector ? 1 : 2, {p->rows, p->cols}};
         parts[i + 1] = (train_part){data, (size_t)(p->rows * p->cols) * (bf16 ? 2 : 4)};
         if (!data) st = LN_OOM(err, "an adapter's file");
     }

@@ -1,5 +1,5 @@
 /* Writing, finding, verifying and reading checkpoints. */
-#include "checkpoint.h"
+#include "moments.h"
 #include "../io/directory.h"
 #include "../io/io.h"
 
@@ -194,9 +194,37 @@ void train_found_free(train_found *f) {
 
 /* ---- writing ---- */
 
-/* What the state has of each parameter. */
-static const char *const kinds[] = {"value", "m", "v"};
-static size_t n_kinds(const train_state *s) { return 1 + (size_t)s->n_moments; }
+/* What the state has of each parameter: tensors of its shape, codes too, and the largest numbers of blocks.
+ */
+typedef struct kind {
+    const char *name;
+    ln_st_dtype dtype;
+    bool blocks;
+    void *data;
+} kind;
+enum { MOST_KINDS = 5 };
+static size_t kinds_of(const train_param *p, kind out[MOST_KINDS]) {
+    const kind all[] = {{"value", LN_ST_F32, false, p->value}, {"m", LN_ST_F32, false, p->m},
+                        {"v", LN_ST_F32, false, p->v},         {"m8", LN_ST_U8, false, p->m8},
+                        {"v8", LN_ST_U8, false, p->v8},        {"m_most", LN_ST_F32, true, p->m_most},
+                        {"v_most", LN_ST_F32, true, p->v_most}};
+    size_t n = 0;
+    for (size_t i = 0; i < LN_COUNT(all); i++)
+        if (all[i].data) out[n++] = all[i];
+    return n;
+}
+static size_t n_kinds(const train_state *s) {
+    kind all[MOST_KINDS];
+    return s->n_params ? kinds_of(&s->params[0], all) : 1;
+}
+static ln_tensor_spec spec_of(const train_param *p, const kind *k, const char *name) {
+    if (k->blocks) return (ln_tensor_spec){name, k->dtype, 1, {train_blocks(p->rows * p->cols)}};
+    return (ln_tensor_spec){name, k->dtype, 2, {p->rows, p->cols}};
+}
+static size_t bytes_of(const ln_tensor_spec *s) {
+    return (size_t)(s->dims[0] * (s->n_dims > 1 ? s->dims[1] : 1)) *
+           (s->dtype == LN_ST_F32 ? sizeof(float) : 1);
+}
 
 static ln_status write_state(const char *dir, const train_state *s, json_t *hashes, ln_error *err) {
     const size_t per = n_kinds(s), n = per * s->n_params;
@@ -207,10 +235,11 @@ static ln_status write_state(const char *dir, const train_state *s, json_t *hash
     ln_status st = specs && parts && names ? LN_OK : LN_OOM(err, "a checkpoint");
     for (size_t i = 0; st == LN_OK && i < n; i++) {
         const train_param *p = &s->params[i / per];
-        const float *data[] = {p->value, p->m, p->v};
-        (void)snprintf(names[i], sizeof *names, "%s.%s", kinds[i % per], p->name);
-        specs[i] = (ln_tensor_spec){names[i], LN_ST_F32, 2, {p->rows, p->cols}};
-        parts[i + 1] = (train_part){data[i % per], (size_t)(p->rows * p->cols) * sizeof(float)};
+        kind all[MOST_KINDS];
+        (void)kinds_of(p, all);
+        (void)snprintf(names[i], sizeof *names, "%s.%s", all[i % per].name, p->name);
+        specs[i] = spec_of(p, &all[i % per], names[i]);
+        parts[i + 1] = (train_part){all[i % per].data, bytes_of(&specs[i])};
     }
     if (st == LN_OK) st = ln_tensors_header(&header, specs, n, err);
     if (st == LN_OK) parts[0] = (train_part){header.data, header.len};
@@ -336,18 +365,21 @@ static ln_status read_count(const train_found *f, const char *name, uint64_t *ou
     return LN_OK;
 }
 
-static ln_status read_tensor(const train_found *f, const ln_tensors *t, const char *kind,
-                             const train_param *p, float *out, ln_error *err) {
+static ln_status read_tensor(const train_found *f, const ln_tensors *t, const kind *k, const train_param *p,
+                             ln_error *err) {
     char name[240], why[300];
-    (void)snprintf(name, sizeof name, "%s.%s", kind, p->name);
+    (void)snprintf(name, sizeof name, "%s.%s", k->name, p->name);
+    const ln_tensor_spec s = spec_of(p, k, name);
     const ln_tensor *x = ln_tensors_find(t, name);
-    (void)snprintf(why, sizeof why, "%s: tensor %s: expected f32 [%lld,%lld]", STATE_FILE, name,
-                   (long long)p->rows, (long long)p->cols);
-    if (!x || x->dtype != LN_ST_F32 || x->n_dims != 2 || x->dims[0] != p->rows || x->dims[1] != p->cols)
+    (void)snprintf(why, sizeof why, "%s: tensor %s: expected %s [%lld,%lld]", STATE_FILE, name,
+                   s.dtype == LN_ST_F32 ? "f32" : "u8", (long long)s.dims[0],
+                   (long long)(s.n_dims > 1 ? s.dims[1] : 1));
+    if (!x || x->dtype != s.dtype || x->n_dims != s.n_dims || x->dims[0] != s.dims[0] ||
+        (s.n_dims > 1 && x->dims[1] != s.dims[1]))
         return damaged(f->path, why, err);
     for (size_t at = 0, n; at < x->bytes; at += n) {
         n = LN_MIN((size_t)x->bytes - at, (size_t)SLICE_BYTES);
-        memcpy((char *)out + at, x->data + at, n);
+        memcpy((char *)k->data + at, x->data + at, n);
         ln_guard_release(x->data + at, n);
     }
     return LN_OK;
@@ -363,9 +395,9 @@ static ln_status read_params(const train_found *f, train_state *s, ln_error *err
     ln_status st = t.n == n_kinds(s) * s->n_params ? LN_OK : damaged(f->path, why, err);
     for (size_t i = 0; st == LN_OK && i < s->n_params; i++) {
         train_param *p = &s->params[i];
-        float *to[] = {p->value, p->m, p->v};
-        for (size_t k = 0; st == LN_OK && k < n_kinds(s); k++)
-            st = read_tensor(f, &t, kinds[k], p, to[k], err);
+        kind all[MOST_KINDS];
+        const size_t n = kinds_of(p, all);
+        for (size_t k = 0; st == LN_OK && k < n; k++) st = read_tensor(f, &t, &all[k], p, err);
     }
     ln_tensors_close(&t);
     return st;

@@ -1,4 +1,5 @@
-/* loss.svg: the loss of training and validation against the step.
+/* loss.svg: the loss of training and validation against the step; and a chart that compares runs, each with
+ * its smoothed line and, dashed with points, its validations in a colour of its own.
  *
  * The loss of each step is noisy, so that its line is thin and pale, with its moving mean over it; the
  * losses of validations are points with a line, the lowest one labelled. The axis of the loss is linear, or
@@ -11,7 +12,7 @@
 #include "run_record.h"
 
 #include <math.h>
-
+#include <stdio.h>
 #include <string.h>
 
 enum { WIDTH = 760, HEIGHT = 400, LEFT = 64, RIGHT = 24, TOP = 52, BOTTOM = 48, MOST_POINTS = 1000 };
@@ -21,6 +22,7 @@ typedef struct chart {
     double low, high; /* of the axis of the loss */
     int64_t last;     /* step at the right end */
     bool logarithmic;
+    int top; /* of the area of lines; the legend is above it */
 } chart;
 
 static double x_of(const chart *c, double step) {
@@ -30,7 +32,7 @@ static double scaled(const chart *c, double v) { return c->logarithmic ? ln_log6
 /* v: a loss on the scale of the axis. */
 static double y_of_scaled(const chart *c, double v) {
     const double a = scaled(c, c->low), b = scaled(c, c->high);
-    return TOP + (HEIGHT - TOP - BOTTOM) * (b - LN_MAX(a, LN_MIN(v, b))) / (b - a);
+    return c->top + (HEIGHT - c->top - BOTTOM) * (b - LN_MAX(a, LN_MIN(v, b))) / (b - a);
 }
 static double y_of(const chart *c, double loss) {
     return y_of_scaled(c, scaled(c, LN_MAX(c->low, LN_MIN(loss, c->high))));
@@ -174,20 +176,84 @@ static void legend(const chart *c, bool has_valid) {
     text_at(c, 290, 32, "start", "#333", "validation loss");
 }
 
-void train_chart(ln_str *s, const train_point *steps, size_t n_steps, const train_point *valids,
-                 size_t n_valids) {
-    chart c = {.s = s, .low = INFINITY, .high = -INFINITY, .last = 1};
-    widen(&c, steps, n_steps);
-    widen(&c, valids, n_valids);
-    if (!(c.low <= c.high)) return;
-    set_axis(&c);
-    ln_str_addf(s,
+/* Begins a chart whose ranges are known: the background and the axes. */
+static void begin(chart *c) {
+    set_axis(c);
+    ln_str_addf(c->s,
                 "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
                 "font-family=\"system-ui, sans-serif\" font-size=\"12\">\n<rect width=\"%d\" height=\"%d\" "
                 "fill=\"#fff\"/>\n",
                 WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT);
-    loss_axis(&c);
-    step_axis(&c);
+    loss_axis(c);
+    step_axis(c);
+}
+
+/* ---- several runs ---- */
+
+enum { NAME_COLUMNS = 3, ROW = 20 };
+static const char *const colours[TRAIN_MOST_RUNS] = {"#1f6f8b", "#d1495b", "#3a7d44", "#e07b00",
+                                                     "#6a4c93", "#8d5524", "#c2185b", "#546e7a"};
+
+/* Appends a name as text of XML, cut to what a column of the legend holds. */
+static void add_name(ln_str *s, const char *name) {
+    enum { MOST = 26 };
+    size_t n = 0;
+    for (; *name && n < MOST; name++, n++) {
+        while (((unsigned char)*name & 0xc0) == 0x80 && name[1]) ln_str_add(s, name++, 1);
+        if (*name == '&') ln_str_adds(s, "&amp;");
+        else if (*name == '<') ln_str_adds(s, "&lt;");
+        else if (*name == '>') ln_str_adds(s, "&gt;");
+        else ln_str_add(s, name, 1);
+    }
+    if (*name) ln_str_adds(s, "...");
+}
+
+static void run_lines(const chart *c, const train_run_points *r, size_t i) {
+    char style[120];
+    const double x = LEFT + (WIDTH - LEFT - RIGHT) / NAME_COLUMNS * (double)(i % NAME_COLUMNS),
+                 y = 28 + ROW * (double)(i / NAME_COLUMNS);
+    (void)snprintf(style, sizeof style, "stroke=\"%s\" stroke-width=\"2.2\"", colours[i]);
+    line(c, r->steps, r->n_steps, reach_of(r->n_steps), style);
+    (void)snprintf(style, sizeof style, "stroke=\"%s\" stroke-width=\"1.4\" stroke-dasharray=\"5 4\"",
+                   colours[i]);
+    if (r->n_valids > 0) line(c, r->valids, r->n_valids, 0, style);
+    for (size_t k = 0; k < r->n_valids; k++)
+        ln_str_addf(c->s, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n",
+                    x_of(c, (double)r->valids[k].step), y_of(c, r->valids[k].loss), colours[i]);
+    ln_str_addf(c->s,
+                "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" stroke-width=\"2.2\"/>\n"
+                "<text x=\"%.1f\" y=\"%.1f\" fill=\"#333\">",
+                x, y, x + 24, y, colours[i], x + 30, y + 4);
+    add_name(c->s, r->name);
+    ln_str_adds(c->s, "</text>\n");
+}
+
+void train_chart_of_runs(ln_str *s, const train_run_points *runs, size_t n) {
+    chart c = {.s = s, .low = INFINITY, .high = -INFINITY, .last = 1};
+    bool any_valid = false;
+    for (size_t i = 0; i < n; i++) {
+        widen(&c, runs[i].steps, runs[i].n_steps);
+        widen(&c, runs[i].valids, runs[i].n_valids);
+        any_valid = any_valid || runs[i].n_valids > 0;
+    }
+    if (!(c.low <= c.high)) return;
+    c.top = TOP + ROW * (int)((n - 1) / NAME_COLUMNS);
+    begin(&c);
+    for (size_t i = 0; i < n; i++) run_lines(&c, &runs[i], i);
+    text_at(&c, WIDTH - RIGHT, HEIGHT - 10, "end", "#555",
+            any_valid ? "training loss, smoothed; dashed: validation loss" : "training loss, smoothed");
+    ln_str_adds(s, "</svg>\n");
+}
+
+/* ---- one run ---- */
+
+void train_chart(ln_str *s, const train_point *steps, size_t n_steps, const train_point *valids,
+                 size_t n_valids) {
+    chart c = {.s = s, .low = INFINITY, .high = -INFINITY, .last = 1, .top = TOP};
+    widen(&c, steps, n_steps);
+    widen(&c, valids, n_valids);
+    if (!(c.low <= c.high)) return;
+    begin(&c);
     line(&c, steps, n_steps, 0, "stroke=\"#9fc8d6\" stroke-width=\"1\"");
     line(&c, steps, n_steps, reach_of(n_steps), "stroke=\"#1f6f8b\" stroke-width=\"2.2\"");
     if (n_valids > 0) {

@@ -17,8 +17,10 @@ static ln_status choose_adapter(train_trainer *t, ln_error *err) {
 /* The name in PEFT's layout; a text model inside a larger one is a module of it. */
 static void name_in_adapter(const train_trainer *t, const ln_train_param *x, char out[224]) {
     const char *outer = t->m->config.text != t->m->config.root ? "language_model." : "";
-    (void)snprintf(out, 224, "base_model.model.model.%s%s.lora_%c.weight", outer, x->path,
-                   x->is_b ? 'B' : 'A');
+    (void)snprintf(out, 224, "base_model.model.model.%s%s.%s", outer, x->path,
+                   x->is_magnitude ? "lora_magnitude_vector"
+                   : x->is_b       ? "lora_B.weight"
+                                   : "lora_A.weight");
 }
 
 static ln_status begin_adapter(train_trainer *t, ln_error *err) {
@@ -45,6 +47,9 @@ static ln_status choose_weights(train_trainer *t, ln_error *err) {
                        "ln_trainer_options.%s: is of adapters, and all weights are trained: they keep the "
                        "dtype of their file",
                        t->how.bf16 ? "bf16" : "dropout");
+    if (t->how.dora)
+        return ln_fail(err, LN_EUSAGE,
+                       "ln_trainer_options.dora: expected false, because all weights are trained");
     if (t->m->config.of_gguf)
         return ln_fail(err, LN_EUNSUPPORTED,
                        "the weights of a GGUF file cannot be trained themselves; ln_convert_model makes a "

@@ -20,7 +20,7 @@ typedef struct train_optimiser {
     /* Returns how many moments a number has: train_param.m, and v. */
     int (*n_moments)(const ln_trainer_options *how);
     /* Returns whether an update leaves finite numbers; makes it. */
-    bool (*is_finite)(const train_param *p, const train_update *u);
+    bool (*is_finite)(train_param *p, const train_update *u);
     void (*update)(train_param *p, const train_update *u);
 } train_optimiser;
 

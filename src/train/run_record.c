@@ -117,6 +117,16 @@ ln_status train_metrics_open(train_metrics *m, const char *dir, int64_t step, in
     return LN_OK;
 }
 
+ln_status train_metrics_read(train_metrics *m, const char *dir, ln_error *err) {
+    uint64_t keep;
+    *m = (train_metrics){.fd = -1};
+    if ((size_t)snprintf(m->path, sizeof m->path, "%s/metrics.jsonl", dir) >= sizeof m->path)
+        return ln_fail(err, LN_EIO, "the path of metrics.jsonl is too long");
+    m->fd = open(m->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (m->fd < 0) return fail_errno(m, "open", err);
+    return read_lines(m, INT64_MAX, INT64_MAX, &keep, err);
+}
+
 void train_metrics_close(train_metrics *m) {
     if (m->path[0] && m->fd >= 0) (void)close(m->fd);
     ln_free(m->steps);

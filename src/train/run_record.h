@@ -24,6 +24,9 @@ typedef struct train_metrics {
 ln_status train_metrics_open(train_metrics *m, const char *dir, int64_t step, int64_t valid_step,
                              ln_error *err);
 void train_metrics_close(train_metrics *m);
+/* Reads the points of the run in `dir`, which may go on: a last line that is not whole is left out. Nothing
+ * is written. train_metrics_close. LN_EIO: there is no run; LN_EINVALID. */
+ln_status train_metrics_read(train_metrics *m, const char *dir, ln_error *err);
 /* The line of a step or validation, as --json prints it, with a newline. */
 void train_step_line(ln_str *s, const ln_step_report *r);
 void train_valid_line(ln_str *s, const ln_valid_report *r);
@@ -32,6 +35,15 @@ ln_status train_metrics_valid(train_metrics *m, const ln_valid_report *r, ln_err
 
 /* loss_chart.c: writes the chart to `dir`/loss.svg. */
 ln_status train_chart_write(const train_metrics *m, const char *dir, ln_error *err);
+/* A run of a chart that compares several. */
+enum { TRAIN_MOST_RUNS = 8 };
+typedef struct train_run_points {
+    const char *name;
+    const train_point *steps, *valids;
+    size_t n_steps, n_valids;
+} train_run_points;
+/* Appends a chart of n runs, at most TRAIN_MOST_RUNS; nothing if there are no points. */
+void train_chart_of_runs(ln_str *s, const train_run_points *runs, size_t n);
 /* Appends the chart; nothing if there are no points. */
 void train_chart(ln_str *s, const train_point *steps, size_t n_steps, const train_point *valids,
                  size_t n_valids);

@@ -27,4 +27,7 @@ ln_status train_resume(train_trainer *t, int64_t *step, ln_error *err);
 ln_status train_export(train_trainer *t, const char *dir, ln_error *err);
 ln_status train_run(train_trainer *t, const ln_trainer_events *events, ln_trainer_result *out, ln_error *err);
 
+/* plot_runs.c: ln_plot_runs. */
+ln_status train_plot(const char *const *dirs, size_t n, const char *out, bool force, ln_error *err);
+
 #endif

@@ -1,5 +1,6 @@
 /* Steps, validations, checkpoints, and the loop over them. */
 #include "methods.h"
+#include "moments.h"
 
 #include "../base/file.h"
 #include "../base/float_env.h"
@@ -144,20 +145,23 @@ static train_param part_of(const train_param *p, int64_t from, int64_t to) {
                          .cols = to - from,
                          .value = p->value + from,
                          .m = p->m ? p->m + from : NULL,
-                         .v = p->v ? p->v + from : NULL};
+                         .v = p->v ? p->v + from : NULL,
+                         .m8 = p->m8 ? p->m8 + from : NULL,
+                         .v8 = p->v8 ? p->v8 + from : NULL,
+                         .m_most = p->m_most ? p->m_most + from / TRAIN_BLOCK : NULL,
+                         .v_most = p->v_most ? p->v_most + from / TRAIN_BLOCK : NULL};
 }
-/* A thread has a part of each parameter. Denormals are kept, as outside a job. */
+/* A thread has a part of each parameter, of whole blocks of moments. Denormals are kept, as outside a job. */
 static void update_some(void *user, int thread, int n_threads) {
-    enum { LINE = 16 }; /* floats of a cache line */
     updating *a = user;
     train_trainer *t = a->t;
     ln_float_env env;
     ln_float_env_default(&env);
     for (size_t i = 0; i < a->n; i++) {
         const train_param *all = &t->state.params[i];
-        const int64_t n = all->rows * all->cols, lines = (n + LINE - 1) / LINE,
-                      from = LN_MIN(n, lines * thread / n_threads * LINE),
-                      to = LN_MIN(n, lines * (thread + 1) / n_threads * LINE);
+        const int64_t n = all->rows * all->cols, blocks = train_blocks(n),
+                      from = LN_MIN(n, blocks * thread / n_threads * TRAIN_BLOCK),
+                      to = LN_MIN(n, blocks * (thread + 1) / n_threads * TRAIN_BLOCK);
         train_param part = part_of(all, from, to);
         const train_update u = {.lr = a->lr,
                                 .weight_decay = a->x[i].decays ? t->how.weight_decay : 0,
@@ -166,8 +170,7 @@ static void update_some(void *user, int thread, int n_threads) {
                                 .grad = a->x[i].grad + from,
                                 .by = a->by};
         if (a->writes) t->optimiser->update(&part, &u);
-        else if (!t->optimiser->is_finite(&part, &u))
-            __atomic_store_n(&a->failed, true, __ATOMIC_RELAXED);
+        else if (!t->optimiser->is_finite(&part, &u)) __atomic_store_n(&a->failed, true, __ATOMIC_RELAXED);
     }
     ln_float_env_restore(&env);
 }

@@ -4,6 +4,7 @@
 #include "../base/text_memory.h"
 #include "foreign_lines.h"
 #include "methods.h"
+#include "moments.h"
 #include "preference.h"
 
 #include <errno.h>
@@ -93,6 +94,9 @@ static ln_status check_options(const ln_trainer_options *o, ln_error *err) {
         return bad_option("preference", "one of LN_PREFERENCE_*", err);
     if ((unsigned)o->optimizer > LN_OPTIMIZER_SGD)
         return bad_option("optimizer", "one of LN_OPTIMIZER_*", err);
+    if (o->moment_bits != 32 && o->moment_bits != 8) return bad_option("moment_bits", "32 or 8", err);
+    if (o->moment_bits == 8 && o->optimizer != LN_OPTIMIZER_ADAMW)
+        return bad_option("moment_bits", "32, because 8 is of AdamW", err);
     if (!(o->momentum >= 0 && o->momentum < 1)) return bad_option("momentum", "0 to below 1", err);
     if (o->momentum > 0 && o->optimizer != LN_OPTIMIZER_SGD)
         return bad_option("momentum", "0, because AdamW has moments of its own", err);
@@ -213,8 +217,9 @@ static void sum_plan(train_trainer *t, const ln_train_sizes *z, uint64_t here) {
     const uint64_t threads = (uint64_t)t->program_options.run.n_threads;
     f->weights_bytes = z->weights_bytes;
     f->adapter_bytes = z->param_bytes;
-    f->optimizer_bytes =
-        (uint64_t)t->state.n_moments * z->n_params * sizeof(float) + train_ranks_bytes(t, z->n_params);
+    f->optimizer_bytes = t->how.moment_bits == 8 ? train_codes_bytes(z->n_params, z->n_matrices)
+                                                 : (uint64_t)t->state.n_moments * z->n_params * sizeof(float);
+    f->optimizer_bytes += train_ranks_bytes(t, z->n_params);
     f->activation_bytes = z->activation_bytes + z->scratch_bytes + z->step_bytes + batch_bytes(t);
     f->data_bytes = (t->data.n_ids + t->valid.n_ids) * sizeof *t->data.ids;
     f->other_bytes = (here > f->data_bytes ? here - f->data_bytes : 0) + z->graph_bytes +
@@ -433,6 +438,18 @@ static ln_status open_out(train_trainer *t, ln_error *err) {
 
 /* ---- the state ---- */
 
+/* Allocates moments of 8 bits. */
+static ln_status make_codes(train_trainer *t, train_param *p, ln_error *err) {
+    const size_t n = (size_t)(p->rows * p->cols), blocks = (size_t)train_blocks((int64_t)n);
+    p->m8 = ln_arena_alloc(&t->arena, n), p->v8 = ln_arena_alloc(&t->arena, n);
+    p->m_most = ln_arena_alloc(&t->arena, blocks * sizeof *p->m_most);
+    p->v_most = ln_arena_alloc(&t->arena, blocks * sizeof *p->v_most);
+    if (!p->m8 || !p->v8 || !p->m_most || !p->v_most) return LN_OOM(err, "the state of the optimiser");
+    memset(p->m8, 0, n), memset(p->v8, 0, n);
+    memset(p->m_most, 0, blocks * sizeof *p->m_most), memset(p->v_most, 0, blocks * sizeof *p->v_most);
+    return LN_OK;
+}
+
 static ln_status make_state(train_trainer *t, ln_error *err) {
     size_t n;
     ln_train_param *x = ln_train_program_params(t->program, &n);
@@ -443,7 +460,11 @@ static ln_status make_state(train_trainer *t, ln_error *err) {
         train_param *p = &t->state.params[i];
         const size_t size = (size_t)(x[i].rows * x[i].cols) * sizeof(float);
         t->method->name_param(t, &x[i], p->name);
-        p->rows = x[i].rows, p->cols = x[i].cols, p->value = x[i].value;
+        p->rows = x[i].rows, p->cols = x[i].cols, p->value = x[i].value, p->is_vector = x[i].is_magnitude;
+        if (t->how.moment_bits == 8) {
+            LN_TRY(make_codes(t, p, err));
+            continue;
+        }
         float **moments[] = {&p->m, &p->v};
         for (int k = 0; k < t->state.n_moments; k++)
             if (!(*moments[k] = ln_arena_alloc(&t->arena, size)))

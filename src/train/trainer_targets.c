@@ -179,6 +179,7 @@ static ln_status check_uniform(const ln_adapter_file *a, const ln_spec *s, const
                        a->path, a->n_unused, a->tensors.n);
     out->rank = (int)a->modules[0].rank;
     out->scale = a->modules[0].scale;
+    out->magnitudes = a->modules[0].magnitude != NULL;
     for (size_t i = 0; i < a->n; i++) {
         const ln_adapter_module *x = &a->modules[i];
         LN_TRY(ln_adapter_check_finite(a, x, err));
@@ -236,12 +237,17 @@ static ln_status targets_of_adapter(train_trainer *t, ln_lora *out, ln_error *er
 ln_status train_targets(train_trainer *t, ln_lora *out, ln_error *err) {
     const ln_trainer_options *how = &t->how;
     *out = (ln_lora){.dropout = how->dropout, .seed = how->seed, .dtype = how->bf16 ? LN_BF16 : LN_F32};
+    if (how->init_adapter && how->dora)
+        return ln_fail(err, LN_EUSAGE,
+                       "ln_trainer_options.dora: expected false, because ln_trainer_options.init_adapter "
+                       "decides it");
     if (how->init_adapter && how->layers)
         return ln_fail(err, LN_EUSAGE,
                        "ln_trainer_options.layers: expected none, because ln_trainer_options.init_adapter "
                        "has "
                        "layers of its own");
     if (how->init_adapter) return targets_of_adapter(t, out, err);
+    out->magnitudes = how->dora;
     LN_TRY(choose_layers(t, out, err));
     return targets_by_name(t->m, how, out, err);
 }
@@ -254,15 +260,18 @@ static const ln_adapter_module *module_named(const ln_adapter_file *a, const cha
 }
 
 /* Parameters come in pairs, A before B, with names base_model.model.model.NAME.lora_A.weight, which a model
- * with images has in language_model. */
+ * with images has in language_model; the magnitudes of DoRA follow. */
 static ln_status init_pairs(const ln_adapter_file *a, train_param *params, size_t n, ln_error *err) {
     static const char before[] = "base_model.model.model.", inside[] = "language_model.";
     for (size_t i = 0; i < n; i += 2) {
+        if (params[i].is_vector) i++; /* of the pair before */
+        if (i == n) break;
         const char *path = params[i].name + sizeof before - 1, *end = strstr(path, ".lora_A");
         if (strncmp(path, inside, sizeof inside - 1) == 0) path += sizeof inside - 1;
         const ln_adapter_module *x = end ? module_named(a, path, (size_t)(end - path)) : NULL;
         if (!x) return ln_fail(err, LN_EINTERNAL, "%s: no module for %s", a->path, params[i].name);
         ln_adapter_file_read(a, x, params[i].value, params[i + 1].value);
+        if (x->magnitude) ln_adapter_vector(x, x->magnitude, params[i + 2].value);
     }
     for (size_t i = 0; i < n; i++)
         for (int64_t k = 0; k < params[i].rows * params[i].cols; k++)
@@ -360,9 +369,9 @@ static json_t *adapter_config(const train_trainer *t) {
                      "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", base,
                      "revision", cached ? hub.revision : NULL, "r", lora->rank, "lora_alpha", number(alpha),
                      "lora_dropout", number(lora->dropout), "target_modules", target_modules(t), "bias",
-                     "none", "use_rslora", own && t->how.rslora, "use_dora", 0, "fan_in_fan_out", 0,
-                     "inference_mode", 1, "modules_to_save", "layers_to_transform", layers_to_transform(t),
-                     "rank_pattern", "alpha_pattern");
+                     "none", "use_rslora", own && t->how.rslora, "use_dora", lora->magnitudes,
+                     "fan_in_fan_out", 0, "inference_mode", 1, "modules_to_save", "layers_to_transform",
+                     layers_to_transform(t), "rank_pattern", "alpha_pattern");
 }
 
 /* A real as text with all its digits, so that it compares equal. */
@@ -456,6 +465,8 @@ ln_status train_configs(train_trainer *t, ln_error *err) {
     bool failed = !t->settings;
     if (t->program_options.lora.layers)
         failed = failed || json_object_set_new(t->settings, "layers", layer_list(t)) != 0;
+    if (t->program_options.lora.magnitudes)
+        failed = failed || json_object_set_new(t->settings, "dora", json_true()) != 0;
     if (t->method->full)
         failed = failed || json_object_set_new(t->settings, "method", json_string(t->method->name)) != 0;
     if (t->preference->slopes)
@@ -463,6 +474,8 @@ ln_status train_configs(train_trainer *t, ln_error *err) {
                  json_object_set_new(t->settings, "preference", json_string(t->preference->name)) != 0 ||
                  json_object_set_new(t->settings, "beta", exact_number(t->how.beta)) != 0;
     failed = failed || !add_schedule(t) || !add_files(t);
+    if (t->how.moment_bits != 32)
+        failed = failed || json_object_set_new(t->settings, "moments", json_integer(t->how.moment_bits)) != 0;
     if (t->how.optimizer != LN_OPTIMIZER_ADAMW)
         failed = failed ||
                  json_object_set_new(t->settings, "optimizer", json_string(t->optimiser->name)) != 0 ||

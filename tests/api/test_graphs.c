@@ -228,6 +228,96 @@ static void jacobian_products_agree(void **s) {
     }
 }
 
+/* Values of the builders of networks against those worked out by hand, and v . (J t) by both products. */
+static void networks_are_differentiated(void **s) {
+    (void)s;
+    for (size_t i = 0; i < 2; i++) {
+        ln_graph *g = new_graph(devices[i]);
+        const int32_t x = ln_graph_trainable(g, 3, 2), w = ln_graph_trainable(g, 4, 2),
+                      b = ln_graph_trainable(g, 1, 4), n = ln_graph_trainable(g, 1, 4),
+                      y = ln_graph_input(g, 3, 1), wrt[] = {x, w, b, n};
+        float X[6] = {0.5f, -1, 2, 0.25f, -0.75f, 1.5f}, W[8] = {1, -0.5f, 0.25f, 2, -1, 0.75f, 0.5f, 1},
+              B[4] = {0.1f, -0.2f, 0.3f, 0.4f}, N[4] = {1, 0.5f, -2, 1.5f}, Y[3] = {1, 0, 0.25f}, value[12],
+              tangent[12];
+        float tX[6] = {1, 0, -1, 0.5f, 2, 1}, tW[8] = {0, 1, 0.5f, -1, 1, 0, 2, -0.5f},
+              tB[4] = {1, -1, 0.5f, 0}, tN[4] = {0.5f, 1, -1, 0}, dX[6], dW[8], dB[4], dN[4];
+        const float *tangents[] = {tX, tW, tB, tN};
+        float *grads[] = {dX, dW, dB, dN};
+        static const size_t sizes[] = {6, 8, 4, 4};
+        OK(ln_graph_set(g, x, X, err));
+        OK(ln_graph_set(g, w, W, err));
+        OK(ln_graph_set(g, b, B, err));
+        OK(ln_graph_set(g, n, N, err));
+        OK(ln_graph_set(g, y, Y, err));
+        const int32_t h = ln_graph_add(g, ln_graph_matmul_nt(g, x, w), ln_graph_spread(g, b, 3, 4));
+        const int32_t parts[] = {ln_graph_relu(g, h),
+                                 ln_graph_tanh(g, h),
+                                 ln_graph_sigmoid(g, h),
+                                 ln_graph_clamp(g, h, -1, 0.5f),
+                                 ln_graph_rmsnorm(g, h, n, 1e-5f),
+                                 ln_graph_transpose(g, h),
+                                 ln_graph_concat(g, ln_graph_slice(g, h, 2, 2), ln_graph_slice(g, h, 0, 2)),
+                                 ln_graph_mul(g, h, ln_graph_spread(g, ln_graph_row_sums(g, h), 3, 4)),
+                                 ln_graph_mul(g, h, ln_graph_spread(g, ln_graph_column_sums(g, h), 3, 4)),
+                                 ln_graph_matmul_tn(g, h, h),
+                                 ln_graph_binary_cross_entropy(g, ln_graph_slice(g, h, 1, 1), y)};
+        float H[12];
+        OK(ln_graph_jvp(g, h, wrt, tangents, 4, H, tangent, err));
+        for (int k = 0; k < 12; k++) { /* the sums by hand */
+            const int r = k / 4, c = k % 4;
+            const float want = X[2 * r] * W[2 * c] + X[2 * r + 1] * W[2 * c + 1] + B[c];
+            assert_true(fabsf(H[k] - want) <= 1e-6f);
+        }
+        for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
+            const int32_t z = ln_graph_sum(g, ln_graph_square(g, parts[p]));
+            OK(ln_graph_jvp(g, z, wrt, tangents, 4, value, tangent, err));
+            OK(ln_graph_value_and_grad(g, z, wrt, 4, value, grads, err));
+            double reverse = 0;
+            for (int k = 0; k < 4; k++)
+                for (size_t j = 0; j < sizes[k]; j++) reverse += (double)tangents[k][j] * (double)grads[k][j];
+            if (!(fabs((double)tangent[0] - reverse) < 1e-4 * (1 + fabs(reverse))))
+                fail_msg("part %zu: forward %.9g, reverse %.9g", p, (double)tangent[0], reverse);
+            assert_true(fabs(reverse) > 1e-3);
+        }
+        OK(ln_graph_jvp(g, parts[0], wrt, tangents, 4, value, tangent, err));
+        for (int k = 0; k < 12; k++) assert_true(value[k] == fmaxf(H[k], 0));
+        OK(ln_graph_jvp(g, parts[1], wrt, tangents, 4, value, tangent, err));
+        for (int k = 0; k < 12; k++) assert_true(fabs((double)value[k] - tanh((double)H[k])) < 1e-6);
+        OK(ln_graph_jvp(g, parts[3], wrt, tangents, 4, value, tangent, err));
+        for (int k = 0; k < 12; k++) assert_true(value[k] == fminf(fmaxf(H[k], -1), 0.5f));
+        OK(ln_graph_jvp(g, parts[5], wrt, tangents, 4, value, tangent, err));
+        for (int k = 0; k < 12; k++) assert_true(value[k] == H[k % 3 * 4 + k / 3]);
+        OK(ln_graph_jvp(g, parts[6], wrt, tangents, 4, value, tangent, err));
+        for (int k = 0; k < 12; k++) assert_true(value[k] == H[k / 4 * 4 + (k % 4 + 2) % 4]);
+        OK(ln_graph_jvp(g, parts[10], wrt, tangents, 4, value, tangent, err));
+        double want = 0;
+        for (int r = 0; r < 3; r++)
+            want += (log1p(exp((double)H[4 * r + 1])) - (double)H[4 * r + 1] * (double)Y[r]) / 3;
+        assert_true(fabs((double)value[0] - want) < 1e-6);
+        ln_graph_free(&g);
+    }
+}
+
+/* The first mistake is named, with what was expected. */
+static void shapes_of_networks(void **s) {
+    (void)s;
+    float x[6] = {0};
+    for (int kind = 0; kind < 5; kind++) {
+        static const char *const words[] = {"columns of the operand", "as many rows", "to spread", "[rows,1]",
+                                            "lower bound"};
+        ln_graph *g = new_graph(devices[1]);
+        const int32_t a = ln_graph_input(g, 2, 3), b = ln_graph_input(g, 3, 1);
+        const int32_t bad = kind == 0   ? ln_graph_slice(g, a, 2, 2)
+                            : kind == 1 ? ln_graph_concat(g, a, b)
+                            : kind == 2 ? ln_graph_spread(g, a, 4, 3)
+                            : kind == 3 ? ln_graph_binary_cross_entropy(g, a, a)
+                                        : ln_graph_clamp(g, a, 1, 0);
+        assert_int_equal(bad, -1);
+        FAILS(LN_EUSAGE, words[kind], ln_graph_set(g, a, x, err));
+        ln_graph_free(&g);
+    }
+}
+
 static void mistakes_are_named(void **s) {
     (void)s;
     float x[6] = {0}, *to[] = {x};
@@ -260,6 +350,8 @@ int main(void) {
                                        cmocka_unit_test(adamw_minimises_and_decays),
                                        cmocka_unit_test(adamw_keeps_values_finite),
                                        cmocka_unit_test(jacobian_products_agree),
+                                       cmocka_unit_test(networks_are_differentiated),
+                                       cmocka_unit_test(shapes_of_networks),
                                        cmocka_unit_test(mistakes_are_named)};
     return cmocka_run_group_tests_name("graphs", tests, NULL, NULL);
 }

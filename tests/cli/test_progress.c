@@ -27,6 +27,12 @@ void note(const char *fmt, ...) {
     (void)snprintf(noted + strlen(noted), sizeof noted - strlen(noted), "|");
 }
 
+static int columns; /* of the terminal; 0: unknown */
+int terminal_columns(int fd) {
+    (void)fd;
+    return columns;
+}
+
 const char *bytes_text(char buf[32], uint64_t bytes) { return ln_bytes_text(buf, bytes); }
 
 #define write     show
@@ -60,6 +66,19 @@ static void on_a_terminal(void **state) {
     p.fn(p.user, "loading", 1000, 1000);
 }
 
+/* A line is never wider than the terminal, less the last column, in which some terminals wrap. */
+static void in_a_narrow_terminal(void **state) {
+    (void)state;
+    shown[0] = '\0', columns = 20;
+    progress_show("[##########----------] 5/10, 0:12 left");
+    assert_string_equal(shown, "\r\033[K[##########--------|");
+    shown[0] = '\0', columns = 0;
+    progress_show("[##########----------] 5/10, 0:12 left");
+    assert_string_equal(shown, "\r\033[K[##########----------] 5/10, 0:12 left|");
+    progress_wipe();
+    shown[0] = '\0';
+}
+
 static void in_a_log(void **state) {
     (void)state;
     const ln_progress p = progress_log();
@@ -79,6 +98,7 @@ static void in_a_log(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(on_a_terminal), cmocka_unit_test(in_a_log)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(on_a_terminal),
+                                       cmocka_unit_test(in_a_narrow_terminal), cmocka_unit_test(in_a_log)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,6 +44,14 @@ static void trains_resumes_and_fuses(void **state) {
            "rank: 8 then, 4 now");
     expect(RUN(TRAIN, out, S("--resume"), S("--valid-split"), S("0.3")), 0, NULL);
     assert_non_null(strstr(last->out, "4 steps done"));
+    char chart[100];
+    snprintf(chart, sizeof chart, "%s/compare.svg", dir);
+    expect(RUN(S("plot"), out, out, S("-o"), chart), 0, NULL);
+    expect(RUN(S("plot"), out, S("-o"), chart), 5, "--force");
+    expect(RUN(S("plot"), out, S("-o"), chart, S("--force")), 0, NULL);
+    expect(RUN(S("plot"), S("-o"), chart), 2, "plot needs the directories of runs");
+    expect(RUN(S("plot"), out), 2, "plot needs the directories of runs");
+    expect(RUN(S("plot"), dir, S("-o"), other), 5, "metrics.jsonl");
     expect(RUN(S("fuse"), S(BASE_MODEL), out, S("-o"), other), 0, NULL);
     assert_non_null(strstr(last->out, "fused and applied differ by at most"));
     expect(RUN(S("show"), other), 0, NULL);
@@ -170,6 +178,33 @@ static void settings_in_a_file(void **state) {
            "byte 11");
 }
 
+/* Every flag of train is a setting: each is known by the name that --help has. */
+static void every_flag_is_a_setting(void **state) {
+    (void)state;
+    char path[100], text[160], names[100][40];
+    size_t n = 0;
+    snprintf(path, sizeof path, "%s/run.json", dir);
+    expect(RUN(S("train"), S("--help")), 0, NULL);
+    for (const char *at = last->out; (at = strchr(at, '\n')) != NULL && n < LN_COUNT(names);) {
+        at++; /* "  -m, --model MODEL" or "      --seed N" */
+        if (strncmp(at, "      --", 8) != 0 &&
+            (strncmp(at, "  -", 3) != 0 || strncmp(at + 4, ", --", 4) != 0))
+            continue;
+        const int bytes = (int)strspn(at + 8, "abcdefghijklmnopqrstuvwxyz0123456789-");
+        snprintf(names[n++], sizeof names[0], "%.*s", bytes, at + 8);
+    }
+    size_t n_known = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(names[i], "help") == 0 || strcmp(names[i], "config") == 0) continue;
+        snprintf(text, sizeof text, "{\"%s\":[[1]]}", names[i]);
+        settings(path, text);
+        snprintf(text, sizeof text, "--config: \"%s\": expected", names[i]);
+        expect(RUN(S("train"), S(BASE_MODEL), S("--config"), path), 2, text);
+        n_known++;
+    }
+    assert_true(n_known >= 50); /* 40 that train alone has, and those of every verb that loads a model */
+}
+
 static void refused(void **state) {
     (void)state;
     expect(RUN(S("train"), S(BASE_MODEL), S("-o"), other), 2, "--data FILE -o DIR");
@@ -253,12 +288,10 @@ static void template_and_names(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(trains_resumes_and_fuses),
-                                       cmocka_unit_test(of_a_model_with_images),
-                                       cmocka_unit_test(template_and_names),
-                                       cmocka_unit_test(deep_directories),
-                                       cmocka_unit_test(settings_in_a_file),
-                                       cmocka_unit_test(conversations_stay_together),
-                                       cmocka_unit_test(refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trains_resumes_and_fuses),    cmocka_unit_test(of_a_model_with_images),
+        cmocka_unit_test(template_and_names),          cmocka_unit_test(deep_directories),
+        cmocka_unit_test(settings_in_a_file),          cmocka_unit_test(every_flag_is_a_setting),
+        cmocka_unit_test(conversations_stay_together), cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -141,6 +141,15 @@ static void clear(void) {
     {                                                           \
         "base_model.model.model." Q ".lora_B.weight", { 16, 4 } \
     }
+#define DORA_C    PEFT_C ",\"use_dora\":true"
+#define EXPERTS_C DORA_C ",\"target_parameters\":[\"experts.up\"]"
+#define PEFT_M_OF(N) \
+    { "base_model.model.model." Q ".lora_magnitude_vector", {N}, 1 }
+#define PEFT_M PEFT_M_OF(16)
+#define PEFT_M_WEIGHT \
+    { "base_model.model.model." Q ".lora_magnitude_vector.weight", {16}, 1 }
+#define MLX_M \
+    { "model." Q ".m", {16}, 1 }
 #define PEFT_Q "base_model.model.model." Q
 #define PEFT_BIAS \
     { PEFT_Q ".bias", {16}, 1 }
@@ -160,9 +169,10 @@ static void clear(void) {
     {                          \
         Q ".lora_b", { 16, 4 } \
     }
-#define TOWER  "base_model.model.model.vision_tower.encoder.layers.0.self_attn.q_proj"
-#define PEFT_C "{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":8"
-#define MLX_C  "{\"fine_tune_type\":\"lora\",\"num_layers\":-1,\"lora_parameters\":{\"rank\":4,\"scale\":2"
+#define TOWER    "base_model.model.model.vision_tower.encoder.layers.0.self_attn.q_proj"
+#define PEFT_C   "{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":8"
+#define MLX_DORA "{\"fine_tune_type\":\"dora\",\"lora_parameters\":{\"rank\":4,\"scale\":2}}"
+#define MLX_C    "{\"fine_tune_type\":\"lora\",\"num_layers\":-1,\"lora_parameters\":{\"rank\":4,\"scale\":2"
 
 typedef struct refused {
     const char *config, *leaf, *word;
@@ -199,6 +209,9 @@ static const refused cases[] = {
      {PEFT_A, PEFT_B, {PEFT_Q ".lora_B.bias", {16}, 1}},
      3},
     {PEFT_C "}", peft_file, NULL, LN_OK, {PEFT_A, PEFT_B}, 2},
+    {DORA_C "}", peft_file, NULL, LN_OK, {PEFT_A, PEFT_B, PEFT_M}, 3},
+    {DORA_C "}", peft_file, NULL, LN_OK, {PEFT_A, PEFT_B, PEFT_M_WEIGHT}, 3},
+    {MLX_DORA, mlx_file, NULL, LN_OK, {MLX_A, MLX_B, MLX_M}, 3},
     {PEFT_C ",\"target_modules\":\".*q_proj\"}", peft_file, NULL, LN_OK, {PEFT_A, PEFT_B}, 2},
     {PEFT_C ",\"target_modules\":[\"q_proj\"],\"bias\":\"none\",\"use_dora\":false}",
      peft_file,
@@ -277,13 +290,13 @@ static const refused cases[] = {
     {PEFT_C "}", peft_file, "begins with base_model.model.", LN_EINVALID, {{Q ".lora_A.weight", {4, 16}}}, 1},
     {MLX_C "}}", mlx_file, "as mlx-lm writes it", LN_EINVALID, {PEFT_A, PEFT_B}, 2},
     {"{\"rank\":4}", go_file, "occurs twice", LN_EINVALID, {GO_A, {"model." Q ".lora_a", {4, 16}}, GO_B}, 3},
-    {PEFT_C "}",
-     peft_file,
-     "not DoRA",
-     LN_EUNSUPPORTED,
-     {PEFT_A, PEFT_B, {"base_model.model.model." Q ".lora_magnitude_vector", {16}, 1}},
-     3},
-    {MLX_C "}}", mlx_file, "not DoRA", LN_EUNSUPPORTED, {MLX_A, MLX_B, {"model." Q ".m", {16}, 1}}, 3},
+    {PEFT_C "}", peft_file, "does not say DoRA", LN_EINVALID, {PEFT_A, PEFT_B, PEFT_M}, 3},
+    {MLX_C "}}", mlx_file, "does not say DoRA", LN_EINVALID, {MLX_A, MLX_B, MLX_M}, 3},
+    {DORA_C "}", peft_file, "magnitudes of its module are missing", LN_EINVALID, {PEFT_A, PEFT_B}, 2},
+    {DORA_C "}", peft_file, ".lora_A.weight, is missing", LN_EINVALID, {PEFT_M}, 1},
+    {DORA_C "}", peft_file, "for each output", LN_EINVALID, {PEFT_A, PEFT_B, PEFT_M_OF(4)}, 3},
+    {DORA_C ",\"lora_bias\":true}", peft_file, "lora_bias", LN_EINVALID, {PEFT_A, PEFT_B}, 2},
+    {EXPERTS_C "}", peft_file, "DoRA on experts", LN_EUNSUPPORTED, {PEFT_A, PEFT_B, PEFT_M}, 3},
     {PEFT_C "}",
      peft_file,
      "embedding",
@@ -349,7 +362,7 @@ static const refused cases[] = {
      LN_EINVALID,
      {MLX_A, MLX_B},
      2},
-    {PEFT_C ",\"use_dora\":true}", peft_file, "use_dora", LN_EUNSUPPORTED, {PEFT_A, PEFT_B}, 2},
+    {PEFT_C ",\"use_dora\":1}", peft_file, "use_dora", LN_EINVALID, {PEFT_A, PEFT_B}, 2},
     {PEFT_C ",\"bias\":\"some\"}", peft_file, "all and lora_only", LN_EUNSUPPORTED, {PEFT_A, PEFT_B}, 2},
     {PEFT_C "}", peft_file, "says of none", LN_EINVALID, {PEFT_A, PEFT_B, PEFT_BIAS}, 3},
     {PEFT_C ",\"bias\":\"all\"}",
@@ -492,7 +505,7 @@ static const refused cases[] = {
      LN_EINVALID,
      {PEFT_A, PEFT_B},
      2},
-    {"{\"fine_tune_type\":\"dora\",\"lora_parameters\":{}}",
+    {"{\"fine_tune_type\":\"loha\",\"lora_parameters\":{}}",
      mlx_file,
      "fine_tune_type",
      LN_EUNSUPPORTED,

@@ -10,7 +10,7 @@ typedef struct pool {
     guarded bytes;
 } pool;
 
-/* A pool whose slots have the ranks 0 (with a bias), max_rank and less. */
+/* A pool whose slots have the ranks 0 (with a bias), max_rank (with gains) and less (with both). */
 static pool make_pool(int64_t n_in, int64_t n_out, int max_rank, ln_dtype dtype) {
     pool a = {
         .p = {
@@ -21,10 +21,16 @@ static pool make_pool(int64_t n_in, int64_t n_out, int max_rank, ln_dtype dtype)
     memset(a.bytes.data, 0xff, a.bytes.bytes); /* NaN in what no adapter fills */
     for (int s = 0; s < SLOTS; s++) {
         uint8_t *part = a.bytes.data + s * a.p.slot_bytes + a.p.at;
-        const int32_t rank = s == 0 ? 0 : s == 1 ? max_rank : (max_rank + 1) / 2, head[2] = {rank, s != 1};
+        const int32_t rank = s == 0   ? 0
+                             : s == 1 ? max_rank
+                                      : (max_rank + 1) / 2,
+                      head[2] = {rank, s == 0   ? LN_LORA_HAS_BIAS
+                                       : s == 1 ? LN_LORA_HAS_GAIN
+                                                : LN_LORA_HAS_BIAS | LN_LORA_HAS_GAIN};
         memcpy(part, head, sizeof head);
         fill_f32((float *)(void *)(part + o.scale), rank);
-        if (head[1]) fill_f32((float *)(void *)(part + o.bias), n_out);
+        if (head[1] & LN_LORA_HAS_BIAS) fill_f32((float *)(void *)(part + o.bias), n_out);
+        if (head[1] & LN_LORA_HAS_GAIN) fill_f32((float *)(void *)(part + o.gain), n_out);
         for (int64_t i = 0; i < rank * n_in; i++) weight_put(part + o.a, dtype, i, random_f32());
         for (int64_t i = 0; i < rank * n_out; i++) weight_put(part + o.b, dtype, i, random_f32());
     }
@@ -75,7 +81,7 @@ static void check(int64_t n_in, int64_t n_out, int max_rank, ln_dtype dtype, boo
     snprintf(what, sizeof what, "C %lld, D %lld, rank %d, dtype %d", (long long)n_in, (long long)n_out,
              max_rank, (int)dtype);
     const ln_pnode down = {.op = LN_OP_LORA_DOWN, .n_in = 2, .n_out = 1, .p.lora = a.p},
-                  up = {.op = LN_OP_LORA_UP, .n_in = 3, .n_out = 1, .p.lora = a.p};
+                   up = {.op = LN_OP_LORA_UP, .n_in = 3, .n_out = 1, .p.lora = a.p};
     const ln_arg state = {a.bytes.data, 1, 1, 1, LN_F32};
     ln_call c = {.node = &down, .step = &step};
     c.in[0] = (ln_arg){x.data, ROWS, n_in, pitch, LN_F32};

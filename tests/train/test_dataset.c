@@ -45,12 +45,12 @@ static train_data load(const char *text, int64_t most) {
     OK(train_data_open(&d, tiny, file, most, false, NULL, fields, err));
     return d;
 }
-#define REFUSES(status, word, text)                                                     \
-    do {                                                                                \
-        train_data d_;                                                                  \
-        write_text(text);                                                               \
+#define REFUSES(status, word, text)                                                            \
+    do {                                                                                       \
+        train_data d_;                                                                         \
+        write_text(text);                                                                      \
         FAILS(status, word, train_data_open(&d_, tiny, file, 1024, false, NULL, fields, err)); \
-        train_data_close(&d_);                                                          \
+        train_data_close(&d_);                                                                 \
     } while (0)
 
 /* The text of the tokens of sample i that count, or that do not. */

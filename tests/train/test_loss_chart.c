@@ -82,8 +82,32 @@ static void early_losses_do_not_stay(void **state) {
     ln_str_free(&s);
 }
 
+/* A chart of several runs has a smoothed line for each and a dashed one for its validations, with the points
+ * of loss.svg; names are text of XML, cut to the column. */
+static void several_runs(void **state) {
+    (void)state;
+    static train_point p[2][60], v[3];
+    static double x[MOST], y[MOST];
+    ln_str s = {0};
+    for (size_t i = 0; i < LN_COUNT(p[0]); i++)
+        for (int r = 0; r < 2; r++) p[r][i] = (train_point){(int64_t)i + 1, 3 - r - (double)i / 60};
+    for (size_t i = 0; i < LN_COUNT(v); i++) v[i] = (train_point){20 * (int64_t)(i + 1), 2.5};
+    const train_run_points runs[] = {{"a<b&c", p[0], v, 60, 3},
+                                     {"a-name-that-is-much-too-long-for-its-column", p[1], NULL, 60, 0}};
+    train_chart_of_runs(&s, runs, LN_COUNT(runs));
+    ln_str_add(&s, "", 1);
+    assert_int_equal(points_of(s.data, 0, x, y), 60);
+    assert_int_equal(points_of(s.data, 1, x, y), 3);
+    assert_true(y[0] == y[2]);
+    assert_int_equal(points_of(s.data, 2, x, y), 60);
+    assert_non_null(strstr(s.data, ">a&lt;b&amp;c<"));
+    assert_non_null(strstr(s.data, ">a-name-that-is-much-too-lo...<"));
+    ln_str_free(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(smoothed_is_near_the_losses),
-                                       cmocka_unit_test(early_losses_do_not_stay)};
+                                       cmocka_unit_test(early_losses_do_not_stay),
+                                       cmocka_unit_test(several_runs)};
     return cmocka_run_group_tests_name("loss_chart", tests, NULL, NULL);
 }

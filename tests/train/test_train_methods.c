@@ -4,6 +4,8 @@
 /* run: slow asan */
 #include "train_runs.h"
 
+#include "train/moments.h"
+
 enum { SPARSE = 4 };
 
 static const char *const models[] = {"llama-plain-f32", "qwen2-f32", "qwen3-bias-f32", "gemma3-text-f32"};
@@ -58,6 +60,22 @@ static void some_layers_as_peft(void **state) {
     }
 }
 
+/* DoRA: magnitudes are in the file under PEFT's name, and move as there. */
+static void dora_as_peft(void **state) {
+    (void)state;
+    ln_trainer_options how = ln_trainer_options_default();
+    how.lr = 1e-3;
+    for (size_t i = 0; i < LN_COUNT(models); i++) {
+        char path[400];
+        json_t *config;
+        as_recorded(models[i], "dora", "dora", how);
+        OK(ln_json_load_file(&config, at(path, "golden/adapter_config.json"), 10000, err));
+        assert_true(json_is_true(json_object_get(config, "use_dora")));
+        json_decref(config);
+        shell("rm -r golden");
+    }
+}
+
 static ln_trainer_options run_of(const char *out) {
     static char data[400];
     ln_trainer_options how = ln_trainer_options_default();
@@ -68,15 +86,37 @@ static ln_trainer_options run_of(const char *out) {
     return how;
 }
 
+/* Without an adapter to begin with, magnitudes are the lengths of the model's rows, so that the first loss is
+ * that of the model, and of LoRA. */
+static void dora_begins_as_the_model(void **state) {
+    (void)state;
+    char out[400];
+    double first[2];
+    for (int dora = 0; dora < 2; dora++) {
+        ln_trainer_options how = run_of(at(out, "out"));
+        how.dora = dora, how.steps = 1, how.targets = "all-linear";
+        OK(train(SMALL, &how, 1, err));
+        first[dora] = steps[1].loss;
+        shell("rm -r out");
+    }
+    assert_true(fabs(first[1] - first[0]) <= 1e-6 * first[0]);
+    ln_trainer_options how = run_of(out);
+    how.dora = true, how.dropout = 0.1;
+    FAILS(LN_EUNSUPPORTED, "dropout of 0", train(SMALL, &how, 1, err));
+    how.dropout = 0, how.method = LN_METHOD_FULL;
+    FAILS(LN_EUSAGE, "ln_trainer_options.dora", train(SMALL, &how, 1, err));
+}
+
 static void interrupted_or_not(void **state) {
     (void)state;
-    for (int kind = 0; kind < 4; kind++) {
+    for (int kind = 0; kind < 6; kind++) {
         char a[400], b[400];
         ln_trainer_options how = run_of(at(a, "whole"));
         how.optimizer = kind < 3 ? LN_OPTIMIZER_SGD : LN_OPTIMIZER_ADAMW;
         how.momentum = kind == 1 ? 0.9 : 0;
         how.method = kind == 2 ? LN_METHOD_FULL : LN_METHOD_LORA;
         how.layers = kind == 3 ? " 0 , 0-0" : NULL;
+        how.dora = kind == 4, how.moment_bits = kind == 5 ? 8 : 32;
         how.schedule = LN_SCHEDULE_WARMUP_STABLE_DECAY, how.decay_steps = 4, how.min_lr = 0.01,
         how.warmup = 3;
         stop_after = 0;
@@ -86,6 +126,11 @@ static void interrupted_or_not(void **state) {
         stop_after = 5;
         OK(train(SMALL, &how, 1, err));
         stop_after = 0, how.resume = true;
+        if (kind == 5) {
+            how.moment_bits = 32;
+            FAILS(LN_EUSAGE, "moments", train(SMALL, &how, 1, err));
+            how.moment_bits = 8;
+        }
         if (kind == 1) {
             how.momentum = 0.8;
             FAILS(LN_EUSAGE, "momentum", train(SMALL, &how, 1, err));
@@ -175,7 +220,71 @@ static void held_out_by_hash(void **state) {
     FAILS(LN_EUSAGE, "ln_trainer_options.valid_split", train(SMALL, &how, 1, err));
 }
 
-/* SGD has no moments, or one. */
+/* Moments of 8 bits: numbers are off by at most the bound of moments.h, a root is never 0 unless it was, and
+ * what has a code stays. */
+static void codes_of_moments(void **state) {
+    (void)state;
+    enum { N = TRAIN_BLOCK + 37 };
+    static uint8_t m8[N], v8[N];
+    float m[N], v[N], m2[N], v2[N], most[2][2];
+    uint64_t seed = 3;
+    train_param p = {.rows = N, .cols = 1, .m8 = m8, .v8 = v8, .m_most = most[0], .v_most = most[1]};
+    for (int i = 0; i < N; i++) { /* over 12 powers of ten */
+        m[i] = (float)(test_normal(&seed) * exp(3 * (double)test_normal(&seed)));
+        v[i] = i % 50 == 7 ? 0 : (float)exp(4 * (double)test_normal(&seed));
+    }
+    for (int64_t at = 0; at < N; at += TRAIN_BLOCK) {
+        const int64_t n = LN_MIN((int64_t)TRAIN_BLOCK, N - at);
+        train_codes_write(&p, at, n, m + at, v + at);
+        train_codes_read(&p, at, n, m2 + at, v2 + at);
+        for (int64_t i = at; i < at + n; i++) {
+            const double off = fabs((double)m2[i] - (double)m[i]),
+                         root = fabs(sqrt((double)v2[i]) - sqrt((double)v[i])),
+                         m_most = (double)most[0][at / TRAIN_BLOCK],
+                         v_most = (double)most[1][at / TRAIN_BLOCK];
+            assert_true(off <= fmax(0.0453 * fabs((double)m[i]), m_most * exp2(-16.7)));
+            assert_true(root <= fmax(0.0222 * sqrt((double)v[i]), v_most * exp2(-15.8)));
+            assert_int_equal(v2[i] > 0, v[i] > 0);
+        }
+        train_codes_write(&p, at, n, m2 + at, v2 + at);
+        float m3[TRAIN_BLOCK], v3[TRAIN_BLOCK];
+        train_codes_read(&p, at, n, m3, v3);
+        for (int64_t i = 0; i < n; i++)
+            assert_true(m3[i] == m2[at + i] && fabsf(v3[i] - v2[at + i]) <= 1e-6f * v3[i]);
+    }
+}
+
+/* Moments of 8 bits follow those of f32. Losses were off by 5e-5, and the cosine of the movements was 0.9997.
+ */
+static void moments_of_8_bits(void **state) {
+    (void)state;
+    double most = 0, least = 1;
+    for (size_t i = 0; i < LN_COUNT(models); i++) {
+        char path[300], rows[300], from[300], file[400], a[400], b[400], out[400];
+        double loss[STEPS + 1];
+        snprintf(path, sizeof path, GOLDEN "%s", models[i]);
+        snprintf(rows, sizeof rows, GOLDEN "trainer/%s/rows.jsonl", models[i]);
+        snprintf(from, sizeof from, GOLDEN "trainer/%s/init", models[i]);
+        ln_trainer_options how = ln_trainer_options_default();
+        how.data = rows, how.init_adapter = from, how.no_shuffle = true, how.batch = 3, how.steps = STEPS,
+        how.lr = 1e-3;
+        how.out = at(out, "f32");
+        OK(train(path, &how, 2, err));
+        for (int k = 1; k <= STEPS; k++) loss[k] = steps[k].loss;
+        how.moment_bits = 8, how.out = at(out, "of8");
+        OK(train(path, &how, 2, err));
+        for (int k = 1; k <= STEPS; k++) most = fmax(most, fabs(steps[k].loss - loss[k]) / loss[k]);
+        snprintf(file, sizeof file, "%s/adapter_model.safetensors", from);
+        least = fmin(least, cosine(file, at(a, "of8/adapter_model.safetensors"),
+                                   at(b, "f32/adapter_model.safetensors"), "", 1));
+        shell("rm -r f32 of8");
+    }
+    print_message("moments of 8 bits: losses off by at most %.1e, cosine at least %.5f\n", most, least);
+    assert_true(most <= 2e-4);
+    assert_true(least >= 0.999);
+}
+
+/* SGD has no moments, or one; moments of 8 bits take about a quarter of those of f32. */
 static void memory_of_moments(void **state) {
     (void)state;
     char out[400];
@@ -191,6 +300,11 @@ static void memory_of_moments(void **state) {
         assert_int_equal(f.optimizer_bytes, (uint64_t)i * f.n_trainable * sizeof(float));
     }
     assert_true(bytes[2] > 0);
+    ln_trainer_info f = {.size = sizeof f};
+    ln_trainer_options how = run_of(at(out, "none"));
+    how.moment_bits = 8;
+    OK(ln_trainer_plan(m, NULL, &how, &f, err));
+    assert_true(f.optimizer_bytes >= 2 * (uint64_t)f.n_trainable && f.optimizer_bytes <= bytes[2] / 3);
     ln_model_close(&m);
 }
 
@@ -211,7 +325,11 @@ static void what_is_rejected(void **state) {
     how = run_of(out);
     how.momentum = 0.9;
     FAILS(LN_EUSAGE, "ln_trainer_options.momentum", train(SMALL, &how, 1, err));
-    how.momentum = 0, how.optimizer = (ln_optimizer)5;
+    how.momentum = 0, how.moment_bits = 16;
+    FAILS(LN_EUSAGE, "ln_trainer_options.moment_bits", train(SMALL, &how, 1, err));
+    how.moment_bits = 8, how.optimizer = LN_OPTIMIZER_SGD;
+    FAILS(LN_EUSAGE, "ln_trainer_options.moment_bits", train(SMALL, &how, 1, err));
+    how.moment_bits = 32, how.optimizer = (ln_optimizer)5;
     FAILS(LN_EUSAGE, "ln_trainer_options.optimizer", train(SMALL, &how, 1, err));
     how = run_of(out);
     how.schedule = LN_SCHEDULE_WARMUP_STABLE_DECAY;
@@ -241,6 +359,8 @@ static int begin(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sgd_as_torch),       cmocka_unit_test(some_layers_as_peft),
+        cmocka_unit_test(dora_as_peft),       cmocka_unit_test(dora_begins_as_the_model),
+        cmocka_unit_test(codes_of_moments),   cmocka_unit_test(moments_of_8_bits),
         cmocka_unit_test(interrupted_or_not), cmocka_unit_test(memory_of_moments),
         cmocka_unit_test(several_files),      cmocka_unit_test(held_out_by_hash),
         cmocka_unit_test(what_is_rejected)};

@@ -253,7 +253,7 @@ int gpu_attention_paged(const gpu_launch *l, const gpu_step *s, const gpu_attent
  * part. `type`: of the elements of A and B, GPU_F32 or GPU_BF16. */
 typedef struct gpu_lora {
     const char *pool;
-    int64_t at, slot_bytes, scale, bias, a, b, n_in, n_out;
+    int64_t at, slot_bytes, scale, bias, gain, a, b, n_in, n_out;
     int32_t n_slots, type;
     bool of_outputs;
 } gpu_lora;

@@ -10,6 +10,7 @@ static gpu_lora lora_of(const ln_p_lora *p, const void *pool) {
                       .slot_bytes = p->slot_bytes,
                       .scale = o.scale,
                       .bias = o.bias,
+                      .gain = o.gain,
                       .a = o.a,
                       .b = o.b,
                       .n_in = p->n_in,

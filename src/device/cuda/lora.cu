@@ -11,7 +11,7 @@ enum { ROWS = 4, WARPS = 8, OUTPUTS = 128 };
 // The adapter of a row for a matrix. rank 0 and no bias: it leaves the row as it is.
 struct lora_slot {
     const void *a, *b;
-    const float *scale, *bias;
+    const float *scale, *bias, *gain;
     int32_t rank;
 };
 __device__ lora_slot slot_of(const gpu_lora &p, int32_t slot) {
@@ -21,7 +21,8 @@ __device__ lora_slot slot_of(const gpu_lora &p, int32_t slot) {
     const int32_t *head = (const int32_t *)part;
     o.rank = head[0];
     o.scale = (const float *)(part + p.scale);
-    o.bias = head[1] ? (const float *)(part + p.bias) : nullptr;
+    o.bias = head[1] & 1 ? (const float *)(part + p.bias) : nullptr; // LN_LORA_HAS_BIAS, LN_LORA_HAS_GAIN
+    o.gain = head[1] & 2 ? (const float *)(part + p.gain) : nullptr;
     o.a = part + p.a;
     o.b = part + p.b;
     return o;
@@ -111,7 +112,7 @@ __global__ void lora_up(gpu_step s, gpu_lora p, gpu_array x, gpu_array t, gpu_ar
     if (r0 >= live || d >= p.n_out) return;
     for_rows(s, p, r0, live, [&](auto n, int32_t r, const lora_slot &l) {
         enum { N = decltype(n)::value };
-        const bool adapted = l.rank > 0 || l.bias;
+        const bool adapted = l.rank > 0 || l.bias || l.gain;
         float sum[N] = {};
 #pragma unroll 8
         for (int32_t j = 0; j < l.rank; j++) {
@@ -121,8 +122,9 @@ __global__ void lora_up(gpu_step s, gpu_lora p, gpu_array x, gpu_array t, gpu_ar
         }
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            if (l.bias) sum[i] = sum[i] + l.bias[d];
             const float v = load_at(x, r + i, d);
+            if (l.bias) sum[i] = sum[i] + l.bias[d];
+            if (l.gain) sum[i] = fmaf(l.gain[d], v, sum[i]);
             store_at(y, r + i, d, adapted ? v + sum[i] : v);
         }
     });

@@ -142,7 +142,7 @@ static std::vector<int32_t> slots_of(const ln_exec *e, const ln_p_lora *p) {
 
 /* A part of the pool that an adapter uses for a matrix. */
 struct adapter {
-    int32_t rank, has_bias;
+    int32_t rank, has; /* LN_LORA_HAS_* */
     const char *at;
     ln_lora_part part;
 };
@@ -151,7 +151,7 @@ static adapter adapter_of(const ln_pvalue *pool, const ln_p_lora *p, int32_t slo
     a.part = ln_lora_part_of(p);
     a.at = (const char *)pool->data + slot * p->slot_bytes + p->at;
     memcpy(&a.rank, a.at, 4);
-    memcpy(&a.has_bias, a.at + 4, 4);
+    memcpy(&a.has, a.at + 4, 4);
     return a;
 }
 
@@ -165,7 +165,7 @@ static void each_adapter(const ln_exec *e, const ln_pvalue *pool, const ln_p_lor
         for (int32_t s : slots) own.push_back(s == slot), any = any || s == slot;
         if (!any) continue;
         const adapter a = adapter_of(pool, p, slot);
-        if (a.rank || a.has_bias)
+        if (a.rank || a.has)
             fn(a, mx::astype(array(own.data(), {(int)own.size(), 1}, mx::uint8), mx::bool_));
     }
 }
@@ -197,7 +197,11 @@ static array build_lora_up(const ln_exec *e, const ln_pnode *n) {
             const array B = mlx_view(d, a.at + a.part.b, {a.rank, (int)p->n_out}, mlx_dtype(p->dtype));
             own = mx::add(own, mx::matmul(mx::slice(t, {0, 0}, {t.shape(0), a.rank}), mlx_f32(B)));
         }
-        if (a.has_bias) own = mx::add(own, mlx_view(d, a.at + a.part.bias, {1, (int)p->n_out}, mx::float32));
+        if (a.has & LN_LORA_HAS_BIAS)
+            own = mx::add(own, mlx_view(d, a.at + a.part.bias, {1, (int)p->n_out}, mx::float32));
+        if (a.has & LN_LORA_HAS_GAIN)
+            own = mx::add(own,
+                          mx::multiply(y, mlx_view(d, a.at + a.part.gain, {1, (int)p->n_out}, mx::float32)));
         y = mx::where(rows, own, y);
     });
     return y;

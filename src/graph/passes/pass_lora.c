@@ -19,7 +19,9 @@
  *                                 y' = y + matmul(t, B^T)
  *                                 z = op(y')
  *
- * Products with the parts of one tensor share A, and t. In both cases all readers of y read y'. */
+ * Products with the parts of one tensor share A, and t. In both cases all readers of y read y'. Of DoRA the
+ * sum is multiplied by the magnitudes over the lengths, and a bias, which the product then lacks, is added
+ * after that. */
 #include "../grad.h"
 
 #include <stdio.h>
@@ -95,23 +97,58 @@ static int first_sharing(const adapting *a, int weight, int i) {
     return k < 0 ? i : k;
 }
 
-/* Adds what a trained adapter makes of the operand of a product, and the sum of both. */
-static void add_trained(adapting *a, const ln_node *n) {
+/* Whether an adapter is trained for a product. */
+static bool is_trained(const adapting *a, const ln_node *n) {
+    return a->train && is_product(a, n) && a->train->adapts[a->g->values[n->in[1]].slot];
+}
+
+/* Returns a row [1, n_out] in every row of the result of a product. */
+static ln_v in_rows(ln_graph *g, const char *name, ln_v row, ln_v like) {
+    const ln_value v = g->values[like];
+    return ln_g_spread(g, name, row, v.dims[0], v.dims[1], 1);
+}
+
+/* Adds what DoRA makes of the sum of a product without its bias and of LoRA. */
+static ln_v add_magnitude(adapting *a, ln_v y, int i, ln_v bias, ln_v sum) {
+    ln_graph *g = a->g;
+    ln_lora_module *m = &a->out->modules[i];
+    const int64_t row[2] = {1, g->values[y].dims[1]};
+    char name[80];
+    m->magnitude =
+        ln_g_trainable(g, NAME("magnitude"), LN_LORA_PARTS * i + LN_LORA_MAGNITUDE, a->train->dtype, 2, row);
+    m->per_length =
+        ln_g_trainable(g, NAME("per_length"), LN_LORA_PARTS * i + LN_LORA_PER_LENGTH, LN_F32, 2, row);
+    const ln_v magnitude = ln_g_load(g, NAME("m"), m->magnitude),
+               by = ln_g_load(g, NAME("by"), m->per_length);
+    const ln_v gain = ln_g_mul(g, NAME("gain"), magnitude, by);
+    const ln_v out = ln_g_mul(g, NAME("directed"), sum, in_rows(g, NAME("gains"), gain, y));
+    if (bias < 0) return out;
+    m->bias_weight = g->values[bias].slot;
+    m->bias = ln_g_trainable(g, NAME("own_bias"), LN_LORA_PARTS * i + LN_LORA_BIAS, LN_F32, 2, row);
+    return ln_g_add(g, NAME("biased"), out,
+                    in_rows(g, NAME("biases"), ln_g_load(g, NAME("bias"), m->bias), y));
+}
+
+/* Adds what a trained adapter makes of the operand of a product, and the sum of both. bias: of the
+ * product, to be added after DoRA; -1: none. */
+static void add_trained(adapting *a, const ln_node *n, ln_v bias) {
     ln_graph *g = a->g;
     const ln_lora_training *t = a->train;
     char name[80];
-    if (!is_product(a, n) || !t->adapts[g->values[n->in[1]].slot]) return;
     const ln_v y = n->out[0];
     const ln_value w = g->values[n->in[1]];
     const int i = a->out->n_modules++, first = first_sharing(a, w.slot, i);
     const int64_t down[2] = {t->rank, w.dims[1]}, up[2] = {w.dims[0], t->rank};
     ln_lora_module *m = &a->out->modules[i];
-    *m = (ln_lora_module){w.slot, first, a->out->modules[first].a, -1, a->out->modules[first].down};
-    if (first == i) m->a = ln_g_trainable(g, NAME("lora_a"), 2 * i, t->dtype, 2, down);
-    m->b = ln_g_trainable(g, NAME("lora_b"), 2 * i + 1, t->dtype, 2, up);
+    *m = (ln_lora_module){w.slot, first, a->out->modules[first].a, -1, a->out->modules[first].down, -1, -1,
+                          -1,     -1};
+    if (first == i)
+        m->a = ln_g_trainable(g, NAME("lora_a"), LN_LORA_PARTS * i + LN_LORA_A, t->dtype, 2, down);
+    m->b = ln_g_trainable(g, NAME("lora_b"), LN_LORA_PARTS * i + LN_LORA_B, t->dtype, 2, up);
     if (first == i) add_trained_down(a, n, i);
     const ln_v h = ln_g_matmul(g, NAME("delta"), m->down, ln_g_load(g, NAME("b"), m->b), LN_MATMUL_NT);
     a->up[y] = ln_g_add(g, NAME("adapted"), y, h);
+    if (t->magnitudes) a->up[y] = add_magnitude(a, y, i, bias, a->up[y]);
 }
 #undef NAME
 
@@ -131,9 +168,12 @@ static void adapt_all(adapting *a, const ln_node *old, size_t n) {
         ln_node node = old[i];
         ln_g_layer(g, node.layer, "");
         for (int k = 0; k < node.n_in; k++) node.in[k] = adapted(a, node.in[k]);
+        const bool trained = is_trained(a, &node);
+        const ln_v bias = trained && a->train->magnitudes && node.n_in == 3 ? node.in[2] : -1;
+        if (bias >= 0) node.n_in = 2;
         ln_g_append(g, &node);
-        if (a->train) add_trained(a, &node);
-        else add_down(a, &node);
+        if (trained) add_trained(a, &node, bias);
+        else if (!a->train) add_down(a, &node);
     }
     for (size_t i = 0; i < g->n_outputs && g->error.code == LN_OK; i++)
         g->outputs[i] = adapted(a, g->outputs[i]);
@@ -186,4 +226,36 @@ ln_status ln_graph_adapt_training(ln_graph *g, const ln_lora_training *train, in
     ln_g_layer(g, -1, "");
     if (train->dropout > 0) out->samples = ln_g_input(g, "samples", samples, LN_I32, 2, pair);
     return adapt(&a, err);
+}
+
+/* A copy of a value of another graph that run/ binds, with its slot. */
+static ln_v copy_bound(ln_graph *g, const ln_value *v) {
+    if (v->kind == LN_KIND_TRAINABLE)
+        return ln_g_trainable(g, v->name, v->slot, v->dtype, v->n_dims, v->dims);
+    if (!ln_encoding_is_dense(v->enc)) return ln_g_encoded(g, v->name, v->enc, v->slot, v->n_dims, v->dims);
+    return ln_g_weight(g, v->name, v->dtype, v->slot, v->dims[0], v->dims[1]);
+}
+
+ln_status ln_graph_row_products(ln_graph *g, const ln_graph *from, const ln_lora_graph *of, double scale,
+                                ln_v *out, ln_error *err) {
+    ln_g_layer(g, -1, "");
+    for (int i = 0; i < of->n_modules && g->error.code == LN_OK; i++) {
+        const ln_lora_module *m = &of->modules[i];
+        const ln_value *w = NULL;
+        for (size_t v = 0; v < from->n_values && !w; v++)
+            if (from->values[v].kind == LN_KIND_WEIGHT && from->values[v].slot == m->weight)
+                w = &from->values[v];
+        char name[80];
+        (void)snprintf(name, sizeof name, "%.60s.%s", w->name, "products");
+        const ln_v a = ln_g_load(g, "a", copy_bound(g, &from->values[m->a]));
+        const ln_v b = ln_g_load(g, "b", copy_bound(g, &from->values[m->b]));
+        const ln_v first =
+            ln_g_scale(g, "a_w", ln_g_linear(g, "a_w", a, copy_bound(g, w), -1), (float)(2 * scale));
+        const ln_v gram =
+            ln_g_scale(g, "a_a", ln_g_matmul(g, "a_a", a, a, LN_MATMUL_NT), (float)(scale * scale));
+        out[i] = ln_g_add(g, name, first, ln_g_matmul(g, "a_a_b", gram, b, LN_MATMUL_NT));
+        ln_g_output(g, out[i]);
+    }
+    if (err) *err = g->error;
+    return g->error.code;
 }

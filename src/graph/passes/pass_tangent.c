@@ -48,6 +48,30 @@ static ln_v of_nll(ln_graph *g, const char *name, const ln_node *n, const ln_v *
     return ln_g_sum(g, name, ln_g_mul(g, name, slope, t[0]), LN_SUM_COLS);
 }
 
+static ln_v of_sigmoid(ln_graph *g, const char *name, const ln_node *n, const ln_v *t) {
+    const ln_v y = n->out[0], ty = ln_g_mul(g, name, t[0], y);
+    return ln_g_add(g, name, ty, ln_g_scale(g, name, ln_g_mul(g, name, ty, y), -1));
+}
+/* 1 - tanh^2, and the output is `by` tanh. */
+static ln_v of_softcap(ln_graph *g, const char *name, const ln_node *n, const ln_v *t) {
+    const float by = n->p.scale.factor;
+    const ln_v square = ln_g_mul(g, name, n->out[0], n->out[0]), lost = ln_g_mul(g, name, square, t[0]);
+    return ln_g_add(g, name, t[0], ln_g_scale(g, name, lost, -1 / (by * by)));
+}
+/* The op with a second operand is that operand between the bounds, else 0. */
+static ln_v of_clamp(ln_graph *g, const char *name, const ln_node *n, const ln_v *t) {
+    const ln_node m = {.op = LN_OP_CLAMP, .n_in = 2, .in = {n->in[0], t[0]}, .p = n->p};
+    return ln_g_node(g, name, &m, NULL);
+}
+/* Without a weight the Jacobian is symmetric. */
+static ln_v of_rmsnorm(ln_graph *g, const char *name, const ln_node *n, const ln_v *t) {
+    const ln_node m = {.op = LN_OP_RMSNORM_BACK, .n_in = 2, .in = {n->in[0], t[0]}, .p = n->p};
+    if (n->n_in == 1) return ln_g_node(g, name, &m, NULL);
+    (void)ln_fail(&g->error, LN_EUNSUPPORTED, "tangent of %s: op rmsnorm with a weight has no tangent rule",
+                  name);
+    return -1;
+}
+
 static tangent_fn *const rules[LN_OP_COUNT] = {[LN_OP_ADD] = of_add,
                                                [LN_OP_MUL] = of_product,
                                                [LN_OP_MATMUL] = of_product,
@@ -60,6 +84,12 @@ static tangent_fn *const rules[LN_OP_COUNT] = {[LN_OP_ADD] = of_add,
                                                [LN_OP_SILU] = of_silu,
                                                [LN_OP_GELU_TANH] = of_gelu,
                                                [LN_OP_SOFTMAX] = of_softmax,
+                                               [LN_OP_SLICE] = of_linear,
+                                               [LN_OP_SLICE_BACK] = of_linear,
+                                               [LN_OP_SIGMOID] = of_sigmoid,
+                                               [LN_OP_SOFTCAP] = of_softcap,
+                                               [LN_OP_CLAMP] = of_clamp,
+                                               [LN_OP_RMSNORM] = of_rmsnorm,
                                                [LN_OP_NLL] = of_nll};
 
 ln_status ln_graph_tangent(ln_graph *g, ln_v y, const ln_v *wrt, const ln_v *tangents, size_t n, ln_v *dy,

@@ -56,8 +56,8 @@ static void lora_down_run(const ln_call *c) {
     PARTITION_ROWS(c, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
         const ln_lora_slot s = ln_lora_slot_of(c, 1, r, lora_expert(c, 2, r));
-        const void *x = (const char *)c->in[0].data +
-                        ln_lora_row(p, r) * c->in[0].pitch * ln_dtype_bytes(c->in[0].dtype);
+        const void *x =
+            (const char *)c->in[0].data + ln_lora_row(p, r) * c->in[0].pitch * ln_dtype_bytes(c->in[0].dtype);
         float *t = row_out(c, r);
         memset(t + s.rank, 0, (size_t)(p->max_rank - s.rank) * sizeof *t);
         if (p->dtype == LN_BF16 && x_bf16) lora_down_row(x, true, &s, p->n_in, true, t);
@@ -67,7 +67,7 @@ static void lora_down_run(const ln_call *c) {
     }
 }
 
-/* y[d] = x[d] + (B t + bias)[d] for M vectors from output d on. */
+/* y[d] = x[d] + (B t + bias + gain x)[d] for M vectors from output d on. */
 INLINE void lora_sums(const int M, const float *x, const float *t, const ln_lora_slot *s, int64_t d,
                       int64_t n, const bool bf16, float *y) {
     enum { MOST = 4 };
@@ -79,8 +79,10 @@ INLINE void lora_sums(const int M, const float *x, const float *t, const ln_lora
         for (int m = 0; m < M; m++) sum[m] = vf_fma(by, lora_load(s->b, j * n + d + m * VL, bf16), sum[m]);
     }
     for (int m = 0; m < M; m++) {
+        const vf from = vf_load(x + d + m * VL);
         if (s->bias) sum[m] = vf_add(sum[m], vf_load(s->bias + d + m * VL));
-        vf_store(y + d + m * VL, vf_add(vf_load(x + d + m * VL), sum[m]));
+        if (s->gain) sum[m] = vf_fma(vf_load(s->gain + d + m * VL), from, sum[m]);
+        vf_store(y + d + m * VL, vf_add(from, sum[m]));
     }
 }
 INLINE void lora_up_row(const float *x, const float *t, const ln_lora_slot *s, int64_t n, const bool bf16,
@@ -92,6 +94,7 @@ INLINE void lora_up_row(const float *x, const float *t, const ln_lora_slot *s, i
         float sum = 0;
         for (int64_t j = 0; j < s->rank; j++) sum = fmaf(t[j], lora_value(s->b, j * n + d, bf16), sum);
         if (s->bias) sum = sum + s->bias[d];
+        if (s->gain) sum = fmaf(s->gain[d], x[d], sum);
         y[d] = x[d] + sum;
     }
 }
@@ -102,7 +105,7 @@ static void lora_up_run(const ln_call *c) {
         const ln_lora_slot s = ln_lora_slot_of(c, 2, r, lora_expert(c, 3, r));
         const float *x = row_in(c, 0, r), *t = row_in(c, 1, r);
         float *y = row_out(c, r);
-        if (s.rank == 0 && !s.bias) {
+        if (s.rank == 0 && !s.bias && !s.gain) {
             if (x != y) memcpy(y, x, (size_t)p->n_out * sizeof *y);
         } else if (p->dtype == LN_BF16) lora_up_row(x, t, &s, p->n_out, true, y);
         else lora_up_row(x, t, &s, p->n_out, false, y);

@@ -1,0 +1,95 @@
+/* What the files of the programs of training share (train_program.h): the open program, and DoRA's part of
+ * it. */
+#ifndef LN_TRAIN_PARTS_H
+#define LN_TRAIN_PARTS_H
+
+#include "train_program.h"
+#include "trained_weights.h"
+
+/* LENGTHS: of DoRA, what the lengths of rows depend on; else it has no program. */
+enum { ALIGN = 64, MODES = 3, EVALUATE = 0, TRAIN = 1, LENGTHS = 2, MOST_READ = 1 << 20 };
+
+/* A trainable of the graphs, or a weight that is trained: rows of a parameter. */
+typedef struct piece {
+    size_t param;
+    int slot;           /* of the trainable; of the weight */
+    int64_t row0, rows; /* of the parameter */
+    bool is_vector;     /* its gradient is a row */
+    size_t at;          /* of a trainable: in `bound` */
+} piece;
+
+/* What DoRA has of a matrix in addition: constants of the programs, at these offsets in `bound`. */
+typedef struct direction {
+    size_t per_length, bias; /* bias: SIZE_MAX if the product has none */
+    double *squares;         /* [n_out] of the lengths of the model's own rows */
+} direction;
+
+typedef struct mode {
+    ln_graph graph;
+    ln_train_graph built;
+    ln_lora_graph lora;
+    ln_v *wrt, *grads; /* [n_pieces] trainables or weights, and their gradients; in the graph's arena */
+    size_t n_pieces;
+    ln_program program;
+    ln_exec *exec;
+} mode;
+
+struct ln_train_program {
+    const ln_spec *spec;
+    const ln_weights *weights;
+    ln_train_options opt;
+    ln_bounds bounds;
+    const ln_device_ops *ops;
+    ln_dev *dev;
+    ln_dev_info info;
+    ln_queue *queue;
+    mode modes[MODES];
+    ln_weight_cache *cache;
+    const ln_device_weights *resident; /* of the cache; full: NULL */
+    ln_device_weights *changing;       /* full: the weights that programs compute with; else NULL */
+    ln_train_sizes sizes;
+    ln_train_param *params;
+    size_t n_params;
+    piece *pieces; /* [n_pieces] in the order of modes[].grads */
+    size_t n_pieces;
+    direction *directions; /* [modules] of DoRA; else NULL */
+    size_t input_at[LN_TRAIN_INPUTS];
+    float *values; /* [2][n_numbers] values and gradients of all parameters */
+    uint8_t *host; /* what is copied to `bound` before a step */
+    void *bound, *temp;
+    size_t bound_bytes, temp_bytes, n_numbers;
+    size_t read_numbers, rounded_bytes;
+    float *read;   /* [read_numbers] some rows, or the losses, read from the device */
+    void *rounded; /* [rounded_bytes] some rows of a weight, as they are stored */
+    bool changed;  /* the device has other values than the parameters */
+    ln_step_block *step;
+};
+
+static inline size_t ln_train_aligned(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
+/* Programs that there are. */
+static inline int ln_train_modes(const ln_train_program *p) { return p->directions ? MODES : LENGTHS; }
+/* Returns the piece of a trainable; their slots ascend. */
+static inline const piece *ln_train_piece(const ln_train_program *p, int slot) {
+    size_t i = LN_MIN((size_t)slot, p->n_pieces - 1); /* modules without an A of their own have one less */
+    while (p->pieces[i].slot > slot) i--;
+    return &p->pieces[i];
+}
+
+/* ---- train_directions.c: DoRA ---- */
+
+/* Builds the graph of the mode LENGTHS. `grads` of this mode are its outputs. */
+ln_status ln_directions_build(ln_train_program *p, ln_error *err);
+/* Adds the constants of module i at *at in `bound`, and moves that. */
+void ln_directions_add(ln_train_program *p, int i, const ln_weight *w, size_t *at);
+/* Returns the bytes of the squares of all directions, and has `read` hold the products of a module. */
+uint64_t ln_directions_bytes(ln_train_program *p);
+/* Measures the rows of the model's matrices, and reads the biases that follow DoRA. LN_EMEMORY, LN_ENUMERIC.
+ */
+ln_status ln_directions_open(ln_train_program *p, ln_error *err);
+/* Sets magnitudes to the lengths of the rows of W, to which B A adds nothing yet. */
+void ln_directions_init(ln_train_program *p);
+/* Writes what a program multiplies by next to the magnitudes: 1 / the length of each row, with the values of
+ * A and B that p->host has. LN_EDEVICE. */
+ln_status ln_directions_write(ln_train_program *p, ln_error *err);
+
+#endif
