@@ -39,7 +39,9 @@ bool ln_report_shape(ln_bind_report *r, const ln_tensor *x, int n_dims, const in
     if (x->n_dims == n_dims && memcmp(x->dims, dims, (size_t)n_dims * sizeof *dims) == 0) return true;
     shape_text(expected, n_dims, dims);
     shape_text(found, x->n_dims, x->dims);
-    (void)snprintf(text, sizeof text, ": expected %s%s, found %s", expected, why, found);
+    (void)snprintf(text, sizeof text, ": expected %s%s, found %s%s", expected, why, found,
+                   x->bytes == 0 ? ", empty as DeepSpeed ZeRO-3 leaves it if the parts are not gathered"
+                                 : "");
     ln_report_fault(r, x->name, text);
     return false;
 }

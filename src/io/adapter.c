@@ -57,7 +57,10 @@ static ln_status find_file(const ln_adapter_file *a, char *path, size_t cap, ln_
     if (a->layout == LN_ADAPTER_GO_MLX) return find_only(a->path, path, cap, err);
     (void)snprintf(path, cap, "%s/adapter_model.bin", a->path);
     if (ln_exists(path))
-        more = "; adapter_model.bin is PyTorch's format: save the adapter with safe_serialization";
+        more = "; adapter_model.bin is PyTorch's format, convert it in this directory: python3 -c \"import "
+               "torch; from "
+               "safetensors.torch import save_file; save_file({k: v.contiguous() for k, v in "
+               "torch.load('adapter_model.bin', map_location='cpu').items()}, 'adapter_model.safetensors')\"";
     return ln_fail(err, LN_EIO, "%s: by its adapter_config.json an adapter of %s, which needs %s%s",
                    ln_path_text(shown, a->path), layout_names[a->layout], names[a->layout], more);
 }
@@ -213,6 +216,13 @@ static bool dtype_is_known(const ln_tensor *t) {
 
 static ln_status check_half(const ln_adapter_file *a, const ln_tensor *t, ln_error *err) {
     const bool stacked = t->n_dims == 3 && a->layout == LN_ADAPTER_MLX_LM && t->dims[2] > 0;
+    if (t->bytes == 0)
+        return refuse_tensor(a, t, LN_EINVALID,
+                             "is empty: DeepSpeed ZeRO-3 leaves such tensors if the parts are not gathered "
+                             "before the "
+                             "adapter is saved (stage3_gather_16bit_weights_on_model_save, or "
+                             "zero_to_fp32.py)",
+                             err);
     if ((t->n_dims != 2 && !stacked) || t->dims[0] < 1 || t->dims[1] < 1)
         return refuse_tensor(a, t, LN_EUNSUPPORTED, "expected a matrix", err);
     if (dtype_is_known(t)) return LN_OK;
@@ -276,9 +286,12 @@ static ln_status take_pair(ln_adapter_file *a, const ln_adapter_config *c, const
                        (long long)rank);
     LN_TRY(ln_adapter_targets(c, x->full, x->path, &named, &m->any_layer, err));
     named |= ln_adapter_names_parameter(c, x->full);
+    const bool leaves_out = c->layers || c->exclude || c->excluded;
     if (!named)
-        return ln_fail(err, LN_EINVALID, "%s: the module %s has tensors and is not among those that it names",
-                       c->path, x->full);
+        return ln_fail(err, LN_EINVALID,
+                       "%s: the module %s has tensors and is not among those that it names%s", c->path,
+                       x->full,
+                       leaves_out ? ", or is left out by exclude_modules or layers_to_transform" : "");
     return ln_adapter_scale_of(c, x->full, rank, &m->scale, err);
 }
 

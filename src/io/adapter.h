@@ -139,6 +139,11 @@ typedef struct ln_adapter_config {
     const json_t *targets;    /* list of names; NULL: any module, or those that `target` matches */
     const json_t *parameters; /* PEFT: list of parameters of experts, or NULL */
     ln_name_pattern *target;  /* PEFT: target_modules as a regular expression; NULL: none */
+    /* PEFT: what is left out of the modules that are named. exclude_modules is a list or a regular
+     * expression; layers_to_transform has the numbers of the only layers, of modules called layers_pattern.
+     * NULL: none */
+    const json_t *excluded, *layers, *layers_pattern;
+    ln_name_pattern *exclude;
     ln_adapter_patterns rank_pattern, alpha_pattern; /* PEFT */
     int n_last_layers;
 } ln_adapter_config;

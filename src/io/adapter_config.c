@@ -174,6 +174,33 @@ static ln_status read_targets(ln_adapter_config *c, ln_error *err) {
     return ln_name_pattern_open(&c->target, json_string_value(targets), false, where, err);
 }
 
+/* LN_EINVALID unless v is absent, null, or a number of a layer or a list of them. */
+static ln_status check_layers(const ln_adapter_config *c, const json_t *v, ln_error *err) {
+    bool good = !v || json_is_null(v) || json_is_integer(v) || json_is_array(v);
+    for (size_t i = 0; i < json_array_size(v); i++) good = good && json_is_integer(json_array_get(v, i));
+    return good ? LN_OK : refuse(c, LN_EINVALID, "layers_to_transform", v, "expected numbers of layers", err);
+}
+
+/* What the configuration leaves out of the modules that it names. */
+static ln_status read_left_out(ln_adapter_config *c, ln_error *err) {
+    const json_t *excluded = json_object_get(c->root, "exclude_modules"),
+                 *layers = json_object_get(c->root, "layers_to_transform"),
+                 *pattern = json_object_get(c->root, "layers_pattern");
+    char where[160];
+    LN_TRY(check_layers(c, layers, err));
+    if (is_set(layers)) c->layers = layers;
+    if (is_set(pattern) && !json_is_string(pattern)) LN_TRY(check_names(c, "layers_pattern", pattern, err));
+    if (is_set(pattern)) c->layers_pattern = pattern;
+    if (!json_is_string(excluded)) {
+        LN_TRY(check_names(c, "exclude_modules", excluded, err));
+        if (is_set(excluded)) c->excluded = excluded;
+        return LN_OK;
+    }
+    if (!json_string_length(excluded)) return LN_OK;
+    (void)snprintf(where, sizeof where, "%.120s: exclude_modules", c->path);
+    return ln_name_pattern_open(&c->exclude, json_string_value(excluded), false, where, err);
+}
+
 static ln_status read_peft(ln_adapter_config *c, ln_error *err) {
     const json_t *bias = json_object_get(c->root, "bias");
     LN_TRY(check_peft(c, err));
@@ -192,6 +219,7 @@ static ln_status read_peft(ln_adapter_config *c, ln_error *err) {
     c->parameters = json_object_get(c->root, "target_parameters");
     LN_TRY(check_names(c, "target_parameters", c->parameters, err));
     c->biases = json_is_string(bias) && strcmp(json_string_value(bias), "none") != 0;
+    LN_TRY(read_left_out(c, err));
     return read_targets(c, err);
 }
 
@@ -280,6 +308,7 @@ void ln_adapter_config_close(ln_adapter_config *c) {
     close_patterns(&c->rank_pattern);
     close_patterns(&c->alpha_pattern);
     ln_name_pattern_close(&c->target);
+    ln_name_pattern_close(&c->exclude);
     json_decref(c->root);
     *c = (ln_adapter_config){0};
 }
@@ -290,9 +319,51 @@ static bool ends_with(const char *path, const char *name) {
     return m > 0 && n >= m && strcmp(path + n - m, name) == 0 && (n == m || path[n - m - 1] == '.');
 }
 
+/* Whether the layers of the configuration are called by this name; without layers_pattern any is. */
+static bool names_layers(const ln_adapter_config *c, const char *name, size_t n) {
+    const json_t *p = c->layers_pattern;
+    if (!p) return true;
+    for (size_t i = 0; i < (json_is_array(p) ? json_array_size(p) : 1); i++) {
+        const json_t *one = json_is_array(p) ? json_array_get(p, i) : p;
+        if (json_string_length(one) == n && memcmp(json_string_value(one), name, n) == 0) return true;
+    }
+    return false;
+}
+
+/* Whether layers_to_transform has the layer of a module: the last number between dots behind a name of
+ * layers, which has a dot before it, as PEFT finds it. */
+static bool is_in_layers(const ln_adapter_config *c, const char *full) {
+    int64_t layer = -1, number;
+    const char *name = full, *at = full; /* a part between dots, and the one before it */
+    size_t n_name = 0, i = 0;
+    for (const char *dot; (dot = strchr(at, '.')) != NULL; at = dot + 1, i++) {
+        const size_t n = (size_t)(dot - at);
+        if (i >= 2 && strspn(at, "0123456789") == n && ln_parse_i64(at, n, &number) &&
+            names_layers(c, name, n_name))
+            layer = number;
+        name = at, n_name = n;
+    }
+    if (json_is_integer(c->layers)) return layer == json_integer_value(c->layers);
+    for (size_t k = 0; layer >= 0 && k < json_array_size(c->layers); k++)
+        if (json_integer_value(json_array_get(c->layers, k)) == layer) return true;
+    return false;
+}
+
+/* Sets *out: whether exclude_modules has this module. */
+static ln_status is_left_out(const ln_adapter_config *c, const char *full, bool *out, ln_error *err) {
+    *out = false;
+    if (c->exclude) return ln_name_matches(c->exclude, full, out, err);
+    for (size_t i = 0; i < json_array_size(c->excluded); i++)
+        *out = *out || ends_with(full, json_string_value(json_array_get(c->excluded, i)));
+    return LN_OK;
+}
+
 ln_status ln_adapter_targets(const ln_adapter_config *c, const char *full, const char *path, bool *named,
                              bool *whole, ln_error *err) {
-    *whole = false;
+    bool left_out;
+    *whole = *named = false;
+    LN_TRY(is_left_out(c, full, &left_out, err));
+    if (left_out) return LN_OK;
     if (c->target) return ln_name_matches(c->target, full, named, err);
     *named = !c->targets;
     for (size_t i = 0; !*whole && i < json_array_size(c->targets); i++) {
@@ -300,6 +371,7 @@ ln_status ln_adapter_targets(const ln_adapter_config *c, const char *full, const
         *whole = strcmp(full, name) == 0 || strcmp(path, name) == 0;
         *named = *named || *whole || ends_with(full, name);
     }
+    if (c->layers && *named && !*whole) *named = is_in_layers(c, full);
     return LN_OK;
 }
 

@@ -263,7 +263,7 @@ static const refused cases[] = {
      LN_EIO,
      {MLX_A, MLX_B},
      2},
-    {PEFT_C "}", "adapter_model.bin", "safe_serialization", LN_EIO, {PEFT_A, PEFT_B}, 2},
+    {PEFT_C "}", "adapter_model.bin", "torch.load('adapter_model.bin'", LN_EIO, {PEFT_A, PEFT_B}, 2},
     {PEFT_C "}", peft_file, "no tensors", LN_EINVALID, {PEFT_A}, 0},
     {"[]", peft_file, "expected a JSON object", LN_EINVALID, {PEFT_A, PEFT_B}, 2},
     {"{\"r\":4}", go_file, "r without peft_type", LN_EINVALID, {GO_A, GO_B}, 2},

@@ -1,5 +1,6 @@
 /* Modules that an adapter's configuration names and of which its file has no tensors: they are listed and
- * warned about; excluded ones are not. */
+ * warned about; excluded ones are not. Modules that it leaves out and of which the file has tensors, and
+ * tensors that are empty, are rejected. */
 /* run: quick */
 #include "../common.h"
 #include "io/adapter.h"
@@ -65,6 +66,57 @@ static void absent_modules_are_named(void **state) {
     }
 }
 
+/* PEFT applies nothing to modules that exclude_modules, layers_to_transform and layers_pattern leave out. */
+static void modules_that_are_left_out(void **state) {
+    (void)state;
+#define NAMED PEFT "\"target_modules\":[\"q_proj\",\"v_proj\"],"
+    static const struct {
+        const char *config;
+        bool good;
+    } rows[] = {{NAMED "\"exclude_modules\":[\"k_proj\",\"proj\"]}", true},
+                {NAMED "\"exclude_modules\":[\"v_proj\"]}", false},
+                {NAMED "\"exclude_modules\":\".*k_proj\"}", true},
+                {NAMED "\"exclude_modules\":\".*layers\\\\.0.*\"}", false},
+                {NAMED "\"exclude_modules\":7}", false},
+                {NAMED "\"layers_to_transform\":[0,1,2,3,4,5,6,7]}", true},
+                {NAMED "\"layers_to_transform\":[1]}", false},
+                {NAMED "\"layers_to_transform\":1}", false},
+                {NAMED "\"layers_to_transform\":\"1\"}", false},
+                {NAMED "\"layers_to_transform\":[0,1,2,3],\"layers_pattern\":\"layers\"}", true},
+                {NAMED "\"layers_to_transform\":[0,1,2,3],\"layers_pattern\":[\"h\",\"layers\"]}", true},
+                {NAMED "\"layers_to_transform\":[0,1,2,3],\"layers_pattern\":[\"h\"]}", false}};
+    for (size_t i = 0; i < LN_COUNT(rows); i++) {
+        ln_adapter_file *a = NULL;
+        ln_error e = {0};
+        set_config(rows[i].config);
+        const ln_status st = ln_adapter_file_open(&a, dir, &e);
+        if (st != (rows[i].good ? LN_OK : LN_EINVALID))
+            fail_msg("%s: status %d, %s", rows[i].config, (int)st, e.message);
+        ln_adapter_file_close(&a);
+    }
+}
+
+/* What DeepSpeed ZeRO-3 leaves if parts are not gathered is called that. */
+static void empty_tensors_are_named(void **state) {
+    (void)state;
+    static const char header[] =
+        "{\"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight\":{\"dtype\":\"F32\","
+        "\"shape\":[0],\"data_offsets\":[0,0]},\"base_model.model.model.layers.0.self_attn."
+        "q_proj.lora_B.weight\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}";
+    const uint64_t n = sizeof header - 1;
+    char path[300];
+    ln_adapter_file *a = NULL;
+    path_of(path, "adapter_model.safetensors");
+    assert_int_equal(unlink(path), 0);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(&n, sizeof n, 1, f), 1);
+    assert_int_equal(fwrite(header, n, 1, f), 1);
+    assert_int_equal(fclose(f), 0);
+    set_config(PEFT "\"target_modules\":[\"q_proj\"]}");
+    FAILS(LN_EINVALID, "lora_A.weight: is empty: DeepSpeed ZeRO-3", ln_adapter_file_open(&a, dir, err));
+}
+
 static int make_dir(void **state) {
     char path[300];
     (void)state;
@@ -85,6 +137,8 @@ static int remove_dir(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(absent_modules_are_named)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(absent_modules_are_named),
+                                       cmocka_unit_test(modules_that_are_left_out),
+                                       cmocka_unit_test(empty_tensors_are_named)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
