@@ -50,6 +50,13 @@ typedef enum ln_preference {
     LN_PREFERENCE_ORPO
 } ln_preference;
 /* What updates the values: AdamW, or SGD, whose weight decay is a part of the gradient as in PyTorch. */
+/* Layouts in which an adapter is written. mlx-lm's and go-mlx's are of text models, and of all layers or the
+ * last ones. */
+typedef enum ln_adapter_as {
+    LN_ADAPTER_AS_PEFT = 0,
+    LN_ADAPTER_AS_MLX_LM,
+    LN_ADAPTER_AS_GO_MLX
+} ln_adapter_as;
 typedef enum ln_optimizer { LN_OPTIMIZER_ADAMW = 0, LN_OPTIMIZER_SGD } ln_optimizer;
 /* The learning rate after the warm-up, by the names of transformers. */
 typedef enum ln_schedule {
@@ -167,6 +174,8 @@ typedef struct ln_trainer_options {
      * dropout is 0; init_adapter decides it itself. */
     bool dora;
     int moment_bits; /* of AdamW's moments: 32, the default, or 8, in blocks of 256 (docs/training.md) */
+    ln_adapter_as
+        adapter_as; /* the layout of the adapter in `out`; checkpoints have PEFT's. Default PEFT's */
 } ln_trainer_options;
 LN_DEFAULT(ln_trainer_options)
 

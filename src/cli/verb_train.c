@@ -25,7 +25,7 @@ typedef struct training {
 /* Flags of adapters, if all weights are trained. */
 static ln_status check_method(const args *a, ln_error *err) {
     static const flag of_adapters[] = {F_RANK,        F_ALPHA,        F_DROPOUT, F_TARGETS, F_RSLORA,
-                                       F_PARAM_DTYPE, F_INIT_ADAPTER, F_LAYERS,  F_DORA};
+                                       F_PARAM_DTYPE, F_INIT_ADAPTER, F_LAYERS,  F_DORA,    F_ADAPTER_LAYOUT};
     for (size_t i = 0; has(a, F_METHOD) && a->flag[F_METHOD].i == LN_METHOD_FULL && i < LN_COUNT(of_adapters);
          i++)
         if (has(a, of_adapters[i]))
@@ -97,6 +97,7 @@ ln_status train_options(const args *a, ln_trainer_options *o, ln_error *err) {
     o->layers = text_of(a, F_LAYERS);
     o->rslora = has(a, F_RSLORA);
     o->dora = has(a, F_DORA);
+    o->adapter_as = (ln_adapter_as)a->flag[F_ADAPTER_LAYOUT].i;
     o->moment_bits = has(a, F_MOMENTS) && a->flag[F_MOMENTS].i == 1 ? 8 : 32;
     o->bf16 = has(a, F_PARAM_DTYPE) && a->flag[F_PARAM_DTYPE].i == 1;
     o->preference = (ln_preference)a->flag[F_PREFERENCE].i;

@@ -1,5 +1,6 @@
 /* The table of methods (contract: methods.h). */
 #include "methods.h"
+#include "other_layouts.h"
 
 #include "../convert/convert.h"
 #include "../io/directory.h"
@@ -11,7 +12,8 @@
 /* ---- an adapter ---- */
 
 static ln_status choose_adapter(train_trainer *t, ln_error *err) {
-    return train_targets(t, &t->program_options.lora, err);
+    LN_TRY(train_targets(t, &t->program_options.lora, err));
+    return train_layout_check(t, err);
 }
 
 /* The name in PEFT's layout; a text model inside a larger one is a module of it. */
@@ -29,6 +31,7 @@ static ln_status begin_adapter(train_trainer *t, ln_error *err) {
 }
 
 static ln_status write_adapter(const train_trainer *t, const char *dir, ln_error *err) {
+    if (t->how.adapter_as != LN_ADAPTER_AS_PEFT) return train_layout_write(t, dir, err);
     return train_adapter_write(dir, t->state.params, t->state.n_params, t->how.bf16, t->adapter_config, NULL,
                                err);
 }
@@ -47,6 +50,10 @@ static ln_status choose_weights(train_trainer *t, ln_error *err) {
                        "ln_trainer_options.%s: is of adapters, and all weights are trained: they keep the "
                        "dtype of their file",
                        t->how.bf16 ? "bf16" : "dropout");
+    if (t->how.adapter_as != LN_ADAPTER_AS_PEFT)
+        return ln_fail(err, LN_EUSAGE,
+                       "ln_trainer_options.adapter_as: expected LN_ADAPTER_AS_PEFT, because all weights are "
+                       "trained");
     if (t->how.dora)
         return ln_fail(err, LN_EUSAGE,
                        "ln_trainer_options.dora: expected false, because all weights are trained");

@@ -94,6 +94,8 @@ static ln_status check_options(const ln_trainer_options *o, ln_error *err) {
         return bad_option("preference", "one of LN_PREFERENCE_*", err);
     if ((unsigned)o->optimizer > LN_OPTIMIZER_SGD)
         return bad_option("optimizer", "one of LN_OPTIMIZER_*", err);
+    if ((unsigned)o->adapter_as > LN_ADAPTER_AS_GO_MLX)
+        return bad_option("adapter_as", "one of LN_ADAPTER_AS_*", err);
     if (o->moment_bits != 32 && o->moment_bits != 8) return bad_option("moment_bits", "32 or 8", err);
     if (o->moment_bits == 8 && o->optimizer != LN_OPTIMIZER_ADAMW)
         return bad_option("moment_bits", "32, because 8 is of AdamW", err);
@@ -319,18 +321,20 @@ static ln_status find_checkpoint(train_trainer *t, ln_error *err) {
 /* Rejects a directory that holds another run. Nothing is created, so that this can come before the data are
  * read. */
 static ln_status check_out(const train_trainer *t, ln_error *err) {
-    static const char *const ours[] = {"checkpoints", "metrics.jsonl", "adapter_model.safetensors",
-                                       "adapter_config.json", "config.json"};
+    static const char *const ours[] = {
+        "checkpoints",          "metrics.jsonl",       "adapter_model.safetensors",
+        "adapters.safetensors", "adapter.safetensors", "adapter_config.json",
+        "config.json"};
     char path[4096 + 32], shown[LN_PATH_TEXT];
     bool exists;
     const size_t n = t->method->full && t->found.manifest ? 0 : LN_COUNT(ours); /* its model is replaced */
-    for (size_t i = t->how.resume ? 4 : 0; i < n; i++) {
+    for (size_t i = t->how.resume ? LN_COUNT(ours) - 1 : 0; i < n; i++) {
         (void)snprintf(path, sizeof path, "%s/%s", t->how.out, ours[i]);
         LN_TRY(ln_look(path, &exists, err));
         if (exists)
             return ln_fail(err, LN_EIO, "%s: holds %s already; %sname another directory",
                            ln_path_text(shown, t->how.out), ours[i],
-                           i < 4 ? "ln_trainer_options.resume continues it, or " : "");
+                           i + 1 < LN_COUNT(ours) ? "ln_trainer_options.resume continues it, or " : "");
     }
     return LN_OK;
 }

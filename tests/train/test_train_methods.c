@@ -308,6 +308,51 @@ static void memory_of_moments(void **state) {
     ln_model_close(&m);
 }
 
+/* The layouts of other programs have the same adapter: fused into the model they make the same bytes.
+ * mlx-lm's has A and B the other way round, and DoRA. */
+static void layouts_of_other_programs(void **state) {
+    (void)state;
+    static const char *const files[] = {"adapter_model.safetensors", "adapters.safetensors",
+                                        "adapter.safetensors"};
+    for (int dora = 0; dora < 2; dora++) {
+        char out[400], to[400], path[400], name[100];
+        ln_tensors t;
+        for (int as = 0; as < 3 - dora; as++) {
+            ln_trainer_options how = run_of(at(out, "run"));
+            ln_fuse_options fuse = ln_fuse_options_default();
+            how.adapter_as = (ln_adapter_as)as, how.dora = dora, how.targets = "q_proj,down_proj",
+            how.layers = "1";
+            OK(train(SMALL, &how, 1, err));
+            snprintf(name, sizeof name, "run/%s", files[as]);
+            OK(ln_tensors_open_file(&t, at(path, name), err));
+            assert_int_equal(t.n, dora ? 6 : 4);
+            const ln_tensor *x = ln_tensors_find(&t, "model.layers.1.mlp.down_proj.lora_a");
+            assert_int_equal(x != NULL, as == LN_ADAPTER_AS_MLX_LM);
+            if (x) assert_true(x->dims[0] > x->dims[1] && x->dims[1] == how.rank);
+            ln_tensors_close(&t);
+            snprintf(name, sizeof name, "fused%d", as);
+            OK(ln_fuse(SMALL, out, at(to, name), &fuse, NULL, NULL, NULL, err));
+            how.resume = true; /* its checkpoints are the same */
+            OK(train(SMALL, &how, 1, err));
+            shell("rm -r run");
+        }
+        shell(dora ? "cmp fused0/model.safetensors fused1/model.safetensors"
+                   : "cmp fused0/model.safetensors fused1/model.safetensors && "
+                     "cmp fused0/model.safetensors fused2/model.safetensors");
+        shell("rm -r fused*");
+    }
+    char out[400];
+    ln_trainer_options how = run_of(at(out, "run"));
+    how.adapter_as = LN_ADAPTER_AS_GO_MLX, how.dora = true;
+    FAILS(LN_EUSAGE, "has no DoRA", train(SMALL, &how, 1, err));
+    how.dora = false, how.layers = "0";
+    FAILS(LN_EUSAGE, "the last ones", train(SMALL, &how, 1, err));
+    how.layers = NULL, how.method = LN_METHOD_FULL;
+    FAILS(LN_EUSAGE, "ln_trainer_options.adapter_as", train(SMALL, &how, 1, err));
+    how.method = LN_METHOD_LORA, how.adapter_as = (ln_adapter_as)7;
+    FAILS(LN_EUSAGE, "ln_trainer_options.adapter_as", train(SMALL, &how, 1, err));
+}
+
 static void what_is_rejected(void **state) {
     (void)state;
     static const char *const layers[] = {
@@ -357,12 +402,17 @@ static int begin(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sgd_as_torch),       cmocka_unit_test(some_layers_as_peft),
-        cmocka_unit_test(dora_as_peft),       cmocka_unit_test(dora_begins_as_the_model),
-        cmocka_unit_test(codes_of_moments),   cmocka_unit_test(moments_of_8_bits),
-        cmocka_unit_test(interrupted_or_not), cmocka_unit_test(memory_of_moments),
-        cmocka_unit_test(several_files),      cmocka_unit_test(held_out_by_hash),
-        cmocka_unit_test(what_is_rejected)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sgd_as_torch),
+                                       cmocka_unit_test(some_layers_as_peft),
+                                       cmocka_unit_test(dora_as_peft),
+                                       cmocka_unit_test(dora_begins_as_the_model),
+                                       cmocka_unit_test(layouts_of_other_programs),
+                                       cmocka_unit_test(codes_of_moments),
+                                       cmocka_unit_test(moments_of_8_bits),
+                                       cmocka_unit_test(interrupted_or_not),
+                                       cmocka_unit_test(memory_of_moments),
+                                       cmocka_unit_test(several_files),
+                                       cmocka_unit_test(held_out_by_hash),
+                                       cmocka_unit_test(what_is_rejected)};
     return cmocka_run_group_tests_name("methods of training", tests, begin, remove_dir);
 }
