@@ -86,6 +86,7 @@ def main():
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--dtypes", nargs="*", choices=("float32", "bfloat16"), default=["float32"], help="of the peer (float32)")
     p.add_argument("--memory", default="", help="linnet's --memory: with less, activations are computed again")
+    p.add_argument("--quantize", choices=("4", "8"), help="linnet quantises the base; the peer does not")
     p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     p.add_argument("--checkpoints", action="store_true", help="the peer computes activations again")
     p.add_argument("--peer", metavar="DTYPE", help=argparse.SUPPRESS)
@@ -104,7 +105,7 @@ def main():
         print("| | " + " | ".join(["tok/s of the steps", "peak, MB"]) + " |\n|---|---|---|")
         for i in range(a.rounds):
             commands = {"linnet": [LINNET, "train", a.model, "--data", rows, "--batch", str(a.batch), "--steps", str(a.steps), "--threads", str(a.threads),
-                                   "-o", f"{tmp}/{i}", "--json", "--no-shuffle", "--device", a.device] + (["--memory", a.memory] if a.memory else [])}
+                                   "-o", f"{tmp}/{i}", "--json", "--no-shuffle", "--device", a.device] + (["--memory", a.memory] if a.memory else []) + (["--quantize", a.quantize] if a.quantize else [])}
             for dtype in a.dtypes:
                 commands["peft " + dtype] = [sys.executable, __file__, a.model, "--peer", dtype, "--rows", rows, "--steps", str(a.steps), "--threads", str(a.threads), "--device", a.device] + (["--checkpoints"] if a.checkpoints else [])
             for name, command in commands.items():

@@ -201,6 +201,31 @@ __global__ void rmsnorm_back(gpu_step s, gpu_array x, gpu_weight w, gpu_array dy
     for (int32_t c = g.t; live && c < g.C; c += THREADS)
         store_at(dx, g.r, g.col0 + c, scale * (slope(c) - load_at(x, g.r, g.col0 + c) * mean));
 }
+// The same for groups of up to 128 columns: a lane of the warp of a group has four.
+__global__ void __launch_bounds__(ROW_THREADS)
+    rmsnorm_back_heads(gpu_step s, gpu_array x, gpu_weight w, gpu_array dy, gpu_array dx, float eps,
+                       float offset) {
+    begin();
+    const norm_group<32> g(x, w.C);
+    const int32_t c = 4 * g.t;
+    const bool live = g.r < live_rows(s, dx.rows) && c < g.C;
+    float4 v = make_float4(0, 0, 0, 0), d = v;
+    if (live) v = load_four(x, g.r, g.col0 + c), d = load_four(dy, g.r, g.col0 + c);
+    if (live && w.data) {
+        d.x *= load_element(w.data, w.type, c) + offset, d.y *= load_element(w.data, w.type, c + 1) + offset;
+        d.z *= load_element(w.data, w.type, c + 2) + offset,
+            d.w *= load_element(w.data, w.type, c + 3) + offset;
+    }
+    const float squares = fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, v.x * v.x))),
+                along = fmaf(d.w, v.w, fmaf(d.z, v.z, fmaf(d.y, v.y, d.x * v.x)));
+    const float scale = 1.0f / sqrtf(warp_sum(squares) / (float)g.C + eps);
+    const float mean = warp_sum(along) / (float)g.C * scale * scale;
+    if (live)
+        store_four(dx, g.r, g.col0 + c,
+                   make_float4(scale * (d.x - v.x * mean), scale * (d.y - v.y * mean),
+                               scale * (d.z - v.z * mean), scale * (d.w - v.w * mean)));
+}
+
 // The same for rows of one group of up to 1024 PER columns, a block for each, which reads a row once.
 template <int PER>
 __global__ void __launch_bounds__(ROW_THREADS)
@@ -247,9 +272,12 @@ __global__ void __launch_bounds__(ROW_THREADS)
 int gpu_rmsnorm_back(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_weight *w,
                      const gpu_array *dy, const gpu_array *dx, float eps, float offset) {
     const int64_t groups = (int64_t)grid_rows(l, dx->rows) * (x->cols / w->C);
-    const bool wide = x->cols == w->C && x->cols % 4 == 0 && x->cols <= 4096 && has_fours(x) &&
-                      has_fours(dy) && has_fours(dx);
-    if (w->C <= 256)
+    const bool fours = w->C % 4 == 0 && has_fours(x) && has_fours(dy) && has_fours(dx),
+               wide = fours && x->cols == w->C && w->C <= 4096;
+    if (fours && w->C <= 128)
+        run(l, blocks_of(groups, ROW_WARPS), ROW_THREADS, 0, rmsnorm_back_heads, *s, *x, *w, *dy, *dx, eps,
+            offset);
+    else if (w->C <= 256)
         run(l, blocks_of(groups, ROW_WARPS), ROW_THREADS, 0, rmsnorm_back<32>, *s, *x, *w, *dy, *dx, eps,
             offset);
     else if (!wide)

@@ -232,8 +232,9 @@ void low_depth(const gpu_launch *l, const gpu_step *s, int kind, const gpu_array
 
 // ---- thin a^T b ----
 
-// A thread has a column of the wide operand, and eight of the thin one.
-enum { WIDE_THREADS = 128, THIN_EACH = 8 };
+// A thread has a column of the wide operand, whose elements are of type T, and eight of the thin one.
+enum { WIDE_THREADS = 128, THIN_EACH = 8, AHEAD = 32 };
+template <typename T>
 __global__ void __launch_bounds__(WIDE_THREADS)
     thin_sums(gpu_step s, gpu_array a, gpu_array b, gpu_array y, float *partial) {
     __shared__ __align__(16) float few[GPU_PIECE][THIN_EACH];
@@ -251,16 +252,24 @@ __global__ void __launch_bounds__(WIDE_THREADS)
     }
     __syncthreads();
     if (c >= wide.cols) return;
+    const T *x = (const T *)wide.data + k0 * wide.pitch + c;
     float sum[THIN_EACH] = {};
-#pragma unroll 16
-    for (int k = 0; k < n; k++) {
-        const float x = load_at(wide, k0 + k, c);
+    const auto add = [&](int k, float v) {
         const float4 lo = *(const float4 *)&few[k][0], hi = *(const float4 *)&few[k][4];
-        sum[0] = fmaf(lo.x, x, sum[0]), sum[1] = fmaf(lo.y, x, sum[1]);
-        sum[2] = fmaf(lo.z, x, sum[2]), sum[3] = fmaf(lo.w, x, sum[3]);
-        sum[4] = fmaf(hi.x, x, sum[4]), sum[5] = fmaf(hi.y, x, sum[5]);
-        sum[6] = fmaf(hi.z, x, sum[6]), sum[7] = fmaf(hi.w, x, sum[7]);
+        sum[0] = fmaf(lo.x, v, sum[0]), sum[1] = fmaf(lo.y, v, sum[1]);
+        sum[2] = fmaf(lo.z, v, sum[2]), sum[3] = fmaf(lo.w, v, sum[3]);
+        sum[4] = fmaf(hi.x, v, sum[4]), sum[5] = fmaf(hi.y, v, sum[5]);
+        sum[6] = fmaf(hi.z, v, sum[6]), sum[7] = fmaf(hi.w, v, sum[7]);
+    };
+    int k = 0;
+    for (; k + AHEAD <= n; k += AHEAD) { // all loads are on their way before the first is used
+        T next[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) next[i] = x[(int64_t)(k + i) * wide.pitch];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) add(k + i, one_of(next + i));
     }
+    for (; k < n; k++) add(k, one_of(x + (int64_t)k * wide.pitch));
 #pragma unroll
     for (int j = 0; j < THIN_EACH; j++)
         if (j0 + j < n_thin)
@@ -273,5 +282,7 @@ void thin_pieces(const gpu_launch *l, const gpu_step *s, const gpu_array *a, con
     const int32_t thin = y->rows < y->cols ? y->rows : y->cols, wide = y->rows < y->cols ? y->cols : y->rows;
     const dim3 grid(tiles_in(wide, WIDE_THREADS), tiles_in(thin, THIN_EACH),
                     tiles_in(grid_rows(l, a->rows), GPU_PIECE));
-    run(l, grid, WIDE_THREADS, 0, thin_sums, *s, *a, *b, *y, partial);
+    if ((y->rows <= y->cols ? b : a)->type == GPU_F32)
+        run(l, grid, WIDE_THREADS, 0, thin_sums<float>, *s, *a, *b, *y, partial);
+    else run(l, grid, WIDE_THREADS, 0, thin_sums<uint16_t>, *s, *a, *b, *y, partial);
 }

@@ -158,17 +158,23 @@ template <int ROLE> __global__ void __launch_bounds__(PLAIN_THREADS) packed_plai
 }
 
 // delta: the sum of dy y. A warp has a head of a row.
-__global__ void packed_delta(gpu_step s, gpu_packed p) {
+__global__ void packed_delta(gpu_step s, gpu_packed p, bool fours) {
     begin();
     const int64_t n = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    const int32_t r = (int32_t)(n / p.n_heads), h = (int32_t)(n % p.n_heads);
+    const int32_t r = (int32_t)(n / p.n_heads), h = (int32_t)(n % p.n_heads),
+                  lane = (int32_t)threadIdx.x % 32;
+    const int64_t at = (int64_t)h * p.v_dim;
     if (r >= s.head->n_rows) return;
     float sum = 0;
-    for (int32_t e = (int32_t)threadIdx.x % 32; e < p.v_dim; e += 32)
-        sum =
-            fmaf(load_at(p.dy, r, (int64_t)h * p.v_dim + e), load_at(p.y, r, (int64_t)h * p.v_dim + e), sum);
+    for (int32_t e = 4 * lane; fours && e < p.v_dim; e += 128) {
+        const float4 d = load_four(p.dy, r, at + e), y = load_four(p.y, r, at + e);
+        sum = fmaf(d.x, y.x, sum), sum = fmaf(d.y, y.y, sum);
+        sum = fmaf(d.z, y.z, sum), sum = fmaf(d.w, y.w, sum);
+    }
+    for (int32_t e = lane; !fours && e < p.v_dim; e += 32)
+        sum = fmaf(load_at(p.dy, r, at + e), load_at(p.y, r, at + e), sum);
     sum = warp_sum(sum);
-    if (threadIdx.x % 32 == 0) p.delta[n] = sum;
+    if (lane == 0) p.delta[n] = sum;
 }
 
 static unsigned tiles_of(const gpu_launch *l) { return (unsigned)((l->T + OWN - 1) / OWN); }
@@ -185,7 +191,8 @@ int gpu_packed_attention(const gpu_launch *l, const gpu_step *s, const gpu_packe
 
 int gpu_packed_attention_back(const gpu_launch *l, const gpu_step *s, const gpu_packed *p) {
     const dim3 queries(tiles_of(l), (unsigned)p->n_heads), keys(tiles_of(l), (unsigned)p->n_kv_heads);
-    run(l, (unsigned)(((int64_t)l->T * p->n_heads + 3) / 4), 128, 0, packed_delta, *s, *p);
+    run(l, (unsigned)(((int64_t)l->T * p->n_heads + 3) / 4), 128, 0, packed_delta, *s, *p,
+        p->v_dim % 4 == 0 && has_fours(&p->dy) && has_fours(&p->y));
     if (has_tiles(l, p)) return packed_tiles_back(l, s, p);
     run(l, queries, PLAIN_THREADS, 0, packed_plain<PACKED_QUERIES>, *s, *p);
     run(l, keys, PLAIN_THREADS, 0, packed_plain<PACKED_KEYS>, *s, *p);

@@ -246,7 +246,7 @@ bool gpu_has_gated_delta(int32_t key_dim, int32_t page_len) { return delta_colum
 
 int gpu_gated_delta(const gpu_launch *l, const gpu_step *s, const gpu_recur *p, const gpu_array *gates,
                     const gpu_array *q, const gpu_array *k, const gpu_array *v, const gpu_array *y) {
-    if (l->T > l->B && gpu_has_delta_chunks(p)) return gpu_delta_chunks(l, s, p, gates, q, k, v, y);
+    if (l->T > l->B && gpu_has_delta_chunks(p, q, k)) return gpu_delta_chunks(l, s, p, gates, q, k, v, y);
     const int32_t columns = delta_columns(p->E, p->page_len);
     const int64_t bytes = delta_bytes(p->E, p->page_len, columns);
     const dim3 grid((unsigned)(p->H * ((p->Ev + columns - 1) / columns)), (unsigned)l->B);

@@ -16,6 +16,6 @@ __device__ inline float as_stored(const gpu_recur &p, float x) {
 
 // The gated delta rule by chunks (recur_chunks.cu), for steps with sequences of several rows: the bits of
 // gated_delta. Whether its memory suffices for these sizes on every GPU.
-bool gpu_has_delta_chunks(const gpu_recur *p);
+bool gpu_has_delta_chunks(const gpu_recur *p, const gpu_array *q, const gpu_array *k);
 int gpu_delta_chunks(const gpu_launch *l, const gpu_step *s, const gpu_recur *p, const gpu_array *gates,
                      const gpu_array *q, const gpu_array *k, const gpu_array *v, const gpu_array *y);

@@ -12,6 +12,9 @@
 
 enum { CHUNK_THREADS = 256, CHUNK_COLUMNS = 16, CHUNK_ROWS = 64, CHUNK_SHARED = 99 << 10 };
 
+__device__ inline float number_of(float x) { return x; }
+__device__ inline float number_of(uint16_t x) { return bf16_to_f32(x); }
+
 // A block has 16 columns of the values of one head of one sequence, and the rows of the present chunk.
 struct chunk_block {
     const gpu_recur &p;
@@ -98,27 +101,36 @@ struct chunk_block {
         __syncthreads();
     }
 
-    // Queries and keys of the rows, divided by their lengths: half a warp has each. Decays and betas.
-    __device__ void set_rows(const gpu_array &gates, const gpu_array &q, const gpu_array &k,
-                             int64_t r) const {
+    // Queries and keys of the rows, divided by their lengths: half a warp has each. T: of their elements.
+    template <typename T> __device__ void set_units(const gpu_array &q, const gpu_array &k, int64_t r) const {
+        enum { MOST = 16 }; // columns of a lane
         const int32_t half = (int32_t)threadIdx.x / 16, lane = (int32_t)threadIdx.x % 16;
         const bool of_key = half % 2;
         const gpu_array &x = of_key ? k : q;
         for (int32_t t = t0 + half / 2; t < t1; t += CHUNK_THREADS / 32) {
-            const int64_t row = r + t - t0, col = key_head * p.E;
-            float sum = 0;
-            for (int32_t i = lane; i < p.E; i += 16) {
-                const float v = load_at(x, row, col + i);
-                sum = fmaf(v, v, sum);
-            }
+            const T *row = (const T *)x.data + (r + t - t0) * x.pitch + key_head * p.E;
+            float v[MOST], sum = 0;
+#pragma unroll
+            for (int i = 0; i < MOST; i++) v[i] = lane + 16 * i < p.E ? number_of(row[lane + 16 * i]) : 0.0f;
+#pragma unroll
+            for (int i = 0; i < MOST; i++)
+                if (lane + 16 * i < p.E) sum = fmaf(v[i], v[i], sum);
             for (int m = 8; m > 0; m /= 2) sum = sum + __shfl_xor_sync(0xffffffffu, sum, m);
             const float scale = 1.0f / sqrtf(sum + p.eps);
-            for (int32_t i = lane; i < p.E; i += 16) {
-                const float v = load_at(x, row, col + i) * scale;
-                if (of_key) keys[t * pitch() + i] = as_stored(p, v);
-                else query[t * pitch() + i] = v * p.by;
+#pragma unroll
+            for (int i = 0; i < MOST; i++) {
+                const int32_t at = t * pitch() + lane + 16 * i;
+                if (lane + 16 * i >= p.E) continue;
+                if (of_key) keys[at] = as_stored(p, v[i] * scale);
+                else query[at] = v[i] * scale * p.by;
             }
         }
+    }
+    // The same with decays and betas.
+    __device__ void set_rows(const gpu_array &gates, const gpu_array &q, const gpu_array &k,
+                             int64_t r) const {
+        if (q.type == GPU_F32 && k.type == GPU_F32) set_units<float>(q, k, r);
+        else set_units<uint16_t>(q, k, r);
         for (int32_t t = t0 + (int32_t)threadIdx.x; t < t1; t += CHUNK_THREADS) {
             g[t] = load_at(gates, r + t - t0, head);
             beta[t] = load_at(gates, r + t - t0, p.H + head);
@@ -300,8 +312,9 @@ static int64_t chunk_bytes(int32_t E) {
             (int64_t)CHUNK_ROWS * (CHUNK_ROWS + 1) + 3 * CHUNK_ROWS) *
            (int64_t)sizeof(float);
 }
-bool gpu_has_delta_chunks(const gpu_recur *p) {
-    return p->page_len <= CHUNK_ROWS && p->E % 4 == 0 && chunk_bytes(p->E) <= CHUNK_SHARED;
+bool gpu_has_delta_chunks(const gpu_recur *p, const gpu_array *q, const gpu_array *k) {
+    return p->page_len <= CHUNK_ROWS && p->E % 4 == 0 && p->E <= 256 && q->type == k->type &&
+           chunk_bytes(p->E) <= CHUNK_SHARED;
 }
 int gpu_delta_chunks(const gpu_launch *l, const gpu_step *s, const gpu_recur *p, const gpu_array *gates,
                      const gpu_array *q, const gpu_array *k, const gpu_array *v, const gpu_array *y) {
