@@ -524,8 +524,8 @@ static void make_long_rows(void) {
 
 /* What a run with so much memory takes beyond what the process held: at most 1.02 of the parts that its plan
  * adds to that, and at least nine tenths of the activations, so that a plan that counts too much is seen too.
- * Returns the plan. */
-static ln_trainer_info measure(ln_model *m, uint64_t limit) {
+ * Returns the plan. dora: of DoRA with moments of 8 bits. */
+static ln_trainer_info measure(ln_model *m, uint64_t limit, bool dora) {
     ln_trainer *t;
     ln_trainer_info info = {.size = sizeof info};
     ln_memory use = {.size = sizeof use};
@@ -533,6 +533,7 @@ static ln_trainer_info measure(ln_model *m, uint64_t limit) {
     ln_trainer_options how = ln_trainer_options_default();
     ln_step_report r = {.size = sizeof r};
     how.data = at("long.jsonl"), how.batch = MANY, how.steps = 1;
+    if (dora) how.dora = true, how.moment_bits = 8, how.targets = "all-linear";
     o.memory_bytes = limit;
     const uint64_t before = ln_memory_resident();
     ln_memory_reset_peak();
@@ -559,13 +560,15 @@ static void takes_what_was_planned(void **state) {
     if (test_device() == LN_DEVICE_CUDA) skip(); /* test_cuda_memory has the GPU's */
     make_long_rows();
     OK(ln_model_open(&m, SMALL, &o, err));
-    const ln_trainer_info all = measure(m, 0);
+    const ln_trainer_info all = measure(m, 0, false);
     assert_int_equal(all.n_recompute, 0);
     assert_true(all.activation_bytes > all.peak_bytes / 2);
-    const ln_trainer_info some = measure(m, all.peak_bytes * 9 / 10);
+    const ln_trainer_info some = measure(m, all.peak_bytes * 9 / 10, false);
     assert_true(some.n_recompute > 0 && some.n_rows == all.n_rows);
-    const ln_trainer_info few = measure(m, all.peak_bytes / 2);
+    const ln_trainer_info few = measure(m, all.peak_bytes / 2, false);
     assert_true(few.n_rows < all.n_rows);
+    const ln_trainer_info dora = measure(m, 0, true), less = measure(m, dora.peak_bytes * 9 / 10, true);
+    assert_true(dora.n_recompute == 0 && less.n_recompute > 0);
     ln_model_close(&m);
 }
 
