@@ -318,6 +318,8 @@ LN_API int32_t ln_graph_sigmoid(ln_graph *graph, int32_t a);
 LN_API int32_t ln_graph_clamp(ln_graph *graph, int32_t a, float low, float high);
 /* A number [1, 1], a row [1, C] or a column [R, 1] in every place of [rows, cols], for biases and factors. */
 LN_API int32_t ln_graph_spread(ln_graph *graph, int32_t a, int64_t rows, int64_t cols);
+/* The row of table[V, D] that each label chooses, [rows, D]: an embedding. It takes rows * V * 4 bytes. */
+LN_API int32_t ln_graph_rows(ln_graph *graph, int32_t table, int32_t labels);
 /* Sums of rows, [R, 1], and of columns, [1, C]. */
 LN_API int32_t ln_graph_row_sums(ln_graph *graph, int32_t a);
 LN_API int32_t ln_graph_column_sums(ln_graph *graph, int32_t a);

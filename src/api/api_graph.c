@@ -82,6 +82,9 @@ int32_t ln_graph_matmul_tn(ln_graph *graph, int32_t a, int32_t b) {
     return op(graph, LN_USER_MATMUL_TN, a, b);
 }
 int32_t ln_graph_concat(ln_graph *graph, int32_t a, int32_t b) { return op(graph, LN_USER_CONCAT, a, b); }
+int32_t ln_graph_rows(ln_graph *graph, int32_t table, int32_t labels) {
+    return op(graph, LN_USER_ROWS, table, labels);
+}
 int32_t ln_graph_transpose(ln_graph *graph, int32_t a) { return op(graph, LN_USER_TRANSPOSE, a, -1); }
 int32_t ln_graph_relu(ln_graph *graph, int32_t a) { return op(graph, LN_USER_RELU, a, -1); }
 int32_t ln_graph_tanh(ln_graph *graph, int32_t a) { return op(graph, LN_USER_TANH, a, -1); }

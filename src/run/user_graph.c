@@ -4,6 +4,7 @@
 
 #include <float.h>
 #include <stdio.h>
+#include <string.h>
 
 static const ln_bounds one_row = {1, 1, 1};
 
@@ -97,8 +98,11 @@ static int32_t add_bound(ln_user_graph *u, ln_kind kind, ln_dtype dtype, int64_t
     if (ln_grow(&list, &u->cap_bounds, u->n_bounds + 1, sizeof *u->bounds, &g->error) != LN_OK) return -1;
     u->bounds = list;
     bound *b = &u->bounds[u->n_bounds];
-    *b = (bound){
-        .n = rows * cols, .trainable = kind == LN_KIND_TRAINABLE, .below = INT64_MAX, .inverse_of = -1};
+    *b = (bound){.n = rows * cols,
+                 .trainable = kind == LN_KIND_TRAINABLE,
+                 .below = INT64_MAX,
+                 .inverse_of = -1,
+                 .chosen_by = -1};
     b->data = ln_zalloc((size_t)b->n, 4);
     if (!b->data) return (void)LN_OOM(&g->error, "a value of a graph"), -1;
     u->n_bounds++;
@@ -128,7 +132,8 @@ static int64_t elements(const ln_user_graph *u, int32_t v) {
 }
 bound *ln_user_bound(const ln_user_graph *u, int32_t v) {
     for (size_t i = 0; i < u->n_bounds; i++)
-        if (u->bounds[i].user == v && u->bounds[i].inverse_of < 0) return &u->bounds[i];
+        if (u->bounds[i].user == v && u->bounds[i].inverse_of < 0 && u->bounds[i].chosen_by < 0)
+            return &u->bounds[i];
     return NULL;
 }
 
@@ -192,6 +197,18 @@ static ln_v binary_cross_entropy(ln_user_graph *u, ln_v x, ln_v y) {
     return mean_of(u, difference(u, log, ln_g_mul(g, name_of(u, name), x, y)));
 }
 
+/* Rows of a table by labels: a product with a hidden input that has a 1 in the column of each row's label. */
+static ln_v rows_of(ln_user_graph *u, ln_v table, ln_v labels) {
+    const bound *b = ln_user_bound(u, labels);
+    char name[24];
+    if (!b || u->graph.values[b->bound].dtype != LN_I32)
+        return refuse(u, "expected labels (ln_graph_labels) for rows of a table");
+    const ln_v chosen = add_bound(u, LN_KIND_INPUT, LN_F32, b->n, u->graph.values[table].dims[0]);
+    if (chosen < 0) return -1;
+    u->bounds[u->n_bounds - 1].chosen_by = labels;
+    return ln_g_matmul(&u->graph, name_of(u, name), chosen, table, LN_MATMUL_NN);
+}
+
 int32_t ln_user_graph_op(ln_user_graph *u, ln_user_op op, int32_t a, int32_t b) {
     ln_graph *g = &u->graph;
     char name[24];
@@ -221,6 +238,7 @@ int32_t ln_user_graph_op(ln_user_graph *u, ln_user_op op, int32_t a, int32_t b) 
     case LN_USER_SIGMOID: return ln_g_sigmoid(g, name, a);
     case LN_USER_ROW_SUMS: return ln_g_sum(g, name, a, LN_SUM_COLS);
     case LN_USER_COLUMN_SUMS: return ln_g_sum(g, name, a, LN_SUM_ROWS);
+    case LN_USER_ROWS: return rows_of(u, a, b);
     case LN_USER_TRANSPOSE: return transposed(u, a);
     default: return ln_g_softmax(g, name, a);
     }
@@ -442,6 +460,22 @@ static ln_status check_labels(const bound *b, ln_error *err) {
                            (long long)k, b->user, (long long)b->below - 1, labels[k]);
     return LN_OK;
 }
+/* Sets the hidden input to 1 in the column of each row's label, and 0 elsewhere. */
+static ln_status choose_columns(const ln_user_graph *u, bound *b, ln_error *err) {
+    const bound *labels = ln_user_bound(u, b->chosen_by);
+    const int64_t cols = b->n / labels->n;
+    if (!labels->is_set)
+        return ln_fail(err, LN_EUSAGE, "value %d of the graph has no data; set it before a run",
+                       labels->user);
+    bound limited = *labels;
+    limited.below = LN_MIN(labels->below, cols);
+    LN_TRY(check_labels(&limited, err));
+    memset(b->data, 0, (size_t)b->n * sizeof(float));
+    for (int64_t r = 0; r < labels->n; r++)
+        ((float *)b->data)[r * cols + ((const int32_t *)labels->data)[r]] = 1;
+    b->stale = true;
+    return LN_OK;
+}
 /* Sets the hidden input to the inverse of the sum of its mask. */
 static ln_status invert_mask(const ln_user_graph *u, bound *b, ln_error *err) {
     const bound *mask = ln_user_bound(u, b->inverse_of);
@@ -462,6 +496,7 @@ static ln_status check_data(const ln_user_graph *u, const program *p, ln_error *
         bound *b = &u->bounds[i];
         if ((size_t)b->bound >= p->graph.n_values || !reads(p, b->bound)) continue;
         if (b->inverse_of >= 0) LN_TRY(invert_mask(u, b, err));
+        else if (b->chosen_by >= 0) LN_TRY(choose_columns(u, b, err));
         else if (!b->is_set)
             return ln_fail(err, LN_EUSAGE, "value %d of the graph has no data; set it before a run", b->user);
         if (u->graph.values[b->bound].dtype == LN_I32) LN_TRY(check_labels(b, err));

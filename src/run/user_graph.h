@@ -34,7 +34,8 @@ typedef enum ln_user_op {
     LN_USER_SIGMOID,
     LN_USER_ROW_SUMS,
     LN_USER_COLUMN_SUMS,
-    LN_USER_TRANSPOSE
+    LN_USER_TRANSPOSE,
+    LN_USER_ROWS
 } ln_user_op;
 
 ln_status ln_user_graph_open(ln_user_graph **out, const ln_run_options *opt, ln_error *err);

@@ -16,6 +16,7 @@ typedef struct bound {
     float *m, *v;    /* [n] moments of AdamW; NULL before the first step */
     int64_t below;   /* of labels: columns of the narrowest logits that they index */
     ln_v inverse_of; /* of a hidden input [1,1]: the mask, the inverse of whose sum it is; -1: none */
+    ln_v chosen_by;  /* of a hidden input [rows, n]: the labels, whose columns are 1; -1: none */
 } bound;
 
 typedef enum derivative { GRADIENT, TANGENT } derivative;

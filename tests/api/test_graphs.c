@@ -298,6 +298,32 @@ static void networks_are_differentiated(void **s) {
     }
 }
 
+/* Rows of a table by labels: gradients of a row that several labels choose are added, and labels are checked.
+ */
+static void rows_are_looked_up(void **s) {
+    (void)s;
+    for (size_t i = 0; i < 2; i++) {
+        ln_graph *g = new_graph(devices[i]);
+        const int32_t table = ln_graph_trainable(g, 4, 2), labels = ln_graph_labels(g, 3),
+                      y = ln_graph_rows(g, table, labels), z = ln_graph_sum(g, ln_graph_square(g, y));
+        float T[8] = {1, 2, 3, 4, 5, 6, 7, 8}, value[6], grad[8], *grads[] = {grad};
+        static const float rows[] = {7, 8, 3, 4, 7, 8}, slopes[] = {0, 0, 6, 8, 0, 0, 28, 32},
+                           cotangent[] = {1, 0, 0, 0, 0, 0};
+        OK(ln_graph_set(g, table, T, err));
+        FAILS(LN_EUSAGE, "no data", ln_graph_value_and_grad(g, z, &table, 1, value, grads, err));
+        OK(ln_graph_set_labels(g, labels, (int32_t[]){3, 1, 3}, err));
+        OK(ln_graph_value_and_grad(g, z, &table, 1, value, grads, err));
+        for (int k = 0; k < 8; k++) assert_true(grad[k] == slopes[k]);
+        OK(ln_graph_vjp(g, y, cotangent, &table, 1, value, grads, err));
+        for (int k = 0; k < 6; k++) assert_true(value[k] == rows[k]);
+        for (int k = 0; k < 8; k++) assert_true(grad[k] == (k == 6));
+        OK(ln_graph_set_labels(g, labels, (int32_t[]){3, 4, 0}, err));
+        FAILS(LN_EINVALID, "expected 0 to 3, found 4",
+              ln_graph_value_and_grad(g, z, &table, 1, value, grads, err));
+        ln_graph_free(&g);
+    }
+}
+
 /* The first mistake is named, with what was expected. */
 static void shapes_of_networks(void **s) {
     (void)s;
@@ -352,6 +378,7 @@ int main(void) {
                                        cmocka_unit_test(jacobian_products_agree),
                                        cmocka_unit_test(networks_are_differentiated),
                                        cmocka_unit_test(shapes_of_networks),
+                                       cmocka_unit_test(rows_are_looked_up),
                                        cmocka_unit_test(mistakes_are_named)};
     return cmocka_run_group_tests_name("graphs", tests, NULL, NULL);
 }
