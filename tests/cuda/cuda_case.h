@@ -98,6 +98,15 @@ static inline case_weight coded_weight(const char *name, ln_encoding e, int64_t 
     w.host.data = w.data[0], w.host.scales = w.data[1], w.host.offsets = w.data[2];
     return w;
 }
+/* A matrix in any encoding, as a program of this policy reads it. */
+static inline case_weight encoded_weight(const char *name, ln_encoding e, int64_t D, int64_t C,
+                                         ln_policy policy, uint64_t *seed) {
+    case_weight w = ln_encoding_is_coded(e)
+                        ? coded_weight(name, e, D, C, seed)
+                        : random_weight(name, (ln_dtype)e.scale, ln_encoding_groups(e), D, C, seed);
+    if (policy == LN_POLICY_FAST_FP8 && ln_encoding_is_fp8(e)) w.desc.uses |= LN_USE_FP8;
+    return w;
+}
 static inline void free_weight(case_weight *w) {
     for (int k = 0; k < 4; k++) free(w->data[k]);
 }

@@ -108,16 +108,12 @@ static void check_experts(const experts_case *c) {
     (void)snprintf(what, sizeof what, "%s of %d bits in %ds, [%d, %d], policy %d%s%s",
                    ln_stored_name(c->enc.kind), c->enc.bits, c->enc.group, c->D, c->C, c->policy,
                    c->shared ? ", shared" : "", c->biased ? ", bias" : "");
-    const ln_groups e = ln_encoding_groups(c->enc);
     case_weight w[] = {random_weight("table", LN_F32, (ln_groups){0}, V, c->C, &seed),
                        random_weight("router", LN_F32, (ln_groups){0}, V, X, &seed),
-                       ln_encoding_is_coded(c->enc)
-                           ? coded_weight("w", c->enc, X * c->D, c->C, &seed)
-                           : random_weight("w", (ln_dtype)c->enc.scale, e, X * c->D, c->C, &seed),
+                       encoded_weight("w", c->enc, X * c->D, c->C, c->policy, &seed),
                        random_weight("bias", LN_BF16, (ln_groups){0}, X * c->D, 0, &seed),
                        random_weight("first", LN_BF16, (ln_groups){0}, X * c->C, c->C, &seed)};
     w[2] = of_experts(w[2], c->D, c->C), w[4] = of_experts(w[4], c->C, c->C);
-    if (c->policy == LN_POLICY_FAST_FP8 && ln_encoding_is_fp8(c->enc)) w[2].desc.uses |= LN_USE_FP8;
     const cuda_case k = {.build = build_experts,
                          .user = c,
                          .policy = c->policy,

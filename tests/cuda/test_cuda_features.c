@@ -126,11 +126,9 @@ static void check_coded(const coded_case *c) {
                    : c->embeds ? ", a table"
                                : "");
     case_weight w[] = {random_weight("table", LN_F32, (ln_groups){0}, V, c->C, &seed),
-                       coded_weight("w", c->enc, c->D, c->C, &seed),
-                       coded_weight("u", c->enc, c->D, c->C, &seed),
+                       encoded_weight("w", c->enc, c->D, c->C, c->policy, &seed),
+                       encoded_weight("u", c->enc, c->D, c->C, c->policy, &seed),
                        random_weight("bias", LN_BF16, (ln_groups){0}, c->D, 0, &seed)};
-    for (int i = 1; i < 3; i++)
-        if (c->policy == LN_POLICY_FAST_FP8 && ln_encoding_is_fp8(c->enc)) w[i].desc.uses |= LN_USE_FP8;
     const cuda_case k = {.build = build_coded,
                          .user = c,
                          .policy = c->policy,

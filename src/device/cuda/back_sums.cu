@@ -42,16 +42,13 @@ __device__ inline float block_max(float x) {
 
 // ---- sum ----
 
-// A warp has a row: the order of the reference, 16 lanes that are added in pairs.
+// A warp has a row.
 __global__ void sum_columns(gpu_step s, gpu_array x, gpu_array y) {
     begin();
     const int32_t lane = (int32_t)threadIdx.x % 32;
     const int64_t r = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (r >= live_rows(s, x.rows)) return;
-    float sum = 0;
-#pragma unroll 8
-    for (int32_t c = lane; lane < 16 && c < x.cols; c += 16) sum = sum + load_at(x, r, c);
-    for (int m = 8; m > 0; m /= 2) sum = sum + __shfl_xor_sync(0xffffffffu, sum, m);
+    const float sum = row_sum(x, r, lane);
     if (lane == 0) store_at(y, r, 0, sum);
 }
 // A thread has a column.

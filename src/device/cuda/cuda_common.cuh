@@ -119,3 +119,12 @@ __device__ inline float warp_sum(float x) {
     for (int m = 16; m > 0; m /= 2) x = x + __shfl_xor_sync(0xffffffffu, x, m);
     return x;
 }
+// The sum of a row in the order of the reference: lanes 0 to 15 of a warp add every 16th column, and the
+// lanes are added in pairs. Lane 0 gets it.
+__device__ inline float row_sum(const gpu_array &x, int64_t r, int32_t lane) {
+    float sum = 0;
+#pragma unroll 8
+    for (int32_t c = lane; lane < 16 && c < x.cols; c += 16) sum = sum + load_at(x, r, c);
+    for (int m = 8; m > 0; m /= 2) sum = sum + __shfl_xor_sync(0xffffffffu, sum, m);
+    return sum;
+}

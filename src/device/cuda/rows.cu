@@ -107,17 +107,13 @@ int gpu_rmsnorm(const gpu_launch *l, const gpu_step *s, const gpu_array *x, cons
 
 // ---- centre ----
 
-// A warp has a row. Lanes 0 to 15 add every 16th column, and the lanes are added in pairs: the order, and so
-// the bits, of the reference kernel.
+// A warp has a row.
 __global__ void centre(gpu_step s, gpu_array x, gpu_array y) {
     begin();
     const int32_t lane = (int32_t)threadIdx.x % 32;
     const int64_t r = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (r >= live_rows(s, y.rows)) return;
-    float sum = 0;
-#pragma unroll 8
-    for (int32_t c = lane; lane < 16 && c < x.cols; c += 16) sum = sum + load_at(x, r, c);
-    for (int m = 8; m > 0; m /= 2) sum = sum + __shfl_xor_sync(0xffffffffu, sum, m);
+    const float sum = row_sum(x, r, lane);
     const float mean = __shfl_sync(0xffffffffu, sum, 0) / (float)x.cols;
     for (int32_t c = lane; c < x.cols; c += 32) store_at(y, r, c, load_at(x, r, c) - mean);
 }
