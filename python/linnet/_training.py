@@ -12,8 +12,10 @@ SCHEDULES = {"constant": 0, "linear": 1, "cosine": 2, "constant_with_warmup": 3,
              "cosine_with_min_lr": 7, "warmup_stable_decay": 8}
 OPTIMIZERS = {"adamw": 0, "sgd": 1}
 METHODS = {"lora": 0, "full": 1}
+LAYOUTS = {"peft": 0, "mlx_lm": 1, "go_mlx": 2}
 PREFERENCES = {"none": 0, "dpo": 1, "dpo_norm": 2, "ipo": 3, "orpo": 4}
-_WORDS = {"schedule": SCHEDULES, "optimizer": OPTIMIZERS, "method": METHODS, "preference": PREFERENCES}
+_WORDS = {"schedule": SCHEDULES, "optimizer": OPTIMIZERS, "method": METHODS, "preference": PREFERENCES,
+          "adapter_as": LAYOUTS}
 _PATHS = ("data", "valid", "init_adapter", "out")
 
 
