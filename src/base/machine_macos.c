@@ -24,9 +24,13 @@ static uint64_t number_of(const char *name) {
     return n == sizeof v.narrow ? v.narrow : v.wide;
 }
 
+/* By how many processes the cores are shared (ln_cores_divide). */
+static atomic_int sharing = 1;
+void ln_cores_divide(int n) { atomic_store(&sharing, LN_MAX(n, 1)); }
+
 int ln_cores(void) {
     const uint64_t fast = number_of("hw.perflevel0.physicalcpu"), all = number_of("hw.physicalcpu");
-    return (int)LN_MAX(fast ? fast : all, (uint64_t)1);
+    return LN_MAX((int)(fast ? fast : all) / atomic_load(&sharing), 1);
 }
 
 int ln_logical_cores(void) { return (int)LN_MAX(number_of("hw.logicalcpu"), (uint64_t)1); }

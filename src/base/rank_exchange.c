@@ -11,7 +11,7 @@ ln_status ln_ranks_agree(ln_transport *t, ln_status st, uint64_t digest, const c
         uint64_t digest;
         char message[sizeof((ln_error *)0)->message];
     } answer;
-    answer mine = {.status = st, .digest = digest}, *all = ln_zalloc((size_t)t->size, sizeof *all);
+    answer mine = {.status = (int32_t)st, .digest = digest}, *all = ln_zalloc((size_t)t->size, sizeof *all);
     if (!all) return LN_OOM(err, "ranks");
     if (st != LN_OK && err) memcpy(mine.message, err->message, sizeof mine.message);
     ln_status got = t->all_gather(t, &mine, sizeof mine, all);

@@ -89,7 +89,7 @@ static ln_status assign(batch_ranks *k, news *all, ln_error *err) {
 /* What this rank has to tell; its shares move to *shares. */
 static news tell(batch_ranks *k, ln_str *shares) {
     const size_t stored = k->n_lines - k->begun;
-    news mine = {.status = k->mine.code, .ended = k->ended};
+    news mine = {.status = (int32_t)k->mine.code, .ended = k->ended};
     *shares = k->out;
     k->out = (ln_str){0};
     mine.bytes = shares->len;

@@ -43,7 +43,7 @@ static const void *take_part(const char **at, size_t bytes) {
 static ln_status keep(void *user, const ln_class *c, ln_error *err) {
     sharing *s = user;
     const size_t scores = c->scores ? s->opt->n_labels * sizeof(double) : 0;
-    const record r = {.status = c->status,
+    const record r = {.status = (int32_t)c->status,
                       .label = c->label,
                       .token = c->token,
                       .has_scores = c->scores != NULL,
@@ -83,8 +83,8 @@ static ln_status report(const sharing *s, size_t index, const char **at, ln_erro
 }
 
 /* Reports the results of a block, whose first prompt is `begin`, in the order of the prompts. */
-static ln_status report_all(const sharing *s, const ln_transport *ranks, size_t begin, size_t end,
-                               char *all, const size_t *ends, const char **at, ln_error *err) {
+static ln_status report_all(const sharing *s, const ln_transport *ranks, size_t begin, size_t end, char *all,
+                            const size_t *ends, const char **at, ln_error *err) {
     for (int r = 0; r < ranks->size; r++) at[r] = all + (r ? ends[r - 1] : 0);
     for (size_t i = begin; i < end; i++) LN_TRY(report(s, i, &at[(i - begin) % (size_t)ranks->size], err));
     return LN_OK;

@@ -6,7 +6,6 @@
 #include "../base/xxh64.h"
 
 #include <linnet.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -29,10 +28,7 @@ int ln_ranks_planned(void) { return atomic_load(&planned); }
 
 /* mpirun binds a rank to one core unless it is told otherwise. */
 static void check_binding(const ln_launch *l) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0 || CPU_COUNT(&set) != 1 ||
-        sysconf(_SC_NPROCESSORS_ONLN) <= 1)
-        return;
+    if (ln_logical_cores() != 1 || sysconf(_SC_NPROCESSORS_ONLN) <= 1) return;
     ln_log(LN_LOG_WARN, "rank %d is bound to one core of %ld, as %s does by default; tell it to %s", l->rank,
            sysconf(_SC_NPROCESSORS_ONLN), l->by_slurm ? "srun" : "mpirun",
            l->by_slurm ? "give each task more cores" : "bind to none");

@@ -223,11 +223,18 @@ static ln_status weight_size(const ln_dev *, const ln_weight_desc *w, const ln_h
     return LN_OK;
 }
 
+/* Copies rows, and releases the pages of the mapped file a piece at a time, so that no large tensor is in
+ * memory twice. */
 static void copy_rows(char *to, int64_t to_pitch, const void *from, int64_t pitch, int64_t bytes, int64_t n) {
+    enum { PIECE = 8 << 20 };
     if (!from) return;
     if (!pitch) pitch = bytes;
-    for (int64_t r = 0; r < n; r++) memcpy(to + r * to_pitch, (const char *)from + r * pitch, (size_t)bytes);
-    host->release(from, (size_t)((n - 1) * pitch + bytes));
+    const int64_t piece = LN_MAX(PIECE / pitch, (int64_t)1);
+    for (int64_t r = 0; r < n;) {
+        const int64_t first = r, end = LN_MIN(r + piece, n);
+        for (; r < end; r++) memcpy(to + r * to_pitch, (const char *)from + r * pitch, (size_t)bytes);
+        host->release((const char *)from + first * pitch, (size_t)((end - first - 1) * pitch + bytes));
+    }
 }
 
 static ln_status upload(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, void *out_bytes,

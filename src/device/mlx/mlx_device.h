@@ -143,6 +143,8 @@ inline const mx::array &mlx_input(const ln_exec *e, const ln_pnode *n, int k) { 
 
 /* mlx_lower.cpp: what the device chooses for a node (device.h). */
 bool mlx_lower(const ln_dev *d, const ln_lower_ask *q, ln_lower_answer *a);
+/* Whether the operands of a linear node are in bf16 and multiplied as they are. */
+bool mlx_multiplies_bf16(const ln_program *p, const ln_pnode *n);
 
 /* mlx_exec.cpp: functions of the device (device.h). */
 ln_status mlx_prepare(ln_queue *q, const ln_program *p, void *temp, ln_exec **out, ln_error *err);

@@ -4,38 +4,50 @@
 
 #include <cstring>
 
-/* What MLX may hold at once of a step's intermediates, estimated: the values that are live at one stage, and
- * twice the largest value for what an op makes inside; f32 copies of the largest weight and of its scales. */
+static int64_t bytes_of(const ln_program *p, const ln_pvalue *x) {
+    int64_t bytes = 4;
+    for (int i = 0; i < x->n_dims; i++) bytes *= ln_dim(x->dims[i], &p->bounds);
+    return bytes;
+}
+
+/* What a node makes: its outputs, as much again inside, and the f32 copy of a weight or of its scales. */
+static int64_t made_by(const ln_program *p, const ln_pnode *n) {
+    int64_t bytes = 0;
+    for (int k = 0; k < n->n_out; k++) {
+        const ln_pvalue *y = ln_program_value(p, n->out[k]);
+        if (y->kind == LN_KIND_TEMP) bytes += 2 * bytes_of(p, y);
+    }
+    if (n->op != LN_OP_LINEAR) return bytes;
+    const ln_pvalue *w = ln_program_value(p, n->in[1]);
+    const ln_groups code = ln_encoding_groups(w->enc);
+    if (code.bits) return bytes + 2 * bytes_of(p, w) / code.group;
+    return bytes + (w->enc.scale == LN_F32 || mlx_multiplies_bf16(p, n) ? 0 : bytes_of(p, w));
+}
+
+/* Estimates what MLX holds at once of a step's intermediates: the values that are live at one stage, and what
+ * the nodes make that run at once. MLX begins up to a hundred operations before the first has ended, about
+ * those of AHEAD nodes. Keys and values of earlier positions, which attention gathers, are left out. */
 size_t mlx_scratch_bytes(const ln_dev *, const ln_program *p) {
-    int64_t most = 0, wide = 0, weight = 0, keys = 0;
+    enum { AHEAD = 24 };
+    int64_t most = 0, running = 0, most_running = 0, keys = 0;
     for (int stage = 0; stage < p->n_stages; stage++) {
         int64_t live = 0;
         for (int v = 0; v < p->n_values; v++) {
             const ln_pvalue *x = ln_program_value(p, v);
-            if (x->kind != LN_KIND_TEMP || x->first > stage || x->last < stage) continue;
-            int64_t bytes = 4;
-            for (int i = 0; i < x->n_dims; i++) bytes *= ln_dim(x->dims[i], &p->bounds);
-            live += bytes;
-            wide = LN_MAX(wide, bytes);
+            if (x->kind == LN_KIND_TEMP && x->first <= stage && x->last >= stage) live += bytes_of(p, x);
         }
         most = LN_MAX(most, live);
     }
-    for (int v = 0; v < p->n_values; v++) {
-        const ln_pvalue *x = ln_program_value(p, v);
-        if (x->kind != LN_KIND_WEIGHT) continue;
-        int64_t numbers = 1;
-        for (int i = 0; i < x->n_dims; i++) numbers *= x->dims[i];
-        const ln_groups code = ln_encoding_groups(x->enc);
-        if (code.bits) numbers = 2 * numbers / code.group;
-        weight = LN_MAX(weight, 4 * numbers);
-    }
-    for (int i = 0; i < p->n_nodes; i++) { /* keys and values of the step, of all layers, until its end */
+    for (int i = 0; i < p->n_nodes; i++) {
         const ln_pnode *n = ln_program_node(p, i);
-        if (n->op != LN_OP_KV_WRITE) continue;
+        running += made_by(p, n);
+        if (i >= AHEAD) running -= made_by(p, ln_program_node(p, i - AHEAD));
+        most_running = LN_MAX(most_running, running);
+        if (n->op != LN_OP_KV_WRITE) continue; /* of all layers, until the step's end */
         const ln_p_kv *kv = &n->p.kv;
         keys += p->bounds.T * kv->n_kv_heads * (kv->head_dim + kv->v_dim) * ln_dtype_bytes(kv->dtype);
     }
-    return (size_t)(most + 2 * wide + weight + keys);
+    return (size_t)(most + most_running + keys);
 }
 
 void mlx_release(ln_exec **exec) {

@@ -24,10 +24,14 @@ static double of_rows(const ln_lower_ask *q) {
     return UNIT * ((double)width / 8 + 16);
 }
 
-/* From x in bf16 the reference computes with weights s q + b that it rounds to bf16, and MLX does not. */
+/* From x in bf16: with weights in bf16 MLX rounds a graph output to bf16, and other results to two numbers of
+ * bf16. Of affine groups the reference rounds the weights s q + b, and MLX does not. */
 static double of_product(const ln_lower_ask *q) {
-    const bool rounds = !ln_encoding_is_dense(q->in[1].enc) && q->in[0].format.kind == LN_FORMAT_BF16;
-    return sum_of((double)q->in[1].dims[1]) + (rounds ? 0x1p-8 : 0);
+    const ln_encoding enc = q->in[1].enc;
+    const double sum = sum_of((double)q->in[1].dims[1]);
+    if (q->in[0].format.kind != LN_FORMAT_BF16) return sum;
+    if (!ln_encoding_is_dense(enc)) return sum + 0x1p-8;
+    return sum + (enc.scale != LN_BF16 ? 0 : q->reader_op[0] < 0 ? 0x1p-9 : 0x1p-17);
 }
 
 static double of_attention(const ln_lower_ask *q) {
@@ -58,6 +62,11 @@ static double tolerance(const ln_lower_ask *q) {
     case LN_OP_GATED: return PAIR * activation;
     default: return 0;
     }
+}
+
+bool mlx_multiplies_bf16(const ln_program *p, const ln_pnode *n) {
+    const ln_pvalue *x = ln_program_value(p, n->in[0]), *w = ln_program_value(p, n->in[1]);
+    return ln_encoding_is_dense(w->enc) && w->enc.scale == LN_BF16 && x->format.kind == LN_FORMAT_BF16;
 }
 
 /* Products with quantised weights read x in bf16 if the policy asks for block floating point. Temps are

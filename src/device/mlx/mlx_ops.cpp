@@ -15,16 +15,26 @@ static array weight_dense(const ln_exec *e, const ln_pnode *n, int k) { return *
 
 /* ---- products ---- */
 
-/* x w^T in f32, by weights that are converted for this step. MLX's products of bf16 round their results to
- * bf16. */
-static array product(const array &x, const mlx_weight &w) {
+/* The product of two arrays of bf16, whose sums in f32 MLX rounds to bf16 (decision 066). What rounding took is
+ * the product minus the rounded one, in one operation; it is added unless the result goes to the host. */
+static array product_bf16(const array &x, const array &w, bool is_output) {
+    const array columns = mx::transpose(w), rounded = mx::matmul(x, columns);
+    if (is_output) return mlx_f32(rounded);
+    return mx::add(mlx_f32(rounded), mlx_f32(mx::addmm(mx::negative(rounded), x, columns)));
+}
+
+/* x w^T. Weights that are not multiplied as they are become f32 for this step. */
+static array product(const ln_exec *e, const ln_pnode *n) {
+    const array &x = mlx_input(e, n, 0);
+    const mlx_weight &w = *e->weights[n->in[1]];
+    if (mlx_multiplies_bf16(e->program, n)) return product_bf16(x, *w.dense, e->is_output[n->out[0]]);
     if (w.dense) return mx::matmul(mlx_f32(x), mx::transpose(mlx_f32(*w.dense)));
     return mx::quantized_matmul(mlx_f32(x), *w.codes, mlx_f32(*w.scales), mlx_f32(*w.biases), true, w.group,
                                 w.bits);
 }
 
 static array build_linear(const ln_exec *e, const ln_pnode *n) {
-    const array y = product(mlx_input(e, n, 0), *e->weights[n->in[1]]);
+    const array y = product(e, n);
     return n->n_in > 2 ? mx::add(y, mlx_f32(weight_dense(e, n, 2))) : y;
 }
 
