@@ -110,6 +110,14 @@ static ln_status check_options(const ln_trainer_options *o, ln_error *err) {
     return train_names_check(o->fields, err);
 }
 
+/* The device of a run. MLX's has no kernels for derivatives: the CPU takes its place, and the log says so. */
+static ln_device device_of(ln_device wanted, uint32_t needs) {
+    const ln_device device = wanted ? wanted : ln_device_auto(needs);
+    if (device != LN_DEVICE_MLX) return device;
+    ln_log(LN_LOG_WARN, "training runs on the CPU, because the mlx device has no kernels for gradients");
+    return LN_DEVICE_CPU;
+}
+
 static ln_status take_options(train_trainer *t, const ln_options *opt, const ln_trainer_options *how,
                               ln_error *err) {
     bool failed = false;
@@ -135,7 +143,7 @@ static ln_status take_options(train_trainer *t, const ln_options *opt, const ln_
     t->program_options.size = sizeof t->program_options;
     t->program_options.run = (ln_run_options){
         .numerics = ln_run_numerics(&t->m->spec, opt->numerics ? opt->numerics : t->m->opt.numerics),
-        .device = opt->device ? opt->device : ln_device_auto(needs),
+        .device = device_of(opt->device, needs),
         .n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), LN_RUN_MAX_THREADS),
         .progress = opt->progress};
     t->info.numerics = t->program_options.run.numerics;

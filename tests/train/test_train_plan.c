@@ -1,4 +1,4 @@
-/* The memory plan of a run: what fits into some memory fits into any larger amount. */
+/* The memory plan of a run: what fits into some memory fits into any larger amount; the device of a run. */
 /* run: slow */
 #include "../common.h"
 
@@ -60,7 +60,33 @@ static void more_memory_never_fits_less(void **state) {
     assert_int_equal(unlink(data), 0);
 }
 
+static void on_line(void *user, ln_level level, const char *text) {
+    if (strstr(text, "training runs on the CPU")) *(int *)user += level == LN_LOG_WARN;
+}
+
+/* With or without MLX, whose device has no gradients. */
+static void mlx_trains_on_the_cpu(void **state) {
+    (void)state;
+    int said = 0;
+    ln_model *m = NULL;
+    char data[] = "/tmp/linnet-train-plan-XXXXXX";
+    const int fd = mkstemp(data);
+    assert_true(fd >= 0 && write(fd, "{\"text\":\"Once.\"}\n", 17) == 17 && close(fd) == 0);
+    const ln_options o = {.size = sizeof o, .device = LN_DEVICE_MLX, .n_threads = 1};
+    ln_trainer_options how = ln_trainer_options_default();
+    ln_trainer_info info = {.size = sizeof info};
+    how.data = data, how.steps = 1, how.batch = 1;
+    OK(ln_model_open(&m, TINY, NULL, err));
+    ln_log_set(on_line, &said);
+    OK(ln_trainer_plan(m, &o, &how, &info, err));
+    ln_log_set(NULL, NULL);
+    assert_int_equal(said, 1);
+    ln_model_close(&m);
+    assert_int_equal(unlink(data), 0);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(more_memory_never_fits_less)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(more_memory_never_fits_less),
+                                       cmocka_unit_test(mlx_trains_on_the_cpu)};
     return cmocka_run_group_tests_name("train_plan", tests, NULL, NULL);
 }
