@@ -2,6 +2,7 @@
  * value and format, immediately before its first consumer. */
 /* run: quick */
 #include "../common.h"
+#include "graph/grad.h"
 #include "ops/ops.h"
 
 static const ln_policy policies[] = {LN_POLICY_EXACT, LN_POLICY_FAST, LN_POLICY_FAST_FP8, LN_POLICY_TRAIN};
@@ -103,9 +104,34 @@ static void fp8_reads_bf16_on_some_devices(void **state) {
         }
 }
 
+/* Training reads rows that are multiplied in bf16, except a row that is spread over all rows. A value has one
+ * conversion, whatever layers lie between its readers. */
+static void training_keeps_factors(void **state) {
+    (void)state;
+    ln_graph g;
+    ln_graph_open(&g);
+    ln_g_layer(&g, 0, "");
+    const ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 64), 1, 0),
+               row = ln_g_load(&g, "row", ln_g_trainable(&g, "m", 0, LN_F32, 2, (const int64_t[]){1, 64})),
+               all = ln_g_spread(&g, "all", row, LN_DIM_T, 64, 1), y = ln_g_mul(&g, "y", x, all);
+    ln_g_layer(&g, 1, "");
+    const ln_v z = ln_g_silu(&g, "z", y);
+    ln_g_layer(&g, 0, "");
+    const ln_v again = ln_g_mul(&g, "again", z, x);
+    ln_g_output(&g, again);
+    OK(ln_graph_cast(&g, LN_POLICY_TRAIN, err));
+    OK(ln_graph_check(&g, "cast", err));
+    const ln_node *first = &g.nodes[g.values[y].def], *second = &g.nodes[g.values[again].def];
+    assert_int_equal(first->in[1], all);
+    assert_int_equal(g.values[first->in[0]].format.kind, LN_FORMAT_BF16);
+    assert_int_equal(second->in[1], first->in[0]);
+    ln_graph_close(&g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_operand_has_a_product),
                                        cmocka_unit_test(conversions_precede_their_first_consumer),
+                                       cmocka_unit_test(training_keeps_factors),
                                        cmocka_unit_test(fp8_reads_bf16_on_some_devices)};
     return cmocka_run_group_tests_name("cast", tests, NULL, NULL);
 }

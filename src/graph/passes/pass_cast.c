@@ -63,14 +63,17 @@ ln_format ln_policy_operand(ln_policy p, const ln_node *n, int k, const ln_value
     return f32;
 }
 
+enum { NONE = -1, FACTOR = -2 };
 /* Appends the conversions of a node's operands and has the node read them. made: by value, its conversion to
- * bf16, which the reverse pass reads, too, so that the value itself need not be kept; -1: none. */
+ * bf16, which the reverse pass reads, too, so that the value itself need not be kept; NONE. FACTOR: it is one
+ * row or number in all rows, such as the magnitudes of DoRA, which are near 1 and would be rounded to it. */
 static void cast_operands(ln_graph *g, ln_node *n, ln_policy p, ln_v *made) {
     for (int k = 0; k < n->n_in; k++) {
         const ln_v v = n->in[k];
         const ln_value *x = &g->values[v];
         const ln_format to = ln_policy_operand(p, n, k, g->values);
         if (x->kind != LN_KIND_TEMP || ln_format_same(x->format, to) || to.kind == LN_FORMAT_F32) continue;
+        if (made[v] == FACTOR && n->op == LN_OP_MUL) continue;
         if (to.kind == LN_FORMAT_BF16 && made[v] >= 0) {
             n->in[k] = made[v];
             continue;
@@ -78,7 +81,7 @@ static void cast_operands(ln_graph *g, ln_node *n, ln_policy p, ln_v *made) {
         char name[sizeof x->name + 16], format[16];
         (void)snprintf(name, sizeof name, "%s.%s", x->name, ln_format_text(to, format));
         n->in[k] = ln_g_convert(g, name, v, to);
-        if (to.kind == LN_FORMAT_BF16) made[v] = n->in[k];
+        if (to.kind == LN_FORMAT_BF16 && made[v] == NONE) made[v] = n->in[k];
     }
 }
 
@@ -87,7 +90,9 @@ ln_status ln_graph_cast(ln_graph *g, ln_policy p, ln_error *err) {
     const size_t n = g->n_nodes, n_values = g->n_values;
     ln_v *made = ln_alloc((n_values + 1) * sizeof *made);
     if (!made) return LN_OOM(err, "a graph");
-    for (size_t i = 0; i < n_values; i++) made[i] = -1;
+    for (size_t i = 0; i < n_values; i++) made[i] = NONE;
+    for (size_t i = 0; i < n; i++)
+        if (old[i].op == LN_OP_SPREAD) made[old[i].out[0]] = FACTOR;
     g->nodes = NULL; /* the list is rebuilt in the same order */
     g->n_nodes = g->cap_nodes = 0;
     for (size_t i = 0; i < n && g->error.code == LN_OK; i++) {
