@@ -53,10 +53,23 @@ static void adapt_tensor(const ln_spec *s, int slot, ln_lora *out) {
     for (int i = 0; own && i < own->n_parts; i++) out->targets[own->parts[i]] = true;
 }
 
+/* Rejects the matrices outside of the layers, which PEFT adapts. */
+static ln_status check_place(const char *name, size_t n, ln_error *err) {
+    static const char *const outside[] = {"embed_tokens", "lm_head"};
+    for (size_t i = 0; i < LN_COUNT(outside); i++)
+        if (strlen(outside[i]) == n && memcmp(outside[i], name, n) == 0)
+            return ln_fail(err, LN_EUSAGE,
+                           "ln_trainer_options.targets: %s gets no adapter, the matrices of the layers do; "
+                           "ln_trainer_options.method LN_METHOD_FULL trains it",
+                           outside[i]);
+    return LN_OK;
+}
+
 static ln_status add_target(const ln_spec *s, const char *name, size_t n, ln_lora *out, ln_error *err) {
     char shown[80], leaf[48];
     ln_str known = {0};
     bool any = false;
+    LN_TRY(check_place(name, n, err));
     for (int i = 0; i < LN_W_COUNT;
          i++) { /* several matrices may have a name, or a tensor several matrices */
         if (!trainable(s, i)) continue;

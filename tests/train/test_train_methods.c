@@ -368,6 +368,11 @@ static void what_is_rejected(void **state) {
     how.init_adapter = NULL, how.method = LN_METHOD_FULL;
     FAILS(LN_EUSAGE, "ln_trainer_options.layers", train(SMALL, &how, 1, err));
     how = run_of(out);
+    how.targets = "q_proj, lm_head";
+    FAILS(LN_EUSAGE, "lm_head gets no adapter", train(SMALL, &how, 1, err));
+    how.targets = "embed_tokens";
+    FAILS(LN_EUSAGE, "embed_tokens gets no adapter", train(SMALL, &how, 1, err));
+    how = run_of(out);
     how.momentum = 0.9;
     FAILS(LN_EUSAGE, "ln_trainer_options.momentum", train(SMALL, &how, 1, err));
     how.momentum = 0, how.moment_bits = 16;
