@@ -246,7 +246,7 @@ static void alone_it_prints_the_help_page(void **state) {
     expect(RUN(S("help")), 0, NULL);
     char *page = ln_strndup(last->out, last->out_bytes), *argv[] = {S("linnet"), NULL};
     expect(run_with("", 0, argv), 0, NULL);
-    assert_string_equal(last->out, page);
+    assert_memory_equal(last->out, page, strlen(page)); /* next steps may follow, by what this machine has */
     assert_int_equal(last->err_bytes, 0);
     assert_non_null(strstr(page, "usage: linnet VERB"));
     ln_free(page);
