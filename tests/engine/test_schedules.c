@@ -10,22 +10,19 @@
 /* run: slow cuda */
 #include "../defects/defects.h"
 #include "naive.h"
+#include "schedule_worlds.h"
 
 #include <pthread.h>
 #include <time.h>
 
 /* Schedules from REUSE on are about prefixes under windows and under rotary frequencies that change. */
-enum { MOST_REQUESTS = 17, MOST_STEPS = 20000, N_WORLDS = 40, REUSE = 1000000 };
-
-static world worlds[N_WORLDS];
-static int n_worlds;
-static ln_package *packages[N_WORLDS];
-static int n_packages;
+enum { MOST_REQUESTS = 17, MOST_STEPS = 20000, REUSE = 1000000 };
 
 /* What the schedules have met so far; a test that never meets them would prove nothing. */
 static struct {
     int64_t cached, in_page, evicted, waited, finished, rows, in_queue, in_prompt, in_answer, closed;
-    _Atomic int64_t refused; /* by any thread */
+    int64_t of_hybrids, of_experts; /* schedules of models with recurrent layers, with experts */
+    _Atomic int64_t refused;        /* by any thread */
 } met;
 
 /* ---- failing without leaving the schedule ---- */
@@ -333,6 +330,8 @@ static void open_schedule(schedule *s, uint64_t number) {
     r.page_len = s->w->m->spec.n_recur ? NAIVE_CHUNK : page_lens[draw_below(&s->seed, LN_COUNT(page_lens))];
     if (draw_below(&s->seed, 2)) r.n_logits = 1 + (int)draw_below(&s->seed, r.n_chunk);
     OK(ln_eng_open_with(&s->e, s->w->m, &r, err));
+    met.of_hybrids += s->w->m->spec.n_recur > 0;
+    met.of_experts += ln_weights_have_experts(&s->w->m->weights);
     s->one_thread = draw_below(&s->seed, 6) > 0 || reuse;
     s->in_turn = draw_below(&s->seed, 2) == 0 || reuse;
     /* few questions: the same texts again and again; many: other texts and options */
@@ -515,13 +514,15 @@ static void run_schedules(uint64_t first, uint64_t n) {
     if (getenv("LN_SCHEDULE")) n = (one >= REUSE) == (first >= REUSE);
     for (uint64_t i = one; i < one + n; i++)
         if (!run_schedule(i, mask)) shrink_and_fail(i, mask);
-    print_message("%llu schedules: %lld requests finished, %lld reused a prefix, %lld of them into a page; "
+    print_message("%llu schedules (%lld of models with recurrent layers, %lld with experts): %lld requests "
+                  "finished, %lld reused a prefix, %lld of them into a page; "
                   "%lld rows; %lld waits, %lld refused; %lld pages evicted; cancelled: %lld in the queue, "
                   "%lld in the prompt, %lld in the answer, %lld closed\n",
-                  (unsigned long long)n, (long long)met.finished, (long long)met.cached,
-                  (long long)met.in_page, (long long)met.rows, (long long)met.waited,
-                  (long long)atomic_load(&met.refused), (long long)met.evicted, (long long)met.in_queue,
-                  (long long)met.in_prompt, (long long)met.in_answer, (long long)met.closed);
+                  (unsigned long long)n, (long long)met.of_hybrids, (long long)met.of_experts,
+                  (long long)met.finished, (long long)met.cached, (long long)met.in_page, (long long)met.rows,
+                  (long long)met.waited, (long long)atomic_load(&met.refused), (long long)met.evicted,
+                  (long long)met.in_queue, (long long)met.in_prompt, (long long)met.in_answer,
+                  (long long)met.closed);
 }
 static uint64_t n_schedules(int64_t usual, int64_t sanitized) {
     return from_env("LN_SCHEDULES", getenv("LN_LONG") ? 10000 : (uint64_t)fewer(usual, sanitized));
@@ -533,7 +534,8 @@ static void random_schedules(void **state) {
     run_schedules(from_env("LN_SCHEDULES_FROM", 0), n);
     if (n >= 50 && !getenv("LN_SCHEDULE"))
         assert_true(met.cached > 0 && met.in_page > 0 && met.evicted > 0 && met.waited > 0 && met.rows > 0 &&
-                    met.in_queue > 0 && met.in_prompt > 0 && met.in_answer > 0 && met.closed > 0);
+                    met.in_queue > 0 && met.in_prompt > 0 && met.in_answer > 0 && met.closed > 0 &&
+                    met.of_hybrids > 0 && met.of_experts > 0);
 }
 static void schedules_of_prefixes(void **state) {
     const uint64_t n = n_schedules(40, 4);
@@ -542,56 +544,6 @@ static void schedules_of_prefixes(void **state) {
     if (n >= 40 && !getenv("LN_SCHEDULE")) assert_true(met.cached > 20);
 }
 
-/* ---- the models ---- */
-
-static void window_of_three_pages(json_t *config) {
-    json_object_set_new(config, "sliding_window", json_integer(96));
-}
-static void window_inside_a_page(json_t *config) {
-    json_object_set_new(config, "sliding_window", json_integer(45));
-}
-
-static void add_model(const char *name, const char *dir) {
-    ln_package *m;
-    OK(ln_package_open(&m, dir, &(ln_options){0}, err));
-    packages[n_packages++] = m;
-    world_open(&worlds[n_worlds++], name, m, LN_EXACT);
-    if (ln_run_numerics(&m->spec, LN_FAST) == LN_FAST) world_open(&worlds[n_worlds++], name, m, LN_FAST);
-}
-
-static int open_models(void **state) {
-    static const char *const names[] = {"gemma3-text-f32",
-                                        "quantised/gemma3-text-q4-g32-bf16",
-                                        "qwen3-sharded-bf16",
-                                        "qwen2-f32",
-                                        "llama-llama3-bf16",
-                                        "llama-dynamic-f32",
-                                        "gemma3-dynamic-bf16",
-                                        "quantised/llama-q6-g128-bf16",
-                                        "quantised/qwen3-q8-g32-f16",
-                                        "quantised/qwen2-q3-g64-f32",
-                                        "families/qwen3_5_text-last-linear-bf16",
-                                        "families/qwen3_5_moe_text-bias-bf16",
-                                        "families/gpt_oss-mxfp4-bf16"};
-    void (*const windows[])(json_t *) = {window_of_three_pages, window_inside_a_page};
-    for (size_t i = 0; state && i < LN_COUNT(windows); i++) {
-        const copied c = copy_of("gemma3-text-bf16", windows[i]);
-        add_model("gemma3-text-bf16, another window", c.dir);
-        copy_gone(&c);
-    }
-    for (size_t i = 0; i < LN_COUNT(names); i++) {
-        char dir[600];
-        (void)snprintf(dir, sizeof dir, LN_ROOT "/tests/golden/%s", names[i]);
-        add_model(names[i], dir);
-    }
-    return 0;
-}
-static int close_models(void **state) {
-    (void)state;
-    for (int i = 0; i < n_worlds; i++) world_close(&worlds[i]);
-    for (int i = 0; i < n_packages; i++) ln_package_close(&packages[i]);
-    return 0;
-}
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_schedules),
                                        cmocka_unit_test(schedules_of_prefixes)};
