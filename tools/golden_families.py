@@ -49,8 +49,8 @@ def base(**more):
 
 
 # families with recurrent layers, whose texts span several chunks of 64 positions
-RECURRENT = ("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "lfm2", "lfm2_moe", "olmo_hybrid")
-OFFSET = ("muse_glimmer", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text")   # norm weights are stored as w - 1
+RECURRENT = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "lfm2", "lfm2_moe", "olmo_hybrid")
+OFFSET = ("muse_glimmer", "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text")   # norm weights are stored as w - 1
 
 
 # by family: the configuration from which its models start, and by the name of an option what it changes
@@ -202,6 +202,13 @@ FAMILIES = {
         "as-fp8": dict(num_hidden_layers=2, intermediate_size=64, layer_types=["linear_attention", "full_attention"]),
         "as-gptq": dict(num_hidden_layers=2, intermediate_size=64, layer_types=["linear_attention", "full_attention"]),
         "last-linear": dict(num_hidden_layers=3, layer_types=["linear_attention", "full_attention", "linear_attention"])}),
+    "qwen3_next": (base(num_hidden_layers=3, layer_types=["linear_attention", "full_attention", "linear_attention"], head_dim=16,
+                        rope_parameters=rope(1e4, partial_rotary_factor=0.25), **DELTA, **SHARED), {
+        "interval": dict(full_attention_interval=2, layer_types=None), "one": dict(num_experts_per_tok=1), "as-they-are": dict(norm_topk_prob=False),
+        "step": dict(decoder_sparse_step=2), "list": dict(mlp_only_layers=[0]), "dense": dict(mlp_only_layers=[0, 1, 2]),
+        "one-key-head": dict(linear_num_key_heads=1), "equal-heads": dict(linear_num_key_heads=4), "wide-values": dict(linear_value_head_dim=24),
+        "taps-7": dict(linear_conv_kernel_dim=7), "bias": dict(attention_bias=True), "tied": dict(tie_word_embeddings=True),
+        "half-rotary": dict(rope_parameters=rope(1e4, partial_rotary_factor=0.5)), "list-step": dict(mlp_only_layers=[1], decoder_sparse_step=2)}),
     "qwen3_5": (base(num_hidden_layers=2, layer_types=["linear_attention", "full_attention"], head_dim=16, rope_parameters=rope(1e4, partial_rotary_factor=0.25), **DELTA), {
         "tied": dict(tie_word_embeddings=True), "as-mlx": dict(intermediate_size=64)}),
     "qwen3_5_moe_text": (base(num_hidden_layers=3, layer_types=["linear_attention", "full_attention", "linear_attention"], head_dim=16,
@@ -248,7 +255,7 @@ SAMPLE = {
     "qwen3_moe": [("step", "bf16"), ("as-fp8", "bf16")], "mixtral": (None, "bf16"), "olmoe": ("clip", "f16"), "gpt_oss": [("limit", "bf16"), ("mxfp4", "bf16"), ("as-mlx", "bf16")], "granitemoe": (None, "f16"),
     "glm4_moe": (None, "bf16"),
     "phi3": ("long-partial", "bf16"), "mistral3": (None, "bf16"), "qwen3_vl": (None, "bf16"), "qwen2_5_vl": (None, "bf16"),
-    "lfm2": ("bias", "bf16"), "lfm2_moe": (None, "f16"),
+    "lfm2": ("bias", "bf16"), "lfm2_moe": (None, "f16"), "qwen3_next": ("list", "bf16"),
     "qwen3_5_text": [("last-linear", "bf16"), ("interval", "f16"), ("as-fp8", "bf16"), ("as-gptq", "f16")], "qwen3_5": [("tied", "bf16"), ("as-mlx", "bf16")], "qwen3_5_moe_text": ("bias", "bf16"), "qwen3_5_moe": [("tied", "f16"), ("as-mlx", "bf16")],
 }
 

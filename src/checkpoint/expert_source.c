@@ -74,16 +74,6 @@ static bool find_name(const ln_source *s, const ln_source_ask *ask, int64_t X, i
 static ln_source_ask one_name(const ln_source_ask *ask, const char *const *name) {
     return (ln_source_ask){.names = name, .n_names = 1, .report = ask->report};
 }
-/* Copies the format of a part. */
-static void take_format(ln_weight *w, const ln_weight *part) {
-    w->tensor = part->tensor;
-    w->dtype = part->dtype;
-    w->enc = part->enc;
-    w->code = part->code;
-    w->transposed = part->transposed;
-    w->made = true;
-}
-
 /* Reports expert x, whose tensor is missing. */
 static void report_missing(const ln_source_ask *ask, const char *name) {
     if (!ln_report_misplaced(ask->report, name)) ln_report_fault(ask->report, name, " is missing");
@@ -112,7 +102,7 @@ static ln_status find_each(const ln_source *s, const ln_source_ask *ask, const c
     }
     w->parts = parts;
     w->n_parts = w->n_experts;
-    if (*fits) take_format(w, &parts[0]);
+    if (*fits) ln_take_format(w, &parts[0]);
     return LN_OK;
 }
 
@@ -150,7 +140,7 @@ static ln_status find_joint(const ln_source *s, const ln_source_ask *ask, int at
     w->parts = part;
     w->n_parts = 1;
     if (!*fits) return LN_OK;
-    take_format(w, part);
+    ln_take_format(w, part);
     w->how = ln_scheme_keep(s, &how, sizeof how);
     return w->how ? LN_OK : LN_OOM(err, "the experts");
 }
@@ -194,30 +184,6 @@ static bool is_in_turn(const ln_weight *w) {
     return how && (how->in == LN_EXPERTS_EVEN || how->in == LN_EXPERTS_ODD);
 }
 
-/* A part of the buffer for n rows: the addresses of row `at`. */
-typedef struct place {
-    uint8_t *data, *scales, *offsets;
-} place;
-static place place_of(const ln_weight *w, void *buffer, int64_t n, int64_t at) {
-    const ln_row_bytes row = ln_encoding_row(w->enc, w->d1 ? w->d1 : 1);
-    uint8_t *data = buffer, *scales = data + ln_source_aligned(n * row.data),
-            *offsets = scales + ln_source_aligned(n * row.scales);
-    return (place){data + at * row.data, scales + at * row.scales, offsets + at * row.offsets};
-}
-/* Copies n rows, every `step`-th of `from`. */
-static void copy_rows(const ln_weight *w, place to, const ln_encoded_rows *from, int64_t n, int64_t step) {
-    const ln_row_bytes row = ln_encoding_row(w->enc, w->d1 ? w->d1 : 1);
-    for (int64_t r = 0; r < n; r++) {
-        memcpy(to.data + r * row.data, (const uint8_t *)from->data + r * step * row.data, (size_t)row.data);
-        if (row.scales)
-            memcpy(to.scales + r * row.scales, (const uint8_t *)from->scales + r * step * row.scales,
-                   (size_t)row.scales);
-        if (row.offsets)
-            memcpy(to.offsets + r * row.offsets, (const uint8_t *)from->offsets + r * step * row.offsets,
-                   (size_t)row.offsets);
-    }
-}
-
 /* Rows of a dense tensor whose outputs are its last axis. */
 typedef struct turning {
     const ln_weight *w;
@@ -238,22 +204,14 @@ static void turn_rows(void *user, int thread, int64_t lo, int64_t hi) {
                    element);
 }
 
-/* Releases the file's pages of n rows, which were copied. */
-static void release_rows(const ln_weight *w, const ln_encoded_rows *rows, int64_t n) {
-    const ln_row_bytes row = ln_encoding_row(w->enc, w->d1 ? w->d1 : 1);
-    ln_guard_release(rows->data, (size_t)(n * row.data));
-    if (row.scales) ln_guard_release(rows->scales, (size_t)(n * row.scales));
-    if (row.offsets) ln_guard_release(rows->offsets, (size_t)(n * row.offsets));
-}
-
 /* Rows row0 .. row0 + n - 1 of expert x, into their place or, if `to` is NULL, as they lie or in `buffer`. */
 static ln_status expert_rows(const ln_source *s, const ln_weight *w, int64_t x, int64_t row0, int64_t n,
-                             const ln_source_work *work, void *buffer, const place *to, ln_encoded_rows *out,
-                             ln_error *err) {
+                             const ln_source_work *work, void *buffer, const ln_row_place *to,
+                             ln_encoded_rows *out, ln_error *err) {
     const experts *how = w->how;
     const bool in_turn = is_in_turn(w), each = !how;
     const ln_weight *part = each ? &w->parts[x] : w->parts;
-    const place here = to ? *to : place_of(w, buffer, n, 0);
+    const ln_row_place here = to ? *to : ln_row_place_of(w, buffer, n, 0);
     *out = (ln_encoded_rows){.data = here.data, .scales = here.scales, .offsets = here.offsets};
     if (how && how->out_last) {
         turning t = {.w = w, .x = x, .row0 = row0, .to = here.data};
@@ -269,8 +227,8 @@ static ln_status expert_rows(const ln_source *s, const ln_weight *w, int64_t x, 
     void *copy = part->made ? ln_alloc(ln_source_bytes(part, some)) : NULL;
     if (part->made && !copy) return LN_OOM(err, "rows of an expert");
     const ln_status st = s->of->ops->rows(s->of, part, first, some, work, copy, &from, err);
-    if (st == LN_OK) copy_rows(w, here, &from, n, in_turn ? 2 : 1);
-    if (st == LN_OK && !copy) release_rows(part, &from, some);
+    if (st == LN_OK) ln_rows_copy(w, here, &from, n, in_turn ? 2 : 1);
+    if (st == LN_OK && !copy) ln_rows_release(part, &from, some);
     if (st == LN_OK) out->columns = from.columns;
     ln_free(copy);
     return st;
@@ -285,7 +243,7 @@ static ln_status rows(const ln_source *s, const ln_weight *w, int64_t row0, int6
     for (int64_t at = 0, some; at < n; at += some) {
         const int64_t x = (row0 + at) / D, r = (row0 + at) % D;
         some = LN_MIN(n - at, D - r);
-        const place to = place_of(w, buffer, n, at);
+        const ln_row_place to = ln_row_place_of(w, buffer, n, at);
         LN_TRY(expert_rows(s, w, x, r, some, work, buffer, one ? NULL : &to, &got, err));
         if (got.columns)
             return ln_fail(err, LN_EUNSUPPORTED,
@@ -293,7 +251,7 @@ static ln_status rows(const ln_source *s, const ln_weight *w, int64_t row0, int6
                            "supported; quantise the model without desc_act",
                            (w->n_parts > 1 ? &w->parts[x] : w->parts)->tensor->name);
     }
-    const place all = place_of(w, buffer, n, 0);
+    const ln_row_place all = ln_row_place_of(w, buffer, n, 0);
     *out = one ? got : (ln_encoded_rows){.data = all.data, .scales = all.scales, .offsets = all.offsets};
     return LN_OK;
 }

@@ -1,5 +1,6 @@
 /* The table of quantised formats, and what their readers share (scheme.h). */
 #include "scheme.h"
+#include "../base/file.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -84,4 +85,40 @@ void *ln_scheme_keep(const ln_source *s, const void *what, size_t bytes) {
     void *p = ln_arena_alloc(s->arena, bytes);
     if (p) memcpy(p, what, bytes);
     return p;
+}
+
+ln_row_place ln_row_place_of(const ln_weight *w, void *buffer, int64_t n, int64_t at) {
+    const ln_row_bytes row = ln_encoding_row(w->enc, w->d1 ? w->d1 : 1);
+    uint8_t *data = buffer, *scales = data + ln_source_aligned(n * row.data),
+            *offsets = scales + ln_source_aligned(n * row.scales);
+    return (ln_row_place){data + at * row.data, scales + at * row.scales, offsets + at * row.offsets};
+}
+
+void ln_rows_copy(const ln_weight *w, ln_row_place to, const ln_encoded_rows *from, int64_t n, int64_t step) {
+    const ln_row_bytes row = ln_encoding_row(w->enc, w->d1 ? w->d1 : 1);
+    for (int64_t r = 0; r < n; r++) {
+        memcpy(to.data + r * row.data, (const uint8_t *)from->data + r * step * row.data, (size_t)row.data);
+        if (row.scales)
+            memcpy(to.scales + r * row.scales, (const uint8_t *)from->scales + r * step * row.scales,
+                   (size_t)row.scales);
+        if (row.offsets)
+            memcpy(to.offsets + r * row.offsets, (const uint8_t *)from->offsets + r * step * row.offsets,
+                   (size_t)row.offsets);
+    }
+}
+
+void ln_rows_release(const ln_weight *w, const ln_encoded_rows *rows, int64_t n) {
+    const ln_row_bytes row = ln_encoding_row(w->enc, w->d1 ? w->d1 : 1);
+    ln_guard_release(rows->data, (size_t)(n * row.data));
+    if (row.scales) ln_guard_release(rows->scales, (size_t)(n * row.scales));
+    if (row.offsets) ln_guard_release(rows->offsets, (size_t)(n * row.offsets));
+}
+
+void ln_take_format(ln_weight *w, const ln_weight *part) {
+    w->tensor = part->tensor;
+    w->dtype = part->dtype;
+    w->enc = part->enc;
+    w->code = part->code;
+    w->transposed = part->transposed;
+    w->made = true;
 }

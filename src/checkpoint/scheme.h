@@ -47,6 +47,19 @@ ln_status ln_scheme_bad_value(const ln_tensor *x, const char *wanted, const char
 /* Returns LN_EINVALID: tensor `x` contradicts the configuration or another tensor. */
 ln_status ln_scheme_bad_tensor(const ln_source *s, const ln_tensor *x, const char *text, ln_error *err);
 
+/* A place in a buffer for rows of a weight, and what the sources that copy rows of another one do with it. */
+typedef struct ln_row_place {
+    uint8_t *data, *scales, *offsets;
+} ln_row_place;
+/* Returns the place of row `at` in a buffer for n rows. */
+ln_row_place ln_row_place_of(const ln_weight *w, void *buffer, int64_t n, int64_t at);
+/* Copies n rows, every `step`-th of `from`. */
+void ln_rows_copy(const ln_weight *w, ln_row_place to, const ln_encoded_rows *from, int64_t n, int64_t step);
+/* Releases the file's pages of n rows, which were copied. */
+void ln_rows_release(const ln_weight *w, const ln_encoded_rows *rows, int64_t n);
+/* Sets the format of a weight whose rows are computed from those of a part. */
+void ln_take_format(ln_weight *w, const ln_weight *part);
+
 /* Allocates what a source knows of a weight; NULL: out of memory. */
 void *ln_scheme_keep(const ln_source *s, const void *what, size_t bytes);
 

@@ -9,6 +9,7 @@
  *     gptq_source.c, awq_source.c, compressed_source.c
  *                         packed integers with scales and zero points (int_matrix.h)
  *     gguf_source.c       blocks of GGUF files (gguf_blocks.h)
+ *     piece_source.c      rows that lie in pieces in a tensor (decision 065)
  *     expert_source.c     matrices of experts, which files hold one by one, stacked, or two in one tensor
  *     mxfp4_source.c      4-bit floats of experts
  *     share_source.c      the rows of another source that a rank has (decision 055)
@@ -45,8 +46,9 @@ typedef struct ln_weight {
     const struct ln_weight *share_of;
     ln_share share;
     int64_t n_experts; /* 0; else the rows are those of so many matrices, one after another */
-    /* What stores the matrices of experts, if it is not one tensor with its own name and shape: one weight
-     * for each expert, or one with the rows of two weights. In the source's arena; NULL: the tensors below */
+    /* What stores the weight, if it is not one tensor with its own name and shape: of experts one weight for
+     * each, or one with the rows of two weights; one that has the rows in pieces. In the source's arena;
+     * NULL: the tensors below */
     const struct ln_weight *parts;
     int64_t n_parts;
     int64_t d0, d1; /* rows and columns of a matrix; a vector has d0 elements, and d1 is 0 */
@@ -81,7 +83,9 @@ static inline uint64_t ln_weight_tensor_bytes(const ln_weight *w, int64_t i) {
     if (w->share_of) /* as many bytes a row as the whole weight has */
         return ln_weight_tensor_bytes(w->share_of, i) / (uint64_t)w->share.all * (uint64_t)w->share.n;
     const ln_tensor *t = ln_weight_tensor(w, i);
-    if (t && w->parts && w->n_parts == 1) return t->bytes / (uint64_t)(w->parts->d0 / w->d0);
+    if (t && w->parts && w->n_parts == 1)
+        return t->bytes / (uint64_t)w->parts->d0 * (uint64_t)w->d0 +
+               t->bytes % (uint64_t)w->parts->d0 * (uint64_t)w->d0 / (uint64_t)w->parts->d0;
     if (!t || !w->whole) return t ? t->bytes : 0;
     const uint64_t row = t->bytes / (uint64_t)w->whole, rest = t->bytes % (uint64_t)w->whole;
     return row * (uint64_t)w->d0 + (w->row0 ? 0 : rest);
@@ -104,12 +108,24 @@ typedef enum ln_experts_in {
     LN_EXPERTS_OUT_LAST = 8
 } ln_experts_in;
 
+/* How a tensor holds the rows of a weight in pieces: it has n_periods periods of `period` rows, and the weight
+ * has, one piece after another, rows row0 .. row0 + n - 1 of each of them. */
+enum { LN_PIECES = 3 };
+typedef struct ln_row_pieces {
+    int64_t n_periods, period;
+    int n_pieces;
+    struct {
+        int64_t row0, n;
+    } piece[LN_PIECES];
+} ln_row_pieces;
+
 /* What `find` is asked for. */
 typedef struct ln_source_ask {
     const char *const *names; /* [n_names] that its tensor may have, in order of preference */
     const uint8_t *experts;   /* [n_names] of a weight of experts: ln_experts_in */
     size_t n_names;
-    ln_bind_report *report; /* takes what is missing or misshapen */
+    const ln_row_pieces *pieces; /* NULL: the rows of the weight follow each other */
+    ln_bind_report *report;      /* takes what is missing or misshapen */
 } ln_source_ask;
 /* Threads that compute rows. */
 typedef struct ln_source_work {
@@ -145,6 +161,10 @@ struct ln_source {
 const ln_source *ln_source_of_tensors(ln_arena *arena, const ln_tensors *t, const ln_quant *quant);
 /* Returns the source of the experts of another one, which it wraps, in the arena; NULL: out of memory. */
 const ln_source *ln_source_of_experts(ln_arena *arena, const ln_source *of);
+/* Returns the source of weights in pieces of another one's, which it wraps; NULL: out of memory. */
+const ln_source *ln_source_of_pieces(ln_arena *arena, const ln_source *of);
+/* Whether a weight is the pieces of a tensor, its only part. */
+bool ln_source_is_in_pieces(const ln_weight *w);
 /* Returns how the tensors of a weight of experts hold them: ln_experts_in. */
 uint8_t ln_source_experts_in(const ln_weight *w);
 /* Returns the tensor of the module of a weight, `a.b.weight`, whose name ends in `leaf`: `a.b.scales`; or

@@ -182,11 +182,14 @@ static ln_status rows(const ln_source *s, const ln_weight *w, int64_t row0, int6
 static const ln_source_ops tensor_ops = {.find = find, .rows = rows};
 
 const ln_source *ln_source_of_tensors(ln_arena *arena, const ln_tensors *t, const ln_quant *quant) {
-    ln_source *s = ln_arena_alloc(arena, sizeof *s), *other = NULL;
+    ln_source *s = ln_arena_alloc(arena, sizeof *s), *other = s;
     if (s) *s = (ln_source){.ops = &tensor_ops, .tensors = t, .quant = quant, .arena = arena};
-    if (!s || !quant->scheme) return s ? ln_source_of_experts(arena, s) : NULL;
-    other = ln_arena_alloc(arena, sizeof *other);
-    if (!other) return NULL;
-    *other = (ln_source){.ops = quant->scheme->source, .tensors = t, .quant = quant, .of = s, .arena = arena};
-    return ln_source_of_experts(arena, other);
+    if (s && quant->scheme) {
+        other = ln_arena_alloc(arena, sizeof *other);
+        if (other)
+            *other = (ln_source){
+                .ops = quant->scheme->source, .tensors = t, .quant = quant, .of = s, .arena = arena};
+    }
+    const ln_source *experts = other ? ln_source_of_experts(arena, other) : NULL;
+    return experts ? ln_source_of_pieces(arena, experts) : NULL;
 }

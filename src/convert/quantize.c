@@ -4,6 +4,7 @@
  * before any element is read. Then the tensors are processed one after the other (write_tensors.c). The
  * directory gets its final name when it is complete. */
 #include "../base/thread_pool.h"
+#include "../model/weight_slots.h"
 #include "convert.h"
 
 #include <stdio.h>
@@ -130,6 +131,8 @@ out:
 
 const ln_weight *ln_convert_stored(ln_convert *c, size_t i) {
     const ln_weight *w = &c->weights.items[i];
+    if (ln_source_is_in_pieces(w)) /* the tensor, once */
+        return ln_slot_name_of(&c->spec, w->slot)->parts[0] == (ln_slot)w->slot ? w->parts : NULL;
     if (!w->whole) return w;
     if (w->row0 > 0) return NULL;
     ln_weight *all = &c->shared[c->n_shared++];
@@ -140,6 +143,7 @@ const ln_weight *ln_convert_stored(ln_convert *c, size_t i) {
 
 /* Whether quantize or fuse reads a weight: it is dense, or in the named formats of published models. */
 static bool is_read(const ln_weight *w, bool takes_fp8) {
+    if (ln_source_is_in_pieces(w)) w = w->parts;
     const bool dense = w->n_experts ? ln_encoding_is_dense(w->enc) : !w->made;
     return dense || (takes_fp8 && (ln_source_is_fp8(w) || ln_source_is_mxfp4(w)));
 }

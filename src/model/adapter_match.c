@@ -40,7 +40,8 @@ static int find_slot(const ln_spec *s, const char *name) {
 /* The family's name of the tensor `name`, if it holds the rows of several weights; else NULL. */
 static const ln_slot_name *shared_name(const ln_spec *s, const char *name) {
     for (size_t i = 0; i < s->n_names; i++)
-        if (s->names[i].n_parts > 0 && strcmp(s->names[i].name, name) == 0) return &s->names[i];
+        if (s->names[i].n_parts > 0 && !s->parts_by_head && strcmp(s->names[i].name, name) == 0)
+            return &s->names[i];
     return NULL;
 }
 

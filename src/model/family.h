@@ -51,8 +51,8 @@ typedef struct ln_moe_sizes {
 /* Stores in row 0 of `ffn` experts alone, chosen by a softmax over all of them. */
 ln_status ln_read_experts(ln_spec *s, const ln_config *c, const ln_moe_sizes *dflt, ln_error *err);
 /* Reads decoder_sparse_step and mlp_only_layers: layers without experts have a dense MLP of
- * intermediate_size. After the layers are set. */
-ln_status ln_read_sparse_layers(ln_spec *s, const ln_config *c, ln_error *err);
+ * intermediate_size, which is ffn if it is absent. After the layers are set. */
+ln_status ln_read_sparse_layers(ln_spec *s, const ln_config *c, int64_t ffn, ln_error *err);
 /* Stores in row 1 of `ffn` a dense MLP of width F, for the layers whose `ffn` is 1. Rows that no layer has
  * are dropped. */
 void ln_dense_layers(ln_spec *s, int64_t F);

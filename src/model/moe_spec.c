@@ -35,12 +35,12 @@ static void add_dense(ln_spec *s, int64_t F) {
     s->n_ffn = 2;
 }
 
-ln_status ln_read_sparse_layers(ln_spec *s, const ln_config *c, ln_error *err) {
+ln_status ln_read_sparse_layers(ln_spec *s, const ln_config *c, int64_t ffn, ln_error *err) {
     static const char field[] = "mlp_only_layers";
     const json_t *list = json_object_get(c->text, field);
     int64_t step, F;
     LN_TRY(ln_config_int(c, "decoder_sparse_step", 1, 1, INT32_MAX, &step, err));
-    LN_TRY(ln_config_int(c, "intermediate_size", 6144, 1, 1 << 22, &F, err));
+    LN_TRY(ln_config_int(c, "intermediate_size", ffn, 1, 1 << 22, &F, err));
     if (list && !json_is_null(list) && !json_is_array(list))
         return ln_config_fail(c, list, field, "a list of layers", err);
     for (int l = 0; l < s->L; l++) s->layers[l].ffn = (l + 1) % step != 0;

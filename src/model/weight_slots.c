@@ -67,3 +67,29 @@ int64_t ln_slot_size(const ln_spec *s, char letter, int l) {
     default: return 0;
     }
 }
+
+/* Adds the rows that one key head has of a slot: of q, k and v those of each. Returns how many they are. */
+static int64_t add_pieces(const ln_recur_sizes *z, int slot, int64_t rows, int64_t row0, ln_row_pieces *out) {
+    const int64_t values = (int64_t)z->n_v_heads / z->n_k_heads * z->v_dim;
+    const int64_t sizes[LN_PIECES] = {z->k_dim, z->k_dim, values};
+    const bool qkv = slot == LN_W_DELTA_QKV;
+    out->n_pieces = qkv ? LN_PIECES : 1;
+    for (int i = 0; i < out->n_pieces; i++) {
+        out->piece[i].row0 = row0;
+        out->piece[i].n = qkv ? sizes[i] : rows / z->n_k_heads;
+        row0 += out->piece[i].n;
+    }
+    return rows / z->n_k_heads;
+}
+
+void ln_slot_pieces(const ln_spec *s, const ln_slot_name *own, int slot, int l, ln_row_pieces *out) {
+    const ln_recur_sizes *z = &ln_recur_of(s, l)->sizes;
+    ln_row_pieces other;
+    out->n_periods = z->n_k_heads;
+    out->period = 0;
+    for (int i = 0; i < own->n_parts; i++) {
+        const int part = (int)own->parts[i];
+        const int64_t rows = ln_slot_size(s, ln_slot_rows[part].shape[0], l);
+        out->period += add_pieces(z, part, rows, out->period, part == slot ? out : &other);
+    }
+}

@@ -105,15 +105,31 @@ static unsigned uses_of(const binder *b, int slot) {
 }
 
 /* Has the source find a weight. The embedding table of a tied model may have the name lm_head.weight only. */
-static ln_status find_weight(binder *b, ln_weight *w, bool *fits) {
+static ln_status find_weight(binder *b, ln_weight *w, const ln_row_pieces *pieces, bool *fits) {
     char text[2 * PREFIXES][NAME_MAX_BYTES];
     const char *names[2 * PREFIXES];
     if (w->n_experts) return find_experts(b, w, fits);
     size_t n = names_of(text, b->s, w->slot, w->layer);
     if (w->slot == LN_W_EMBED && b->s->tied) n += names_of(text + n, b->s, LN_W_HEAD, -1);
     for (size_t i = 0; i < n; i++) names[i] = text[i];
-    const ln_source_ask ask = {.names = names, .n_names = n, .report = &b->report};
+    const ln_source_ask ask = {.names = names, .n_names = n, .pieces = pieces, .report = &b->report};
     return b->w->source->ops->find(b->w->source, &ask, w, fits, b->err);
+}
+
+/* Sets what a weight has of a tensor that holds the rows of several slots. Returns its pieces, if it lies in
+ * some. */
+static const ln_row_pieces *take_place(const ln_spec *s, int slot, int layer, ln_weight *w,
+                                       ln_row_pieces *pieces) {
+    const ln_slot_name *own = ln_slot_name_of(s, slot);
+    if (own && own->n_parts > 0 && s->parts_by_head) {
+        ln_slot_pieces(s, own, slot, layer, pieces);
+        return pieces;
+    }
+    for (int i = 0; own && i < own->n_parts; i++) {
+        if (own->parts[i] == (ln_slot)slot) w->row0 = w->whole;
+        w->whole += ln_slot_size(s, ln_slot_rows[own->parts[i]].shape[0], layer);
+    }
+    return NULL;
 }
 
 /* The rows of a weight that are split among ranks as one, which ln_weight describes; 0: it is not split. */
@@ -133,12 +149,9 @@ static ln_status bind(binder *b, int slot, int layer, int *index) {
     ln_weight w = {.slot = slot, .layer = layer, .d0 = ln_slot_size(b->s, shape[0], layer)};
     bool fits;
     if (ln_slot_rows[slot].flags & LN_WF_CONV) w.taps = ln_recur_of(b->s, layer)->sizes.taps;
-    const ln_slot_name *own = ln_slot_name_of(b->s, slot);
+    ln_row_pieces room;
+    const ln_row_pieces *pieces = take_place(b->s, slot, layer, &w, &room);
     *index = -1;
-    for (int i = 0; own && i < own->n_parts; i++) {
-        if (own->parts[i] == (ln_slot)slot) w.row0 = w.whole;
-        w.whole += ln_slot_size(b->s, ln_slot_rows[own->parts[i]].shape[0], layer);
-    }
     if (ln_slot_rows[slot].flags &
         LN_WF_EXPERTS) { /* each row of the shape is one of the rows of an expert */
         w.n_experts = w.d0;
@@ -146,7 +159,7 @@ static ln_status bind(binder *b, int slot, int layer, int *index) {
     }
     if (shape[1]) w.d1 = ln_slot_size(b->s, shape[1], layer), w.uses = uses_of(b, slot);
     w.split_rows = split_rows(b->s, &w);
-    LN_TRY(find_weight(b, &w, &fits));
+    LN_TRY(find_weight(b, &w, pieces, &fits));
     if (!w.tensor) {
         if (!(ln_slot_rows[slot].flags & LN_WF_OPTIONAL)) missing(b, slot, layer);
         return LN_OK;

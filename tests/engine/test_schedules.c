@@ -324,7 +324,9 @@ static void open_schedule(schedule *s, uint64_t number) {
     s->n = 1 + (int)draw_below(&s->seed, MOST_REQUESTS);
     const int seqs = 1 + (int)draw_below(&s->seed, draw_below(&s->seed, 3) ? 5 : MOST_REQUESTS);
     const int chunk = 1 + (int)draw_below(&s->seed, draw_below(&s->seed, 3) ? 40 : 200);
-    ln_run_options r = test_options(s->w->m, LN_DEVICE_AUTO, 1 + (int)draw_below(&s->seed, 3), chunk, seqs);
+    /* seldom more than one thread: where cores are shared, each op then waits for the other threads' turn */
+    const int threads = draw_below(&s->seed, 8) ? 1 : 2 + (int)draw_below(&s->seed, 2);
+    ln_run_options r = test_options(s->w->m, LN_DEVICE_AUTO, threads, chunk, seqs);
     r.n_ctx = r.n_prefault = s->w->n_ctx;
     r.numerics = s->w->numerics;
     r.page_len = s->w->m->spec.n_recur ? NAIVE_CHUNK : page_lens[draw_below(&s->seed, LN_COUNT(page_lens))];
@@ -512,8 +514,11 @@ static void run_schedules(uint64_t first, uint64_t n) {
     const uint32_t mask = (uint32_t)from_env("LN_REQUESTS", 0x1ffff);
     memset(&met, 0, sizeof met);
     if (getenv("LN_SCHEDULE")) n = (one >= REUSE) == (first >= REUSE);
-    for (uint64_t i = one; i < one + n; i++)
+    for (uint64_t i = one; i < one + n; i++) {
         if (!run_schedule(i, mask)) shrink_and_fail(i, mask);
+        if ((i + 1 - one) % 500 == 0)
+            print_message("%llu of %llu\n", (unsigned long long)(i + 1 - one), (unsigned long long)n);
+    }
     print_message("%llu schedules (%lld of models with recurrent layers, %lld with experts): %lld requests "
                   "finished, %lld reused a prefix, %lld of them into a page; "
                   "%lld rows; %lld waits, %lld refused; %lld pages evicted; cancelled: %lld in the queue, "

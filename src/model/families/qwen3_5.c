@@ -1,4 +1,5 @@
-/* Qwen 3.5, 3.6 and 3.8: the text models, dense and with experts (35B-A3B). Facts from transformers:
+/* Qwen 3.5, 3.6 and 3.8: the text models, dense and with experts (35B-A3B), and Qwen3-Next (80B-A3B, Coder),
+ * which precedes them. Facts from transformers:
  * Qwen3_5TextConfig in configuration_qwen3_5.py and Qwen3_5MoeTextConfig in configuration_qwen3_5_moe.py
  * (defaults), Qwen3_5Attention, Qwen3_5GatedDeltaNet and Qwen3_5RMSNorm in modeling_qwen3_5.py,
  * Qwen3_5MoeSparseMoeBlock in modeling_qwen3_5_moe.py. The vision tower and the multi-token prediction
@@ -31,6 +32,13 @@
  * num_experts_per_tok       -        8
  * moe_intermediate_size     -        512
  * shared_expert_intermediate_size    512           its output is multiplied by a sigmoid (shared_expert_gate)
+ *
+ * qwen3_next (Qwen3NextConfig in configuration_qwen3_next.py, fix_query_key_value_ordering in
+ * modeling_qwen3_next.py) is qwen3_5_moe but for: vocab_size 151,936, 48 layers, intermediate_size 5,632,
+ * num_experts 512, num_experts_per_tok 10, norm_topk_prob (true), layers without experts by
+ * decoder_sparse_step (1) and mlp_only_layers ([]), and two tensors that hold the four products of a linear
+ * layer by key heads: in_proj_qkvz its query, its key, then values and gates of its value heads, in_proj_ba
+ * betas and what decays come from.
  *
  * Full layers: q_proj has, of each head, the query and then the gate of its output; norms of q and k by
  * head. All norms are stored as w - 1 except that of a linear layer's output; mlx-lm's files have 1
@@ -92,6 +100,14 @@ ln_status ln_family_qwen3_5(ln_spec *s, const ln_config *c, ln_error *err) {
     return read_hybrid(s, c, &sizes, err);
 }
 
+/* Experts, and an MLP for all rows that a sigmoid weighs. */
+static ln_status read_shared_experts(ln_spec *s, const ln_config *c, const ln_moe_sizes *moe, ln_error *err) {
+    LN_TRY(ln_read_experts(s, c, moe, err));
+    ln_moe_spec *m = &s->ffn[0].moe;
+    m->shared_gate = true;
+    return ln_config_int(c, "shared_expert_intermediate_size", 512, 1, 1 << 22, &m->shared_F, err);
+}
+
 ln_status ln_family_qwen3_5_moe(ln_spec *s, const ln_config *c, ln_error *err) {
     static const ln_sizes sizes = {.vocab = 248320,
                                    .hidden = 2048,
@@ -103,10 +119,33 @@ ln_status ln_family_qwen3_5_moe(ln_spec *s, const ln_config *c, ln_error *err) {
                                    .positions = 32768};
     static const ln_moe_sizes moe = {.experts = 256, .top_k = 8, .F = 512, .moe_F = "moe_intermediate_size"};
     LN_TRY(read_hybrid(s, c, &sizes, err));
-    LN_TRY(ln_read_experts(s, c, &moe, err));
-    ln_moe_spec *m = &s->ffn[0].moe;
-    LN_TRY(ln_config_int(c, "shared_expert_intermediate_size", 512, 1, 1 << 22, &m->shared_F, err));
-    m->shared_gate = true;
-    m->route.normed = true;
+    LN_TRY(read_shared_experts(s, c, &moe, err));
+    s->ffn[0].moe.route.normed = true;
     return LN_OK;
+}
+
+ln_status ln_family_qwen3_next(ln_spec *s, const ln_config *c, ln_error *err) {
+#define LINEAR "layers.{}.linear_attn."
+    static const ln_slot_name names[] = {
+        {LN_W_DELTA_QKV, LINEAR "in_proj_qkvz.weight", 2, {LN_W_DELTA_QKV, LN_W_DELTA_Z}},
+        {LN_W_DELTA_Z, LINEAR "in_proj_qkvz.weight", 2, {LN_W_DELTA_QKV, LN_W_DELTA_Z}},
+        {LN_W_DELTA_B, LINEAR "in_proj_ba.weight", 2, {LN_W_DELTA_B, LN_W_DELTA_A}},
+        {LN_W_DELTA_A, LINEAR "in_proj_ba.weight", 2, {LN_W_DELTA_B, LN_W_DELTA_A}}};
+#undef LINEAR
+    static const ln_sizes sizes = {.vocab = 151936,
+                                   .hidden = 2048,
+                                   .ffn = 5632,
+                                   .layers = 48,
+                                   .heads = 16,
+                                   .kv_heads = 2,
+                                   .head_dim = 256,
+                                   .positions = 32768};
+    static const ln_moe_sizes moe = {.experts = 512, .top_k = 10, .F = 512, .moe_F = "moe_intermediate_size"};
+    LN_TRY(read_hybrid(s, c, &sizes, err));
+    LN_TRY(read_shared_experts(s, c, &moe, err));
+    s->names = names;
+    s->n_names = LN_COUNT(names);
+    s->parts_by_head = true;
+    LN_TRY(ln_config_bool(c, "norm_topk_prob", true, &s->ffn[0].moe.route.normed, err));
+    return ln_read_sparse_layers(s, c, sizes.ffn, err);
 }

@@ -51,6 +51,6 @@ ln_status ln_family_qwen3_moe(ln_spec *s, const ln_config *c, ln_error *err) {
     LN_TRY(ln_read_experts(s, c, &moe, err));
     LN_TRY(ln_config_bool(c, "norm_topk_prob", false, &norm, err));
     s->ffn[0].moe.route.normed = norm;
-    LN_TRY(ln_read_sparse_layers(s, c, err));
+    LN_TRY(ln_read_sparse_layers(s, c, sizes.ffn, err));
     return ln_read_rope(s, c, &(ln_rope_facts){.theta = 10000}, err);
 }
