@@ -48,9 +48,11 @@ def of_experts(model):
     return [n for n, p in model.named_parameters() if p.dim() == 3 and ".experts." in n]
 
 
-def adapted(path, family, dtype, experts):
+def adapted(path, family, dtype, experts, mixers):
     model = load(path, family, "eager", dtype)
     names = [n for n in linears(model) if not experts or "self_attn" in n]
+    if mixers:
+        names = [n for n in names if ".mlp." not in n and ".feed_forward." not in n]
     parameters = of_experts(model) if experts else []
     config = LoraConfig(task_type="CAUSAL_LM", r=RANK, lora_alpha=ALPHA, target_modules=names, target_parameters=parameters or None)
     peft = get_peft_model(model, config)
@@ -69,12 +71,12 @@ def mean_hidden(path, family, dtype, ids):
     return inner(input_ids=torch.tensor([ids])).last_hidden_state[0].mean(0)
 
 
-def record(path, family, dtype, experts=False):
+def record(path, family, dtype, experts=False, mixers=False):
     golden = load_file(os.path.join(path, "golden.safetensors"))
     ids, out, loss, at = golden["ids"].tolist()[:MOST], {}, 0, 0
-    model, params, n_named = adapted(path, family, dtype, experts)
+    model, params, n_named = adapted(path, family, dtype, experts, mixers)
     if any("experts" in name for name in params) != experts or len(params) != 2 * n_named:  # PEFT takes names of MLPs for those of experts
-        return None
+        return record(path, family, dtype, experts, True) if not experts and not mixers else None
     with torch.no_grad():
         if not experts:
             out["mean"] = mean_hidden(path, family, dtype, ids).contiguous()

@@ -1,5 +1,5 @@
-/* Weights whose rows lie in pieces in a tensor: the projections of qwen3_next's delta rule, which have, of each
- * key head in turn, its query, its key, the values and the gates of its value heads.
+/* Weights whose rows lie in pieces in a tensor: the projections of qwen3_next's delta rule, which have, of
+ * each key head in turn, its query, its key, the values and the gates of its value heads.
  *
  * This source wraps that of the checkpoint's format, which finds the whole tensor, in any format. Rows are
  * copied piece by piece while a model is loaded, so that products and files know nothing of each other's
@@ -28,15 +28,6 @@ static ln_status find(const ln_source *s, const ln_source_ask *ask, ln_weight *w
 
 bool ln_source_is_in_pieces(const ln_weight *w) { return w->parts && !w->n_experts; }
 
-/* The row of the tensor that is row r of the weight, and in *n, how many follow it there, at most *n. */
-static int64_t stored_row(const ln_row_pieces *p, int64_t r, int64_t *n) {
-    int i = 0;
-    while (i < p->n_pieces - 1 && r >= p->piece[i].n * p->n_periods) r -= p->piece[i++].n * p->n_periods;
-    const int64_t in_piece = r % p->piece[i].n;
-    *n = LN_MIN(*n, p->piece[i].n - in_piece);
-    return r / p->piece[i].n * p->period + p->piece[i].row0 + in_piece;
-}
-
 /* Rows of the tensor into a place. */
 static ln_status copy_rows(const ln_source *s, const ln_weight *w, int64_t first, int64_t n,
                            const ln_source_work *work, ln_row_place to, ln_encoded_rows *from,
@@ -56,7 +47,7 @@ static ln_status rows(const ln_source *s, const ln_weight *w, int64_t row0, int6
     ln_encoded_rows from = {0};
     for (int64_t at = 0, some; at < n; at += some) {
         some = n - at;
-        const int64_t first = stored_row(w->how, row0 + at, &some);
+        const int64_t first = ln_pieces_row(w->how, row0 + at, &some);
         if (some == n) return s->of->ops->rows(s->of, w->parts, first, n, work, room, out, err);
         LN_TRY(copy_rows(s, w, first, some, work, ln_row_place_of(w, room, n, at), &from, err));
     }

@@ -108,17 +108,6 @@ typedef enum ln_experts_in {
     LN_EXPERTS_OUT_LAST = 8
 } ln_experts_in;
 
-/* How a tensor holds the rows of a weight in pieces: it has n_periods periods of `period` rows, and the weight
- * has, one piece after another, rows row0 .. row0 + n - 1 of each of them. */
-enum { LN_PIECES = 3 };
-typedef struct ln_row_pieces {
-    int64_t n_periods, period;
-    int n_pieces;
-    struct {
-        int64_t row0, n;
-    } piece[LN_PIECES];
-} ln_row_pieces;
-
 /* What `find` is asked for. */
 typedef struct ln_source_ask {
     const char *const *names; /* [n_names] that its tensor may have, in order of preference */

@@ -33,6 +33,12 @@ static bool give_experts(ln_convert *c, const ln_weight *w, const ln_adapter_mod
     }
     return given;
 }
+/* The module of the file that a part was made of. */
+static const ln_adapter_module *whole_module(const ln_adapter_file *a, const ln_adapter_module *part) {
+    size_t i = 0;
+    while (strcmp(a->in_file[i].path, part->stored) != 0) i++;
+    return &a->in_file[i];
+}
 /* Assigns a module to the item of a weight; false: the model has no such weight. */
 static bool give(ln_convert *c, int slot, int layer, const ln_adapter_module *m) {
     const int i = layer < 0 ? c->weights.index_fixed[slot] : c->weights.index_layer[layer][slot];
@@ -41,7 +47,9 @@ static bool give(ln_convert *c, int slot, int layer, const ln_adapter_module *m)
     for (size_t k = 0; w && k < c->n_items; k++) {
         ln_convert_item *x = &c->items[k];
         if (x->raw || x->w->tensor != w->tensor) continue;
-        add_module(x, m, w->row0);
+        if (!m->pieces) add_module(x, m, w->row0);
+        else if (x->n_modules == 0)
+            add_module(x, whole_module(c->adapter, m), 0); /* its rows lie as the tensor's */
         return true;
     }
     return false;

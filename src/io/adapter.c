@@ -451,7 +451,12 @@ static void read_matrix(const ln_tensor *t, bool turned, const ln_tensor_order *
 void ln_adapter_file_read(const ln_adapter_file *a, const ln_adapter_module *m, float *A, float *B) {
     static const ln_tensor_order in_order = {0};
     read_matrix(m->a, a->transposed, &in_order, m->rank, 0, m->rank, m->n_in, A);
-    read_matrix(m->b, a->transposed, &m->rows, m->whole ? m->whole : m->n_out, m->row0, m->n_out, m->rank, B);
+    const int64_t whole = m->whole ? m->whole : m->n_out;
+    int64_t n = m->n_out;
+    for (int64_t i = 0; i < m->n_out; i += n, n = m->n_out - i) {
+        const int64_t row0 = m->pieces ? ln_pieces_row(m->pieces, i, &n) : m->row0;
+        read_matrix(m->b, a->transposed, &m->rows, whole, row0, n, m->rank, B + i * m->rank);
+    }
 }
 
 const ln_adapter_module *ln_adapter_read_expert(const ln_adapter_file *a, const ln_adapter_module *m,
@@ -475,7 +480,10 @@ const ln_adapter_module *ln_adapter_read_expert(const ln_adapter_file *a, const 
 }
 
 void ln_adapter_vector(const ln_adapter_module *m, const ln_tensor *t, float *out) {
-    for (int64_t i = 0; i < m->n_out; i++) out[i] = ln_adapter_value(t, (size_t)(m->row0 + i));
+    for (int64_t i = 0; i < m->n_out; i++) {
+        const int64_t row = m->pieces ? ln_pieces_row(m->pieces, i, NULL) : m->row0 + i;
+        out[i] = ln_adapter_value(t, (size_t)row);
+    }
 }
 
 static bool is_finite(const ln_tensor *t, size_t n) {

@@ -56,9 +56,10 @@ typedef struct ln_adapter_module {
     /* of a module that is a part of one of the file (ln_adapter_split): its first row of B and of the biases,
      * and how many rows these have; whole 0: the module has all of them */
     int64_t row0, whole;
-    int64_t row_step;     /* from one of its rows of B to the next; 0: 1 */
-    const char *stored;   /* the path of that module of the file; of another module its own */
-    ln_tensor_order rows; /* of B */
+    const ln_row_pieces *pieces; /* of such a part, if its rows do not follow each other; row0 is 0 then */
+    int64_t row_step;            /* from one of its rows of B to the next; 0: 1 */
+    const char *stored;          /* the path of that module of the file; of another module its own */
+    ln_tensor_order rows;        /* of B */
     double scale;
     bool any_layer; /* mlx-lm: the configuration names the module with its layer, so that n_last_layers does
                        not count */

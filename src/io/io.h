@@ -84,6 +84,26 @@ typedef struct ln_tensor_order {
     int64_t n_outer, n_inner, unit;
 } ln_tensor_order;
 
+/* How a tensor holds the rows of a weight in pieces: it has n_periods periods of `period` rows, and the
+ * weight has, one piece after another, rows row0 .. row0 + n - 1 of each of them. */
+enum { LN_PIECES = 3 };
+typedef struct ln_row_pieces {
+    int64_t n_periods, period;
+    int n_pieces;
+    struct {
+        int64_t row0, n;
+    } piece[LN_PIECES];
+} ln_row_pieces;
+/* Returns the row of the tensor that is row r of the weight. *n, if it is not NULL, becomes at most the
+ * number of rows that follow each other in both. */
+static inline int64_t ln_pieces_row(const ln_row_pieces *p, int64_t r, int64_t *n) {
+    int i = 0;
+    while (i < p->n_pieces - 1 && r >= p->piece[i].n * p->n_periods) r -= p->piece[i++].n * p->n_periods;
+    const int64_t in_piece = r % p->piece[i].n, left = p->piece[i].n - in_piece;
+    if (n && *n > left) *n = left;
+    return r / p->piece[i].n * p->period + p->piece[i].row0 + in_piece;
+}
+
 typedef struct ln_tensor {
     const char *name;
     size_t name_bytes;

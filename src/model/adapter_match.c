@@ -40,8 +40,7 @@ static int find_slot(const ln_spec *s, const char *name) {
 /* The family's name of the tensor `name`, if it holds the rows of several weights; else NULL. */
 static const ln_slot_name *shared_name(const ln_spec *s, const char *name) {
     for (size_t i = 0; i < s->n_names; i++)
-        if (s->names[i].n_parts > 0 && !s->parts_by_head && strcmp(s->names[i].name, name) == 0)
-            return &s->names[i];
+        if (s->names[i].n_parts > 0 && strcmp(s->names[i].name, name) == 0) return &s->names[i];
     return NULL;
 }
 
@@ -65,6 +64,16 @@ static int by_path(const void *key, const void *module) {
     return strcmp(key, ((const ln_adapter_module *)module)->path);
 }
 
+/* Sets the rows of a part of a tensor that holds rows by heads. */
+static ln_status add_pieces(ln_adapter_file *a, const ln_spec *s, const ln_slot_name *shared, int part,
+                            int layer, ln_adapter_module *out, ln_error *err) {
+    ln_row_pieces *pieces = ln_arena_alloc(&a->arena, sizeof *pieces);
+    if (!pieces) return LN_OOM(err, "an adapter");
+    ln_slot_pieces(s, shared, (int)shared->parts[part], layer, pieces);
+    out->pieces = pieces;
+    return LN_OK;
+}
+
 /* Writes the parts of a module to out[]. */
 static ln_status split(ln_adapter_file *a, const ln_spec *s, const ln_slot_name *shared, int layer,
                        const ln_adapter_module *m, ln_adapter_module *out, ln_error *err) {
@@ -79,7 +88,8 @@ static ln_status split(ln_adapter_file *a, const ln_spec *s, const ln_slot_name 
         out[i] = *m;
         out[i].path = ln_arena_strndup(&a->arena, path, strlen(path));
         if (!out[i].path) return LN_OOM(err, "an adapter");
-        out[i].row0 = rows_of(s, shared, i, layer);
+        if (s->parts_by_head) LN_TRY(add_pieces(a, s, shared, i, layer, &out[i], err));
+        else out[i].row0 = rows_of(s, shared, i, layer);
         out[i].n_out = ln_slot_size(s, ln_slot_rows[shared->parts[i]].shape[0], layer);
         out[i].whole = m->n_out;
     }

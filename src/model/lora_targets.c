@@ -19,6 +19,12 @@ static ln_status check(const ln_lora *lora, const ln_spec *s, const ln_weights *
                            "o_proj, gate_proj, up_proj and down_proj",
                            name);
     }
+    for (size_t i = 0; lora->magnitudes && s->parts_by_head && i < s->n_names; i++)
+        if (s->names[i].n_parts > 0 && lora->targets[s->names[i].slot])
+            return ln_fail(err, LN_EUNSUPPORTED,
+                           "%s: DoRA is not trained on tensors whose rows lie by key heads; name other "
+                           "matrices, or train LoRA",
+                           s->names[i].name);
     if (lora->rank < 1 || !(lora->dropout >= 0 && lora->dropout < 1))
         return ln_fail(err, LN_EINVALID,
                        "LoRA: expected a rank of at least 1 and a dropout from 0 to below 1, found %d and %g",
@@ -39,6 +45,11 @@ static bool is_adapted(const ln_lora *lora, const ln_weight *w) {
 /* The first weight of the tensor that holds weight i. */
 static int leader_of(const ln_weights *w, size_t i) {
     size_t k = i;
+    if (ln_source_is_in_pieces(&w->items[i])) {
+        for (size_t j = i; j-- > 0 && w->items[j].layer == w->items[i].layer;)
+            if (w->items[j].tensor == w->items[i].tensor) k = j;
+        return (int)k;
+    }
     while (w->items[k].tensor != w->items[i].tensor || w->items[k].row0 > 0) k--; /* it precedes the others */
     return (int)k;
 }

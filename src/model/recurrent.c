@@ -53,14 +53,20 @@ static ln_v delta_rule(ln_builder *b, ln_v x, int l) {
     return ln_g_gated_delta(b->g, "delta.y", &b->recurrent, gates_of(b, x, l), qkv, -1, -1, &p);
 }
 
+/* The gate of the output. In training a product that shares its tensor has all rows, as the others of it. */
+static ln_v gate_of(ln_builder *b, ln_v x, int l) {
+    const bool all = !b->pool && b->s->parts_by_head;
+    if (!all) x = ln_build_wanted_rows(b, "delta.z_rows", x, l);
+    const ln_v z = ln_build_linear(b, "delta.z", x, LN_W_DELTA_Z, LN_W_COUNT, l);
+    return all ? ln_build_wanted_rows(b, "delta.z_rows", z, l) : z;
+}
+
 ln_v ln_mix_delta(ln_builder *b, ln_v x, int l) {
     ln_v y = delta_rule(b, x, l);
     y = ln_build_wanted_rows(b, "delta.y_rows", y, l);
     y = ln_g_rmsnorm(b->g, "delta.norm", y, ln_build_weight(b, "delta.norm", LN_W_DELTA_NORM, l),
                      (float)ln_recur_of(b->s, l)->norm_eps, 0);
-    const ln_v z = ln_build_linear(b, "delta.z", ln_build_wanted_rows(b, "delta.z_rows", x, l), LN_W_DELTA_Z,
-                                   LN_W_COUNT, l);
-    y = ln_g_mul(b->g, "delta.gated", ln_g_silu(b->g, "delta.z_act", z), y);
+    y = ln_g_mul(b->g, "delta.gated", ln_g_silu(b->g, "delta.z_act", gate_of(b, x, l)), y);
     return ln_build_linear(b, "delta.o", y, LN_W_DELTA_OUT, LN_W_COUNT, l);
 }
 

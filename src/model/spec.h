@@ -155,8 +155,8 @@ typedef struct ln_spec {
     bool conv_tells_norms;
     const ln_slot_name *names; /* [n_names] names of weights that differ from those of weights.def */
     size_t n_names;
-    /* tensors that hold the rows of several slots hold, of each key head of a recurrent layer in turn, its rows
-     * of these slots; they take no adapter */
+    /* tensors that hold the rows of several slots hold, of each key head of a recurrent layer in turn, its
+     * rows of these slots */
     bool parts_by_head;
     /* dtype of the checkpoint, to which embed_scale is rounded: dtype or torch_dtype of config.json, then
      * replaced by that of the tensors (ln_weights_bind) */

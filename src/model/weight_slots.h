@@ -16,7 +16,8 @@ extern const ln_slot_row ln_slot_rows[LN_W_COUNT];
 bool ln_slot_wanted(const ln_spec *s, int slot, int l);
 /* The name that the model's family has for the tensor of a slot; NULL: that of weights.def. */
 const ln_slot_name *ln_slot_name_of(const ln_spec *s, int slot);
-/* Sets *out to the pieces of a weight of layer l in a tensor that holds rows by heads (ln_spec.parts_by_head). */
+/* Sets *out to the pieces of a weight of layer l in a tensor that holds rows by heads
+ * (ln_spec.parts_by_head). */
 void ln_slot_pieces(const ln_spec *s, const ln_slot_name *own, int slot, int l, ln_row_pieces *out);
 /* The size that a letter of a shape gives in layer l; 0: no such letter. */
 int64_t ln_slot_size(const ln_spec *s, char letter, int l);

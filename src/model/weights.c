@@ -149,8 +149,8 @@ static ln_status bind(binder *b, int slot, int layer, int *index) {
     ln_weight w = {.slot = slot, .layer = layer, .d0 = ln_slot_size(b->s, shape[0], layer)};
     bool fits;
     if (ln_slot_rows[slot].flags & LN_WF_CONV) w.taps = ln_recur_of(b->s, layer)->sizes.taps;
-    ln_row_pieces room;
-    const ln_row_pieces *pieces = take_place(b->s, slot, layer, &w, &room);
+    ln_row_pieces in_pieces;
+    const ln_row_pieces *pieces = take_place(b->s, slot, layer, &w, &in_pieces);
     *index = -1;
     if (ln_slot_rows[slot].flags &
         LN_WF_EXPERTS) { /* each row of the shape is one of the rows of an expert */

@@ -12,10 +12,11 @@ enum { ALIGN = 64, MODES = 3, EVALUATE = 0, TRAIN = 1, LENGTHS = 2, MOST_READ = 
 /* A trainable of the graphs, or a weight that is trained: rows of a parameter. */
 typedef struct piece {
     size_t param;
-    int slot;           /* of the trainable; of the weight */
-    int64_t row0, rows; /* of the parameter */
-    bool is_vector;     /* its gradient is a row */
-    size_t at;          /* of a trainable: in `bound` */
+    int slot;                    /* of the trainable; of the weight */
+    int64_t row0, rows;          /* of the parameter */
+    const ln_row_pieces *pieces; /* its rows do not follow each other there; NULL: they do */
+    bool is_vector;              /* its gradient is a row */
+    size_t at;                   /* of a trainable: in `bound` */
 } piece;
 
 /* What DoRA has of a matrix in addition: constants of the programs, at these offsets in `bound`. */

@@ -96,7 +96,8 @@ static void cut_weight(ln_train_param *x) { x->path[strlen(x->path) - strlen(".w
 /* Adds A or B of the adapter of that tensor. */
 static void add_adapter_param(ln_train_program *p, const ln_weight *w, bool is_b) {
     const int64_t rank = p->opt.lora.rank;
-    ln_train_param *x = add_param(p, w, is_b ? ln_source_stored_rows(w) : rank, is_b ? rank : w->d1);
+    const int64_t rows = ln_source_is_in_pieces(w) ? w->parts->d0 : ln_source_stored_rows(w);
+    ln_train_param *x = add_param(p, w, is_b ? rows : rank, is_b ? rank : w->d1);
     x->is_b = is_b;
     cut_weight(x);
 }
@@ -130,6 +131,7 @@ static void describe_adapters(ln_train_program *p, size_t *of, size_t *at) {
             add_piece(p, of[i], LN_LORA_PARTS * i + LN_LORA_A, 0, p->opt.lora.rank, at);
         }
         add_piece(p, of[m->first] + 1, LN_LORA_PARTS * i + LN_LORA_B, w->row0, w->d0, at);
+        if (ln_source_is_in_pieces(w)) p->pieces[p->n_pieces - 1].pieces = w->how;
         if (!p->opt.lora.magnitudes) continue;
         add_piece(p, of[m->first] + 2, LN_LORA_PARTS * i + LN_LORA_MAGNITUDE, w->row0, w->d0, at);
         p->pieces[p->n_pieces - 1].is_vector = true;
@@ -434,6 +436,23 @@ static void store_numbers(uint8_t *to, ln_dtype dtype, const float *from, int64_
     else
         for (int64_t i = 0; i < n; i++) ln_num_store(to, dtype, i, from[i]);
 }
+
+/* Returns the row of its parameter that is row r of a piece; *n becomes at most how many follow each other.
+ */
+static int64_t param_row(const piece *y, int64_t r, int64_t *n) {
+    return y->pieces ? ln_pieces_row(y->pieces, r, n) : y->row0 + r;
+}
+
+/* Writes the values of a trainable. */
+static void write_trainable(ln_train_program *p, const piece *y, const ln_train_param *x) {
+    for (int64_t r = 0, n; r < y->rows; r += n) {
+        n = y->rows - r;
+        const float *from = x->value + param_row(y, r, &n) * x->cols;
+        uint8_t *to = p->host + y->at + (size_t)(r * x->cols) * (size_t)ln_dtype_bytes(p->opt.lora.dtype);
+        store_numbers(to, p->opt.lora.dtype, from, n * x->cols);
+    }
+}
+
 /* Writes the parameters as the programs read them. */
 static ln_status write_params(ln_train_program *p, ln_error *err) {
     for (size_t i = 0; p->changed && i < p->n_pieces; i++) {
@@ -442,7 +461,7 @@ static ln_status write_params(ln_train_program *p, ln_error *err) {
         const float *from = x->value + y->row0 * x->cols;
         if (p->changing)
             LN_TRY(ln_trained_weights_store(p->changing, (size_t)y->slot, from, p->rounded, err));
-        else store_numbers(p->host + y->at, p->opt.lora.dtype, from, y->rows * x->cols);
+        else write_trainable(p, y, x);
     }
     if (p->changed && p->directions) LN_TRY(ln_directions_write(p, err));
     p->changed = false;
@@ -466,10 +485,10 @@ static ln_status add_gradient(ln_train_program *p, const mode *m, size_t i, ln_t
     const ln_train_param *x = &p->params[y->param];
     const int64_t rows = y->is_vector ? 1 : y->rows, cols = y->is_vector ? y->rows : x->cols,
                   some = LN_MAX(1, (int64_t)p->read_numbers / cols);
-    for (int64_t r = 0; r < rows; r += some) {
-        const int64_t n = LN_MIN(some, rows - r);
+    for (int64_t r = 0, n; r < rows; r += n) {
+        n = LN_MIN(some, rows - r);
         bool finite = true;
-        float *grad = x->grad + y->row0 * x->cols + r * cols;
+        float *grad = x->grad + (y->is_vector ? y->row0 * x->cols + r * cols : param_row(y, r, &n) * cols);
         LN_TRY(p->ops->value(m->exec, m->grads[i], r, n, p->read, false, err));
         for (int64_t k = 0; k < n * cols; k++) {
             grad[k] += p->read[k];

@@ -18,11 +18,8 @@ static void leaf_of(const ln_spec *s, int slot, char out[48]) {
     (void)snprintf(out, 48, "%.*s", (int)(end - from), from);
 }
 
-/* Whether the matrices of a slot can be trained in this model: any but the head and those in pieces, if the
- * model has one. */
+/* Whether the matrices of a slot can be trained in this model: any but the head, if the model has one. */
 static bool trainable(const ln_spec *s, int slot) {
-    const ln_slot_name *own = ln_slot_name_of(s, slot);
-    if (own && own->n_parts > 0 && s->parts_by_head) return false;
     bool any = ln_slot_wanted(s, slot, -1);
     for (int l = 0; l < s->L; l++) any = any || ln_slot_wanted(s, slot, l);
     return any && slot != LN_W_HEAD && (ln_slot_rows[slot].flags & LN_WF_LORA);

@@ -15,7 +15,8 @@
 #include <pthread.h>
 #include <time.h>
 
-/* Schedules from REUSE on are about prefixes under windows and under rotary frequencies that change. */
+/* Schedules from REUSE on are about prefixes under windows, recurrent state and rotary frequencies that
+ * change. */
 enum { MOST_REQUESTS = 17, MOST_STEPS = 20000, REUSE = 1000000 };
 
 /* What the schedules have met so far; a test that never meets them would prove nothing. */
@@ -311,7 +312,8 @@ static void resize_pool(schedule *s) {
 /* Whether what a prompt may reuse depends on more than its tokens. */
 static bool is_special(const world *w) {
     const ln_spec *spec = &w->m->spec;
-    return ln_spec_rope_length(spec, 100) || spec->attn[0].window || spec->attn[spec->n_attn - 1].window;
+    return spec->n_recur || ln_spec_rope_length(spec, 100) || spec->attn[0].window ||
+           spec->attn[spec->n_attn - 1].window;
 }
 
 static void open_schedule(schedule *s, uint64_t number) {
@@ -324,7 +326,7 @@ static void open_schedule(schedule *s, uint64_t number) {
     s->n = 1 + (int)draw_below(&s->seed, MOST_REQUESTS);
     const int seqs = 1 + (int)draw_below(&s->seed, draw_below(&s->seed, 3) ? 5 : MOST_REQUESTS);
     const int chunk = 1 + (int)draw_below(&s->seed, draw_below(&s->seed, 3) ? 40 : 200);
-    /* seldom more than one thread: where cores are shared, each op then waits for the other threads' turn */
+    /* seldom more than one thread: if others use the cores, each op waits until all threads had their turn */
     const int threads = draw_below(&s->seed, 8) ? 1 : 2 + (int)draw_below(&s->seed, 2);
     ln_run_options r = test_options(s->w->m, LN_DEVICE_AUTO, threads, chunk, seqs);
     r.n_ctx = r.n_prefault = s->w->n_ctx;

@@ -90,11 +90,12 @@ static void add_trained_down(adapting *a, const ln_node *n, int i) {
 
 /* The number of the module whose A module i of this weight has. */
 static int first_sharing(const adapting *a, int weight, int i) {
-    const int leader = a->train->shares[weight];
-    int k = i - 1;
-    if (leader == weight) return i;
-    while (k >= 0 && a->out->modules[k].weight != leader) k--;
-    return k < 0 ? i : k;
+    const int *shares = a->train->shares;
+    int k = 0;
+    while (k < i &&
+           (a->out->modules[k].weight == weight || shares[a->out->modules[k].weight] != shares[weight]))
+        k++;
+    return k;
 }
 
 /* Whether an adapter is trained for a product. */
