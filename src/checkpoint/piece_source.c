@@ -42,16 +42,16 @@ static ln_status copy_rows(const ln_source *s, const ln_weight *w, int64_t first
 }
 
 static ln_status rows(const ln_source *s, const ln_weight *w, int64_t row0, int64_t n,
-                      const ln_source_work *work, void *room, ln_encoded_rows *out, ln_error *err) {
-    if (!ln_source_is_in_pieces(w)) return s->of->ops->rows(s->of, w, row0, n, work, room, out, err);
+                      const ln_source_work *work, void *buffer, ln_encoded_rows *out, ln_error *err) {
+    if (!ln_source_is_in_pieces(w)) return s->of->ops->rows(s->of, w, row0, n, work, buffer, out, err);
     ln_encoded_rows from = {0};
     for (int64_t at = 0, some; at < n; at += some) {
         some = n - at;
         const int64_t first = ln_pieces_row(w->how, row0 + at, &some);
-        if (some == n) return s->of->ops->rows(s->of, w->parts, first, n, work, room, out, err);
-        LN_TRY(copy_rows(s, w, first, some, work, ln_row_place_of(w, room, n, at), &from, err));
+        if (some == n) return s->of->ops->rows(s->of, w->parts, first, n, work, buffer, out, err);
+        LN_TRY(copy_rows(s, w, first, some, work, ln_row_place_of(w, buffer, n, at), &from, err));
     }
-    const ln_row_place all = ln_row_place_of(w, room, n, 0);
+    const ln_row_place all = ln_row_place_of(w, buffer, n, 0);
     *out = (ln_encoded_rows){
         .data = all.data, .scales = all.scales, .offsets = all.offsets, .columns = from.columns};
     return LN_OK;

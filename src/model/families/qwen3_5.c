@@ -34,11 +34,11 @@
  * shared_expert_intermediate_size    512           its output is multiplied by a sigmoid (shared_expert_gate)
  *
  * qwen3_next (Qwen3NextConfig in configuration_qwen3_next.py, fix_query_key_value_ordering in
- * modeling_qwen3_next.py) is qwen3_5_moe with other values: vocab_size 151,936, 48 layers, intermediate_size
- * 5,632, num_experts 512, num_experts_per_tok 10, norm_topk_prob (true), layers without experts by
- * decoder_sparse_step (1) and mlp_only_layers ([]), and two tensors that hold the four products of a linear
- * layer by key heads: in_proj_qkvz its query, its key, then values and gates of its value heads, in_proj_ba
- * betas and what decays come from.
+ * modeling_qwen3_next.py) is qwen3_5_moe with other values (vocab_size 151,936, 48 layers,
+ * intermediate_size 5,632, num_experts 512, num_experts_per_tok 10, norm_topk_prob true), with layers without
+ * experts by decoder_sparse_step (1) and mlp_only_layers ([]). Two tensors hold the four products of a linear
+ * layer by key heads. in_proj_qkvz has its query, its key, then values and gates of its value heads.
+ * in_proj_ba has betas and what decays come from.
  *
  * Full layers: q_proj has, of each head, the query and then the gate of its output; norms of q and k by
  * head. All norms are stored as w - 1 except that of a linear layer's output; mlx-lm's files have 1
