@@ -272,7 +272,7 @@ typedef enum ln_ranks_use { LN_RANKS_MODEL = 0, LN_RANKS_DATA } ln_ranks_use;
  * If a rank ends or hangs, calls of the others return LN_EDEVICE, with a message that names it, and a process
  * that has not called ln_ranks_leave 1.5 s later ends with exit code 7.
  *
- * LN_EDEVICE: libmpi.so.40 is missing, or a rank has failed, which the message names. LN_EUSAGE: another rank
+ * LN_EDEVICE: no MPI is installed, or a rank has failed, which the message names. LN_EUSAGE: another rank
  * has another version. */
 LN_API LN_MUST_CHECK ln_status ln_ranks_join(ln_ranks_use use, int *rank, int *size, ln_error *err);
 /* In every rank but 0: does what rank 0 orders, until rank 0 calls ln_ranks_leave. LN_EDEVICE: a rank has

@@ -1,6 +1,6 @@
 /* A transport over MPI. The library is loaded at run time, and the functions in use are declared here, so
  * that the binary needs none: Open MPI's libmpi.so.40, whose handles are addresses of objects that it
- * exports. The standard ABI (libmpi_abi.so.1) has integers instead and is rejected by name.
+ * exports, or the standard ABI of MPI 5 (libmpi_abi.so.1, of MPICH 5 for example), whose handles are numbers.
  *
  * No call blocks inside MPI. Collectives are started, then tested until they are complete or a rank has
  * failed. A thread of each rank sends a byte to every other one four times a second, whatever the rank
@@ -19,9 +19,15 @@
 
 #define SILENCE 4.0 /* seconds */
 #define GRACE   1.5 /* seconds from a failure to the end of the process */
-enum { BEAT_MS = 250, BEAT_TAG = 1, PIECE = 64 << 20, NAME_BYTES = 256, SERIALIZED = 2 };
+enum { BEAT_MS = 250, BEAT_TAG = 1, PIECE = 64 << 20, NAME_BYTES = 256 };
 
-typedef void *mpi_handle; /* of Open MPI: a communicator, a type, a request, an error handler */
+typedef void *mpi_handle; /* a communicator, a type, a request, an error handler */
+
+/* Values of the standard ABI (MPI 5.0, appendix A). serialized: MPI_THREAD_SERIALIZED, there and of Open MPI.
+ */
+static const uintptr_t abi_world = 0x101, abi_byte = 0x247, abi_errors_return = 0x143;
+static const int abi_serialized = 2048, open_mpi_serialized = 2;
+static const char open_mpi[] = "libmpi.so.40", standard_abi[] = "libmpi_abi.so.1";
 
 /* The functions in use, as the MPI standard declares them; statuses are not asked for. */
 #define MPI_FUNCTIONS(X)                                                                              \
@@ -58,7 +64,8 @@ typedef struct mpi_ranks {
     ln_transport t; /* first: what the functions are passed */
     void *library;
     mpi_functions f;
-    mpi_handle world, byte;
+    mpi_handle world, byte, errors_return;
+    int serialized;
     peer *peers; /* [size] */
     pthread_mutex_t lock;
     pthread_t beating;
@@ -73,11 +80,19 @@ static int number_of(const char *name, int otherwise) {
     return text && ln_parse_i64(text, strlen(text), &n) && n >= 0 && n < 1 << 20 ? (int)n : otherwise;
 }
 
+static bool has_standard_abi(void) {
+    void *library = dlopen(standard_abi, RTLD_LAZY | RTLD_LOCAL);
+    if (library) (void)dlclose(library);
+    return library != NULL;
+}
+
 ln_launch ln_mpi_launch(void) {
     ln_launch l = {number_of("OMPI_COMM_WORLD_RANK", -1), number_of("OMPI_COMM_WORLD_SIZE", 0), false};
     if (l.size == 0 && getenv("PMIX_RANK") && getenv("SLURM_NTASKS")) /* srun --mpi=pmix */
         l = (ln_launch){number_of("PMIX_RANK", -1),
                         number_of("SLURM_STEP_NUM_TASKS", number_of("SLURM_NTASKS", 0)), true};
+    if (l.size == 0 && number_of("PMI_SIZE", 0) > 1 && has_standard_abi()) /* MPICH, or srun --mpi=pmi2 */
+        l = (ln_launch){number_of("PMI_RANK", -1), number_of("PMI_SIZE", 0), getenv("SLURM_NTASKS") != NULL};
     return l;
 }
 
@@ -220,40 +235,52 @@ static void *beat_all(void *user) {
 
 /* ---- opening ---- */
 
-static ln_status load(mpi_ranks *m, ln_error *err) {
-    static const char name[] = "libmpi.so.40";
-    /* global, because the library loads components that refer to it */
-    m->library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
-    if (!m->library) {
-        void *other = dlopen("libmpi_abi.so.1", RTLD_LAZY | RTLD_LOCAL);
-        if (other) (void)dlclose(other);
-        return ln_fail(err, LN_EDEVICE,
-                       "this process is one of several that mpirun has started, and %s is not installed%s; "
-                       "install Open MPI (Debian: apt-get install openmpi-bin), or start one process",
-                       name, other ? " (libmpi_abi.so.1 is, whose interface is not supported)" : "");
+/* Loads the library: Open MPI's, unless MPICH's launcher has started this process or only the other is
+ * installed. global: it loads components that refer to it. */
+static const char *load_library(mpi_ranks *m) {
+    const bool by_open_mpi = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK");
+    m->library = by_open_mpi ? dlopen(open_mpi, RTLD_NOW | RTLD_GLOBAL) : NULL;
+    if (m->library) {
+        m->world = dlsym(m->library, "ompi_mpi_comm_world");
+        m->byte = dlsym(m->library, "ompi_mpi_byte");
+        m->errors_return = dlsym(m->library, "ompi_mpi_errors_return");
+        m->serialized = open_mpi_serialized;
+        return open_mpi;
     }
-    const char *missing = NULL;
+    m->library = dlopen(standard_abi, RTLD_NOW | RTLD_GLOBAL);
+    m->world = (mpi_handle)abi_world, m->byte = (mpi_handle)abi_byte; /* handles are numbers */
+    m->errors_return = (mpi_handle)abi_errors_return;
+    m->serialized = abi_serialized;
+    return standard_abi;
+}
+
+static ln_status load(mpi_ranks *m, ln_error *err) {
+    const char *name = load_library(m), *missing = NULL;
+    if (!m->library)
+        return ln_fail(err, LN_EDEVICE,
+                       "this process is one of several that mpirun has started, and neither %s nor %s is "
+                       "installed; install Open MPI (Debian: apt-get install openmpi-bin), or start one "
+                       "process",
+                       open_mpi, standard_abi);
 #define X(function, args)                                           \
     *(void **)&m->f.function = dlsym(m->library, "MPI_" #function); \
     if (!m->f.function) missing = "MPI_" #function;
     MPI_FUNCTIONS(X)
 #undef X
-    m->world = dlsym(m->library, "ompi_mpi_comm_world");
-    m->byte = dlsym(m->library, "ompi_mpi_byte");
-    if (!m->world || !m->byte) missing = "ompi_mpi_comm_world";
+    if (!m->world || !m->byte || !m->errors_return) missing = "ompi_mpi_comm_world";
     if (missing)
-        return ln_fail(err, LN_EDEVICE, "%s lacks %s: it is not Open MPI 4 or 5; install Open MPI", name,
+        return ln_fail(err, LN_EDEVICE,
+                       "%s lacks %s: it is not of Open MPI 4 or 5, nor of MPI 5; install Open MPI", name,
                        missing);
     return LN_OK;
 }
 
 static ln_status join(mpi_ranks *m, int *n_local, ln_error *err) {
     int got = 0, n = 0;
-    const mpi_handle returns = dlsym(m->library, "ompi_mpi_errors_return");
-    if (m->f.Init_thread(NULL, NULL, SERIALIZED, &got) != 0 || got < SERIALIZED)
+    if (m->f.Init_thread(NULL, NULL, m->serialized, &got) != 0 || got < m->serialized)
         return ln_fail(err, LN_EDEVICE,
-                       "MPI_Init_thread failed: expected MPI_THREAD_SERIALIZED (%d), found %d",
-                       (int)SERIALIZED, got);
+                       "MPI_Init_thread failed: expected MPI_THREAD_SERIALIZED (%d), found %d", m->serialized,
+                       got);
     (void)m->f.Comm_rank(m->world, &m->t.rank);
     (void)m->f.Comm_size(m->world, &m->t.size);
     const ln_launch launch = ln_mpi_launch();
@@ -261,9 +288,9 @@ static ln_status join(mpi_ranks *m, int *n_local, ln_error *err) {
         return ln_fail(err, LN_EDEVICE,
                        "the launcher has started this process as rank %d of %d, and MPI made it rank %d of "
                        "%d: "
-                       "libmpi.so.40 does not belong to the launcher; use the mpirun of the same Open MPI",
+                       "the library does not belong to the launcher; use the mpirun of the same MPI",
                        launch.rank, launch.size, m->t.rank, m->t.size);
-    if (returns) (void)m->f.Comm_set_errhandler(m->world, returns);
+    (void)m->f.Comm_set_errhandler(m->world, m->errors_return);
     m->peers = ln_zalloc((size_t)m->t.size, sizeof *m->peers);
     char(*hosts)[NAME_BYTES] = ln_zalloc((size_t)m->t.size, sizeof *hosts), mine[NAME_BYTES] = "";
     if (!m->peers || !hosts) {

@@ -44,7 +44,8 @@ class Job:
                     command = f.read().strip()
             except OSError:
                 continue
-            if command == "linnet" and b"OMPI_COMM_WORLD_RANK=%d" % number in names and b"LN_TEST_JOB=%d" % id(self) in names:
+            mine = b"OMPI_COMM_WORLD_RANK=%d" % number in names or b"PMI_RANK=%d" % number in names
+            if command == "linnet" and mine and b"LN_TEST_JOB=%d" % id(self) in names:
                 return int(pid)
         return 0
 
@@ -79,23 +80,46 @@ class Local:
     """Ranks of this machine."""
 
     name = "one host"
+    killed = "rank 1"  # in what the launcher says of a rank that was killed
 
     def __init__(self, folder):
         self.folder, self.n_jobs = folder, 0
 
-    def command(self, n):
-        return ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(n)]
+    def command(self, n, names):
+        return ["mpirun", "--oversubscribe", "--bind-to", "none", *self.export(names), "-n", str(n)]
+
+    @staticmethod
+    def export(names):
+        return [x for name in names for x in ("-x", name)]
 
     def start(self, n, command, **more):
         self.n_jobs += 1
         job = Job.__new__(Job)
         env = dict(ENV, LN_TEST_JOB=str(id(job)), **more)
-        launch = self.command(n) + [x for name in ("LN_TEST_JOB", *more) for x in ("-x", name)]
-        Job.__init__(job, launch + command, env, f"{self.folder}/{self.n_jobs}.out", f"{self.folder}/{self.n_jobs}.err")
+        Job.__init__(job, self.command(n, ["LN_TEST_JOB", *more]) + command, env, f"{self.folder}/{self.n_jobs}.out", f"{self.folder}/{self.n_jobs}.err")
         return job
 
     def run(self, n, command, **more):
         return self.start(n, command, **more).end()
+
+
+class Mpich(Local):
+    """Ranks of this machine over MPICH, which has the standard ABI of MPI 5, from PyPI."""
+
+    name = "MPICH"
+    killed = "BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.prefix = folder + "/mpich"
+        try:
+            subprocess.run([sys.executable, "-m", "venv", self.prefix], check=True, capture_output=True)
+            subprocess.run([self.prefix + "/bin/pip", "install", "-q", "mpich>=5"], check=True, capture_output=True)
+        except subprocess.CalledProcessError:
+            skip("MPICH cannot be had from PyPI: the standard ABI of MPI is NOT tested")
+
+    def command(self, n, names):
+        return ["env", f"LD_LIBRARY_PATH={self.prefix}/lib", self.prefix + "/bin/mpiexec", "-n", str(n)]
 
 
 class TwoHosts(Local):
@@ -146,11 +170,11 @@ class TwoHosts(Local):
             f.write(f'#!/bin/sh\nshift\nexport TMPDIR={self.folder}/own\nexec {" ".join(self.enter(b))} sh -c "$*"\n')
         os.chmod(self.agent, 0o755)
 
-    def command(self, n):
+    def command(self, n, names):
         options = {"plm_rsh_agent": self.agent, "btl": "tcp,self", "btl_tcp_if_include": self.net, "oob_tcp_if_include": self.net,
                    "orte_tmpdir_base": f"{self.folder}/own"}
         return [*self.enter(self.hosts[0]), "mpirun", "--bind-to", "none", *(x for k, v in options.items() for x in ("--mca", k, v)),
-                "--host", f"10.213.77.1:1,10.213.77.2:{n - 1}", "-n", str(n)]
+                *self.export(names), "--host", f"10.213.77.1:1,10.213.77.2:{n - 1}", "-n", str(n)]
 
     def cut(self):
         """Takes the network away, for good."""
