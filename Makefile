@@ -208,8 +208,8 @@ golden: setup
 check-families: all
 	@[ -x $(VENV)/bin/python ] || python3 -m venv $(VENV) || { echo "linnet: python3 with venv is needed (Debian: python3-venv)" >&2; exit 1; }
 	@$(VENV)/bin/python -m pip install -q -r tools/requirements_families.txt
-	@$(VENV)/bin/python tools/golden_families.py --sweep $(BUILD)/families $(addprefix --only ,$(FAMILIES))
-	@$(VENV)/bin/python tools/golden_families.py --pairs $(BUILD)/pairs $(addprefix --only ,$(FAMILIES))
+	@$(VENV)/bin/python tools/golden_families.py --resume --sweep $(BUILD)/families $(addprefix --only ,$(FAMILIES))
+	@$(VENV)/bin/python tools/golden_families.py --resume --pairs $(BUILD)/pairs $(addprefix --only ,$(FAMILIES))
 	@$(VENV)/bin/python tools/golden_adapted.py $(BUILD)/families
 	@for t in test_golden test_families test_families_lora; do LN_GOLDEN=$(BUILD)/families $(BUILD)/$$t || exit 1; done
 	@for t in test_golden test_families; do LN_GOLDEN=$(BUILD)/pairs $(BUILD)/$$t || exit 1; done

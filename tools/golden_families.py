@@ -449,17 +449,20 @@ def main():
     ap.add_argument("--sweep", action="store_const", const="options")
     ap.add_argument("--pairs", action="store_const", const="pairs", dest="sweep")
     ap.add_argument("--only", action="append")
+    ap.add_argument("--resume", action="store_true", help="leave out models that index.json has")
     args = ap.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     os.makedirs(args.out, exist_ok=True)
     index = {}
-    if args.only and os.path.exists(os.path.join(args.out, "index.json")):
+    if (args.only or args.resume) and os.path.exists(os.path.join(args.out, "index.json")):
         with open(os.path.join(args.out, "index.json")) as f:
             index = {row["dir"]: row for row in json.load(f)}
     for i, (name, family, dtype, text) in enumerate(cases(args.sweep)):
         if args.only and family not in args.only and name not in args.only:
+            continue
+        if args.resume and name in index:
             continue
         path = os.path.join(args.out, name)
         for salt in range(20):      # greedy texts that do not repeat one token, with margins beyond rounding errors
