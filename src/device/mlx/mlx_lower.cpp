@@ -31,7 +31,7 @@ static double of_product(const ln_lower_ask *q) {
     const double sum = sum_of((double)q->in[1].dims[1]);
     if (q->in[0].format.kind != LN_FORMAT_BF16) return sum;
     if (!ln_encoding_is_dense(enc)) return sum + 0x1p-8;
-    return sum + (enc.scale != LN_BF16 ? 0 : q->reader_op[0] < 0 ? 0x1p-9 : 0x1p-17);
+    return sum + (enc.scale != LN_BF16 ? 0 : q->reader_op[0] < 0 ? 0x1p-8 : 0x1p-16);
 }
 
 static double of_attention(const ln_lower_ask *q) {
