@@ -266,20 +266,21 @@ LN_API void ln_memory_stats(ln_memory *out);
 typedef enum ln_ranks_use { LN_RANKS_MODEL = 0, LN_RANKS_DATA } ln_ranks_use;
 /* Joins the processes that mpirun (Open MPI) or srun has started together with this one: ranks 0 to size - 1,
  * on one host or several. Results have the bits of one process (docs/ranks.md). To be called once, before any
- * model is opened. A process that was started alone becomes rank 0 of 1, and nothing else
- * happens.
- *
+ * model is opened. A process that was started alone becomes rank 0 of 1, and nothing else happens.
  * If a rank ends or hangs, calls of the others return LN_EDEVICE, with a message that names it, and a process
  * that has not called ln_ranks_leave 1.5 s later ends with exit code 7.
- *
- * LN_EDEVICE: no MPI is installed, or a rank has failed, which the message names. LN_EUSAGE: another rank
- * has another version. */
+ * LN_EDEVICE: no MPI is installed, or a rank has failed. LN_EUSAGE: a rank has another version. */
 LN_API LN_MUST_CHECK ln_status ln_ranks_join(ln_ranks_use use, int *rank, int *size, ln_error *err);
+/* Chooses the NVIDIA GPUs of this process, before it opens models or uses CUDA otherwise; models run on all
+ * of them together, with the bits of one. The i-th rank of a host uses gpus[i], without this call GPU i. Sets
+ * CUDA_MODULE_LOADING to EAGER if n > 1. LN_EUSAGE: n is above 16, or less than the ranks of this host. */
+LN_API LN_MUST_CHECK ln_status ln_ranks_gpus(const int *gpus, int n, ln_error *err);
+LN_API int ln_gpu_count(ln_error *err); /* 0, with the reason: no GPU can be used */
 /* In every rank but 0: does what rank 0 orders, until rank 0 calls ln_ranks_leave. LN_EDEVICE: a rank has
  * failed. LN_EUSAGE: this process is rank 0. */
 LN_API LN_MUST_CHECK ln_status ln_ranks_follow(ln_error *err);
-/* Plans of ln_plan_memory from now on count the memory of one of n ranks (1: of a process
- * that is alone), and engines are not opened. Returns the previous number. */
+/* Plans from now on count the memory of one of n ranks, and engines are not opened. Returns the previous n.
+ */
 LN_API int ln_ranks_plan(int n);
 /* Ends the group: rank 0, after it has closed its models, ends the others, which leave after ln_ranks_follow.
  * st: how the work of this process ended; one of a DATA group that failed does not wait for the others, and

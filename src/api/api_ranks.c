@@ -12,6 +12,16 @@ ln_status ln_ranks_join(ln_ranks_use use, int *rank, int *size, ln_error *err) {
     return LN_OK;
 }
 
+ln_status ln_ranks_gpus(const int *gpus, int n, ln_error *err) {
+    ARG(gpus && n > 0, "expected the numbers of one GPU or more");
+    return ln_ranks_choose_gpus(gpus, n, ln_ranks_follow_all, err);
+}
+
+int ln_gpu_count(ln_error *err) {
+    ENTER;
+    return ln_run_count_gpus(err);
+}
+
 ln_status ln_ranks_follow(ln_error *err) {
     ln_ranks *k = ln_ranks_world();
     ARG(k && k->transport->rank > 0, "expected a process that ln_ranks_join made rank 1 or more");

@@ -86,6 +86,11 @@ static bool has_standard_abi(void) {
     return library != NULL;
 }
 
+int ln_mpi_local_rank(void) {
+    const int mpich = number_of("MPI_LOCALRANKID", 0);
+    return number_of("OMPI_COMM_WORLD_LOCAL_RANK", number_of("SLURM_LOCALID", mpich));
+}
+
 ln_launch ln_mpi_launch(void) {
     ln_launch l = {number_of("OMPI_COMM_WORLD_RANK", -1), number_of("OMPI_COMM_WORLD_SIZE", 0), false};
     if (l.size == 0 && getenv("PMIX_RANK") && getenv("SLURM_NTASKS")) /* srun --mpi=pmix */
@@ -170,6 +175,21 @@ static ln_status broadcast(ln_transport *t, void *data, size_t bytes) {
         st = finish(m, "Ibcast", code, &request);
     }
     return st;
+}
+
+static ln_status check(ln_transport *t) {
+    mpi_ranks *m = (mpi_ranks *)t;
+    (void)pthread_mutex_lock(&m->lock);
+    const ln_status st = t->failed.code;
+    (void)pthread_mutex_unlock(&m->lock);
+    return st;
+}
+/* The beats end with it, and the others notice that. */
+static void end_here(ln_transport *t, const ln_error *why) {
+    mpi_ranks *m = (mpi_ranks *)t;
+    (void)pthread_mutex_lock(&m->lock);
+    if (t->failed.code == LN_OK) t->failed = *why;
+    (void)pthread_mutex_unlock(&m->lock);
 }
 
 /* ---- beats ---- */
@@ -317,6 +337,8 @@ ln_status ln_mpi_open(ln_transport **out, int *n_local, ln_error *err) {
     (void)pthread_mutex_init(&m->lock, NULL);
     m->t.all_gather = all_gather;
     m->t.broadcast = broadcast;
+    m->t.check = check;
+    m->t.end = end_here;
     ln_status st = load(m, err);
     if (st == LN_OK) st = join(m, n_local, err);
     if (st == LN_OK) {

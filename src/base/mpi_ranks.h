@@ -10,6 +10,8 @@ typedef struct ln_launch {
     bool by_slurm; /* srun has started it */
 } ln_launch;
 ln_launch ln_mpi_launch(void);
+/* The number of this process among those of its host. */
+int ln_mpi_local_rank(void);
 /* The number of processes that a launcher has started together with this one without an MPI that linnet can
  * load: srun without PMIx, or the mpirun of an MPICH before 5. 0: none, or this is not the first of them. */
 int ln_mpi_others_alone(void);

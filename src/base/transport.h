@@ -18,6 +18,10 @@ struct ln_transport {
     ln_status (*all_gather)(ln_transport *t, const void *mine, size_t bytes, void *all);
     /* Sets data[bytes] of every rank to that of rank 0. Errors: those of all_gather. */
     ln_status (*broadcast)(ln_transport *t, void *data, size_t bytes);
+    /* Returns the first failure, without an exchange: another rank has ended. Any thread may call it. */
+    ln_status (*check)(ln_transport *t);
+    /* Ends this rank with a failure: operations of all ranks fail from now on, also those that wait. */
+    void (*end)(ln_transport *t, const ln_error *why);
 };
 
 /* Sets *err to the first failure of a transport and returns its code. t: NULL if there is one rank. */
@@ -38,14 +42,14 @@ static inline ln_share ln_share_of(int64_t all, int64_t unit, int size, int rank
     return (ln_share){all, LN_MIN(n * rank, all - n), n};
 }
 
-/* ---- thread_ranks.c: ranks that are threads of one process, for tests ---- */
+/* ---- thread_ranks.c: ranks that are threads of one process ---- */
 typedef struct ln_thread_ranks ln_thread_ranks;
 /* Allocates the transports of `size` ranks, each to be used by one thread at a time. The caller frees *out
  * after all threads have ended. LN_EMEMORY. */
 ln_status ln_thread_ranks_new(ln_thread_ranks **out, int size, ln_error *err);
 ln_transport *ln_thread_ranks_at(ln_thread_ranks *r, int rank);
 /* Ends a rank: every operation of all ranks fails from now on, also those that wait. */
-void ln_thread_ranks_end(ln_thread_ranks *r, int rank);
+void ln_thread_ranks_end(ln_thread_ranks *r, int rank, const ln_error *why_or_null);
 void ln_thread_ranks_free(ln_thread_ranks **r);
 
 #endif

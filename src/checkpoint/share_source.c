@@ -12,7 +12,9 @@ static int64_t rows_of(const ln_weight *w) { return w->n_experts ? w->d0 / w->n_
 
 ln_share ln_source_share_of(const ln_weight *w, int size, int rank) {
     const int64_t rows = rows_of(w);
-    return w->split_rows ? ln_share_of(rows, w->split_rows, size, rank) : (ln_share){rows, 0, rows};
+    /* A device chooses the kernel of experts by whether their rows are whole units, and its bits with it. */
+    const bool stays = w->n_experts && w->split_rows && rows % w->split_rows != 0;
+    return w->split_rows && !stays ? ln_share_of(rows, w->split_rows, size, rank) : (ln_share){rows, 0, rows};
 }
 
 void ln_source_take_share(ln_weight *w, const ln_weight *all, int size, int rank) {

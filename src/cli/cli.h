@@ -32,17 +32,18 @@ typedef enum flag {
     F_COUNT
 } flag;
 
-enum { MAX_STOPS = 16, MOST_LIST = 16 };
+enum { MAX_STOPS = 16, MOST_LIST = 16, GPUS_MOST = MOST_LIST };
 
 typedef struct flag_value {
     bool set;
     const char *text;        /* the value as typed */
-    int64_t i;               /* COUNT, SIZE, BYTES: the number; CHOICE: index of the chosen word */
+    int64_t i;               /* COUNT, SIZE, BYTES: the number; CHOICE, DEVICES: index of the chosen word */
     double f;                /* REAL */
     uint64_t u;              /* SEED */
     bool random;             /* SEED: use a seed from the system's random generator */
-    int64_t list[MOST_LIST]; /* LIST */
+    int64_t list[MOST_LIST]; /* LIST; DEVICES: the GPUs of cuda:LIST, none for cuda:all */
     size_t n_list;
+    bool listed; /* DEVICES: it was cuda:LIST or cuda:all */
 } flag_value;
 
 /* An adapter with the name by which requests choose it. */
@@ -365,7 +366,10 @@ ln_status tensors_begin(ln_out *o, const tensor_head *t, size_t n, ln_error *err
 /* SIGINT (Ctrl-C), SIGTERM and SIGHUP: while an engine works they ask it to stop; otherwise they end the
  * process with 128 + the signal's number (130, 143), after removing the file of signals_file. */
 void signals_install(void);
-/* cli_ranks.c: joins the other processes of mpirun, if there are some. *follows: this one has done its part,
+/* cli_ranks.c: the GPUs that --device cuda:LIST names, or all. *n 0: it is not given. LN_EDEVICE: there are
+ * none, or more than GPUS_MOST. */
+ln_status gpus_of(const args *a, int gpus[GPUS_MOST], int *n, ln_error *err);
+/* Joins the other processes of mpirun, if there are some. *follows: this one has done its part,
  * and does not run the verb. */
 ln_status ranks_begin(const args *a, bool *follows, ln_error *err);
 /* Whether this process writes files and notes: it is alone, or the first of those that mpirun has started. */

@@ -1,5 +1,6 @@
 /* The command as one of several processes that mpirun or srun has started: rank 0 runs the verb, the others
- * follow it, or all train or work on lines together. Verbs that run no model are done by rank 0 alone. */
+ * follow it, or all train or work on lines together. Verbs that run no model are done by rank 0 alone. And
+ * the command on several GPUs, whose ranks are threads. */
 #include "cli.h"
 
 #include <fcntl.h>
@@ -50,6 +51,36 @@ static ln_status check_replicas(const args *a, int size, ln_error *err) {
                    "stdin");
 }
 
+ln_status gpus_of(const args *a, int gpus[GPUS_MOST], int *n, ln_error *err) {
+    const flag_value *v = &a->flag[F_DEVICE];
+    *n = v->listed ? (int)v->n_list : 0;
+    for (int i = 0; i < *n; i++) gpus[i] = (int)v->list[i];
+    if (!v->listed || *n > 0) return LN_OK;
+    *n = ln_gpu_count(err);
+    if (*n == 0) return LN_EDEVICE;
+    if (*n > GPUS_MOST)
+        return ln_fail(err, LN_EUSAGE,
+                       "--device cuda:all: %d GPUs exist, at most %d work together; name some of "
+                       "them, as cuda:0,1",
+                       *n, (int)GPUS_MOST);
+    for (int i = 0; i < *n; i++) gpus[i] = i;
+    return LN_OK;
+}
+
+/* Chooses the GPUs that --device names. */
+static ln_status choose_gpus(const args *a, int size, ln_error *err) {
+    int gpus[GPUS_MOST], n;
+    if (a->flag[F_DEVICE].listed) (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0); /* ln_ranks_gpus */
+    LN_TRY(gpus_of(a, gpus, &n, err));
+    if (n == 0) return LN_OK;
+    if (size == 1 && n > 1 && a->verb == VERB_PLAN) (void)ln_ranks_plan(n);
+    else if (size == 1 && n > 1 && !is_shared(a->verb))
+        return ln_fail(err, LN_EUSAGE, "--device %s: %s uses one GPU in a process%s", a->flag[F_DEVICE].text,
+                       verb_name(a->verb),
+                       a->verb == VERB_TRAIN ? "; mpirun starts one for each GPU (docs/ranks.md)" : "");
+    return ln_ranks_gpus(gpus, n, err);
+}
+
 ln_status ranks_begin(const args *a, bool *follows, ln_error *err) {
     int rank, size;
     *follows = false;
@@ -61,6 +92,7 @@ ln_status ranks_begin(const args *a, bool *follows, ln_error *err) {
     LN_TRY(ln_ranks_join(use_of(a), &rank, &size, err));
     is_first = rank == 0;
     LN_TRY(check_replicas(a, size, err));
+    LN_TRY(choose_gpus(a, size, err));
     if (size == 1) return LN_OK;
     if (is_shared(a->verb) && other_backend(a))
         return ln_fail(err, LN_EUSAGE, "--backend: %d ranks share the native backend alone", size);

@@ -47,7 +47,7 @@ static void bash_values(ln_str *s) {
         const flag_row *r = &flag_rows[f];
         if (r->kind == SWITCH) continue;
         bash_names(s, r);
-        if (r->kind == CHOICE) {
+        if (has_words(r)) {
             ln_str_adds(s, ") COMPREPLY=($(compgen -W \"");
             add_words(s, r->value);
             ln_str_adds(s, "\" -- \"$cur\")); return ;;\n");
@@ -141,7 +141,7 @@ static void zsh_flag(ln_str *s, const flag_row *r) {
         ln_str_adds(s, ":");
         zsh_text(s, r->value);
         ln_str_adds(s, ":");
-        if (r->kind == CHOICE) {
+        if (has_words(r)) {
             ln_str_adds(s, "(");
             add_words(s, r->value);
             ln_str_adds(s, ")");

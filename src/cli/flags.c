@@ -151,6 +151,30 @@ static ln_status read_choice(const flag_row *r, flag_value *v, ln_error *err) {
     return bad_value(r, v->text, r->value, err);
 }
 
+/* Parses a CHOICE, or cuda:LIST: the numbers of GPUs with commas between, in v->list, or `all`, of which
+ * v->n_list is 0. */
+static ln_status read_devices(const flag_row *r, flag_value *v, ln_error *err) {
+    static const char cuda[] = "cuda";
+    const char *list = strncmp(v->text, "cuda:", sizeof cuda) == 0 ? v->text + sizeof cuda : NULL;
+    flag_value word = *v;
+    if (list) word.text = cuda;
+    LN_TRY(read_choice(r, &word, err));
+    v->i = word.i, v->n_list = 0, v->listed = list != NULL;
+    if (!list || strcmp(list, "all") == 0) return LN_OK;
+    for (const char *at = list;; at++) {
+        const size_t n = strcspn(at, ",");
+        int64_t gpu;
+        bool ok = v->n_list < GPUS_MOST && ln_parse_i64(at, n, &gpu) && gpu >= 0 && gpu < 1024;
+        for (size_t i = 0; ok && i < v->n_list; i++) ok = v->list[i] != gpu;
+        if (!ok)
+            return bad_value(r, v->text,
+                             "cuda:all, or cuda: and at most 16 different numbers of GPUs, as cuda:0,1", err);
+        v->list[v->n_list++] = gpu;
+        at += n;
+        if (!*at) return LN_OK;
+    }
+}
+
 /* Parses integers separated by commas. */
 static ln_status read_list(const flag_row *r, flag_value *v, ln_error *err) {
     char expected[120], word[32];
@@ -261,6 +285,7 @@ ln_status flag_take(args *a, flag f, const char *text, ln_error *err) {
     case REAL: return read_real(r, v, err);
     case SEED: return read_seed(r, v, err);
     case CHOICE: return read_choice(r, v, err);
+    case DEVICES: return read_devices(r, v, err);
     case LIST: return read_list(r, v, err);
     case BIASES: return read_bias(a, r, text, err);
     case IDS: return read_id(a, r, text, err);

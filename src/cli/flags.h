@@ -17,6 +17,7 @@ typedef enum kind {
     REAL,
     SEED,
     CHOICE,
+    DEVICES,
     TEXTS,
     BIASES,
     IDS,
@@ -40,6 +41,9 @@ typedef struct flag_row {
     double lo, hi;
     const char *help;
 } flag_row;
+
+/* Whether the value is one of the words that `value` lists. */
+static inline bool has_words(const flag_row *r) { return r->kind == CHOICE || r->kind == DEVICES; }
 
 typedef struct verb_row {
     const char *name, *form;

@@ -47,7 +47,7 @@ static void entry(ln_str *s, const char *left, const char *what, int column, int
 }
 
 /* Whether the words of a flag are too many to stand after its name: its meaning lists them then. */
-static bool has_many_words(const flag_row *r) { return r->kind == CHOICE && strlen(r->value) > MOST_VALUE; }
+static bool has_many_words(const flag_row *r) { return has_words(r) && strlen(r->value) > MOST_VALUE; }
 static const char *shown_value(const flag_row *r) { return has_many_words(r) ? "NAME" : r->value; }
 
 /* Appends what a flag means. */

@@ -29,6 +29,21 @@ out:
 }
 
 static int n_ranks(const args *a) { return (int)a->flag[F_RANKS].i; }
+
+/* Appends a row for each GPU, which all take the same, if --device names some. */
+static void add_gpus(ln_str *s, const args *a, const ln_plan *p, bool json) {
+    int gpus[GPUS_MOST], n;
+    char name[24], text[32];
+    if (gpus_of(a, gpus, &n, NULL) != LN_OK || n == 0 || p->device_available_bytes == 0) return;
+    if (json) ln_str_adds(s, ",\"gpus\":[");
+    for (int i = 0; i < n; i++) {
+        const unsigned long long bytes = p->device_bytes;
+        (void)snprintf(name, sizeof name, " GPU %d", gpus[i]);
+        if (json) ln_str_addf(s, "%s{\"gpu\":%d,\"device_bytes\":%llu}", i ? "," : "", gpus[i], bytes);
+        else ln_str_addf(s, "%-12s %12s  %llu\n", name, bytes_text(text, p->device_bytes), bytes);
+    }
+    if (json) ln_str_adds(s, "]");
+}
 /* Bytes of a rank: the first has the texts. All have equal shares of the model. */
 static uint64_t rank_bytes(const ln_plan *p, int rank) { return p->peak_bytes - (rank ? p->text_bytes : 0); }
 
@@ -41,7 +56,8 @@ static void put_ranks(ln_str *s, const ln_plan *p, int n) {
     ln_str_adds(s, "]");
 }
 
-static ln_status print_json(const ln_plan *p, const ln_info *m, int ranks, ln_error *err) {
+static ln_status print_json(const args *a, const ln_plan *p, const ln_info *m, ln_error *err) {
+    const int ranks = n_ranks(a);
     ln_str s = {0};
     ln_str_add(&s, "{", 1);
     put_uint(&s, "peak_bytes", p->peak_bytes);
@@ -73,6 +89,7 @@ static ln_status print_json(const ln_plan *p, const ln_info *m, int ranks, ln_er
     put_bool(&s, "fits", p->fits);
     put_int(&s, "largest_ctx", p->largest_ctx);
     if (ranks) put_ranks(&s, p, ranks);
+    add_gpus(&s, a, p, true);
     ln_str_adds(&s, "}\n");
     return out_str(&s, err);
 }
@@ -171,6 +188,7 @@ static ln_status print_text(const args *a, const ln_options *opt, const ln_plan 
     line(&s, "available", p->available_bytes);
     if (gpu_memory) {
         line(&s, "GPU peak", p->device_bytes);
+        add_gpus(&s, a, p, false);
         if (p->adapter_bytes > 0) line(&s, " adapters", p->adapter_bytes);
         line(&s, "GPU free", p->device_available_bytes);
     }
@@ -309,7 +327,7 @@ ln_status cmd_plan(const args *a, ln_error *err) {
     info->size = sizeof *info;
     ln_status st = ln_show(a->model, &opt, info, err);
     if (st == LN_OK)
-        st = has(a, F_JSON) ? print_json(&plan, info, n_ranks(a), err)
+        st = has(a, F_JSON) ? print_json(a, &plan, info, err)
                             : print_text(a, &opt, &plan, need_of(a, n_prompt), info, err);
     ln_free(info);
     return st;

@@ -25,6 +25,8 @@ typedef struct ln_exec ln_exec;   /* a prepared program of a queue */
 typedef struct ln_dev_options {
     uint32_t size;
     int ordinal; /* which of several devices of a kind; 0: the first */
+    /* The ordinal is the number of a process on its host. If it sees one device only, that is its own. */
+    bool by_rank;
     int n_threads;
     bool mlock;
     /* Runs the device's jobs, borrowed until close; NULL: the pool of the process. A plug-in cannot use it.
@@ -64,6 +66,7 @@ typedef struct ln_dev_info {
     uint64_t memory_total,
         memory_free; /* of a device with memory of its own, in bytes; 0: it is the host's */
     uint32_t can;    /* LN_CAN_*: LN_DEVICE_AUTO takes the CPU for what another device cannot run */
+    int n_devices;   /* of its kind that exist, if there may be several; else 0 */
 } ln_dev_info;
 
 /* A queue's page tables have n_slots slots of n_blocks blocks; kv, borrowed while the queue is opened, says
@@ -268,6 +271,10 @@ typedef struct ln_device_ops {
      * `value`. NULL: the host samples. */
     ln_status (*sample)(ln_exec *exec, int v, const ln_row_sampling *rows, int64_t n, int32_t *ids,
                         ln_error *err);
+    /* Connects the ranks of a program, by the transport of its queue, after all of them have prepared it and
+     * before they submit it; all call it. NULL: the device needs none. LN_EDEVICE, LN_EMEMORY; also if
+     * another rank has failed. */
+    ln_status (*connect)(ln_exec *exec, ln_error *err);
 } ln_device_ops;
 
 extern const ln_device_ops ln_device_ref;        /* the reference kernels in float, on one thread */

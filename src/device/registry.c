@@ -37,9 +37,9 @@ static open_device *find_open(const ln_device_ops *ops, const ln_dev_options *op
     open_device *d = devices;
     char isa[16];
     wanted_isa(isa);
-    while (d &&
-           (strcmp(d->isa, isa) != 0 || d->ops != ops || d->opt.ordinal != opt->ordinal ||
-            d->opt.n_threads != opt->n_threads || d->opt.mlock != opt->mlock || d->opt.pool != opt->pool))
+    while (d && (strcmp(d->isa, isa) != 0 || d->ops != ops || d->opt.ordinal != opt->ordinal ||
+                 d->opt.by_rank != opt->by_rank || d->opt.n_threads != opt->n_threads ||
+                 d->opt.mlock != opt->mlock || d->opt.pool != opt->pool))
         d = d->next;
     return d;
 }

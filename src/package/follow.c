@@ -75,6 +75,7 @@ typedef struct follower {
     int32_t model_ids[MOST], run_ids[MOST]; /* 0: free */
     ln_package *models[MOST];
     ln_run *runs[MOST];
+    ln_pool *pool; /* its own, because a job of rank 0 waits for one of a rank that is a thread here */
     void *payload;
     size_t cap;
 } follower;
@@ -103,14 +104,13 @@ static ln_status open_run(follower *f, const ln_order *o, ln_error *err) {
     ln_run *r = NULL;
     const int at = place_of(f->run_ids, 0), model = place_of(f->model_ids, (int32_t)o->a);
     const bool known = at < MOST && model < MOST;
-    opt.ops = NULL, opt.adapter_parts = NULL, opt.pool = NULL, opt.program_of = NULL, opt.led = NULL;
+    opt.ops = NULL, opt.adapter_parts = NULL, opt.pool = f->pool, opt.program_of = NULL, opt.led = NULL;
     opt.progress = (ln_progress){0};
     opt.n_threads = LN_MIN(opt.n_threads, ln_cores());
     opt.rank = f->t->rank, opt.transport = f->t;
     const ln_package *m = known ? f->models[model] : NULL;
-    const ln_status opened = m ? ln_run_open(&r, &m->spec, &m->weights, m->weight_cache, &opt, err)
-                               : ln_fail(err, LN_EINTERNAL, "a run of an unknown model");
-    const ln_status st = ln_run_agree(&r, f->t, opened, err);
+    if (!m) return ln_fail(err, LN_EINTERNAL, "rank %d: a run of an unknown model", f->t->rank);
+    const ln_status st = ln_run_open(&r, &m->spec, &m->weights, m->weight_cache, &opt, err);
     if (st == LN_OK) f->runs[at] = r, f->run_ids[at] = o->id;
     return f->t->failed.code;
 }
@@ -129,8 +129,7 @@ static void close_run(follower *f, const ln_order *o) {
 }
 
 static ln_status add_hidden(follower *f, ln_run *r, const ln_order *o, ln_error *err) {
-    const ln_status st = ln_run_add_hidden(r, (uint64_t)o->a, err);
-    (void)ln_ranks_agree(f->t, st, 0, "", err);
+    (void)ln_run_add_hidden(r, (uint64_t)o->a, err); /* rank 0 tells its caller */
     return f->t->failed.code;
 }
 
@@ -143,7 +142,7 @@ static ln_status obey_run(follower *f, const ln_order *o, ln_error *err) {
     ln_run *r = f->runs[at];
     switch (o->what) {
     case LN_ORDER_HIDDEN: return add_hidden(f, r, o, err);
-    case LN_ORDER_STEP: return ln_run_follow_step(r, (int)o->a, f->payload, o->bytes, err);
+    case LN_ORDER_STEP: return ln_run_follow_step(r, (int)o->a, o->b == 1, f->payload, o->bytes, err);
     case LN_ORDER_ZERO: return ln_run_zero_page(r, o->a, err);
     case LN_ORDER_COPY: return ln_run_copy_page(r, (int)o->a, o->b, o->c, o->d, err);
     case LN_ORDER_ADAPTER: return ln_run_write_adapters(r, o->a, f->payload, o->bytes, err);
@@ -177,13 +176,14 @@ ln_status ln_ranks_follow_all(ln_transport *t, ln_error *err) {
     if (!f) return LN_OOM(err, "a rank");
     f->t = t;
     ln_order o = {0};
-    ln_status st = LN_OK;
+    ln_status st = ln_pool_open(&f->pool, err);
     while (st == LN_OK && (st = receive(f, &o, err)) == LN_OK && o.what != LN_ORDER_END) {
         st = obey(f, &o, err);
         if (st != LN_OK && t->failed.code != LN_OK && err) *err = t->failed;
     }
     for (int i = 0; i < MOST; i++) ln_run_close(&f->runs[i]);
     for (int i = 0; i < MOST; i++) ln_package_close(&f->models[i]);
+    ln_pool_close(&f->pool);
     ln_free(f->payload);
     ln_free(f);
     return st;

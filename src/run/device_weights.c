@@ -291,8 +291,7 @@ static uint32_t uses_of(const ln_weights *w, ln_numerics numerics) {
 
 static ln_status make(ln_device_weights **out, const ln_weights *w, const ln_device_ops *ops,
                       const ln_run_options *opt, bool changes, ln_error *err) {
-    const ln_dev_options o = {
-        .size = sizeof o, .n_threads = opt->n_threads, .pool = opt->pool}; /* lock_all locks what is in use */
+    const ln_dev_options o = ln_run_dev_options(opt, ops, false); /* lock_all locks what is in use */
     ln_dev_info info = {.size = sizeof info};
     ln_device_weights *r = ln_zalloc(1, sizeof *r);
     if (!r) return LN_OOM(err, "weights");

@@ -23,15 +23,32 @@ ln_status ln_run_device(const ln_run_options *opt, const ln_device_ops **out, ln
     return opt->ops ? LN_OK : ln_device_find(names[device], out, err);
 }
 
+static bool is_cuda(const ln_device_ops *ops) { return strcmp(ops->name, "cuda") == 0; }
+
+ln_dev_options ln_run_dev_options(const ln_run_options *opt, const ln_device_ops *ops, bool mlock) {
+    ln_dev_options o = {.size = sizeof o, .n_threads = opt->n_threads, .mlock = mlock, .pool = opt->pool};
+    if (is_cuda(ops)) o.ordinal = ln_ranks_gpu(opt->rank, &o.by_rank);
+    return o;
+}
+
 ln_status ln_run_open_device(const ln_run_options *opt, const ln_device_ops **ops, ln_dev **dev,
                              ln_dev_info *info, ln_error *err) {
-    const ln_dev_options o = {
-        .size = sizeof o, .n_threads = opt->n_threads, .mlock = opt->mlock, .pool = opt->pool};
     LN_TRY(ln_run_device(opt, ops, err));
+    const ln_dev_options o = ln_run_dev_options(opt, *ops, opt->mlock);
     LN_TRY(ln_device_acquire(*ops, &o, dev, err));
     info->size = sizeof *info;
     (*ops)->describe(*dev, info);
     return LN_OK;
+}
+
+int ln_run_count_gpus(ln_error *err) {
+    const ln_run_options cuda = {.device = LN_DEVICE_CUDA, .n_threads = 1};
+    const ln_device_ops *ops;
+    ln_dev *dev = NULL;
+    ln_dev_info info;
+    if (ln_run_open_device(&cuda, &ops, &dev, &info, err) != LN_OK) return 0;
+    ln_device_release(&dev);
+    return info.n_devices;
 }
 
 /* The most entries of page tables that one step changes: its rows touch n_chunk / page_len whole blocks and
@@ -165,12 +182,30 @@ static ln_status measure_program(ln_run *r, int which, ln_error *err) {
     return LN_OK;
 }
 
+/* What is free on the fullest GPU of the ranks that are threads of this process: plans are equal for all. */
+static ln_status find_least_free(ln_run *r, ln_error *err) {
+    const int n = r->opt.rank == 0 && is_cuda(r->ops) ? ln_ranks_n_gpus() : 1;
+    for (int i = 1; i < n; i++) {
+        ln_run_options other = r->opt;
+        const ln_device_ops *ops;
+        ln_dev *dev = NULL;
+        ln_dev_info info;
+        other.rank = i;
+        LN_TRY(ln_run_open_device(&other, &ops, &dev, &info, err));
+        r->info.memory_free = LN_MIN(r->info.memory_free, info.memory_free);
+        r->info.memory_total = LN_MIN(r->info.memory_total, info.memory_total);
+        ln_device_release(&dev);
+    }
+    return LN_OK;
+}
+
 /* Opens the device and computes everything that decides memory: KV layout, program, sizes. Allocates none of
  * the large blocks. */
 static ln_status describe(ln_run *r, ln_error *err) {
     ln_weights mine;
     LN_TRY(ln_run_open_device(&r->opt, &r->ops, &r->dev, &r->info, err));
     LN_TRY(check_device(r, err));
+    LN_TRY(find_least_free(r, err));
     r->sizes.device_total = r->info.memory_total;
     r->sizes.device_free = r->info.memory_free;
     LN_TRY(ln_run_make_program(r, err));
@@ -281,25 +316,34 @@ uint64_t ln_run_digest(const ln_run *r) {
     return ln_xxh64_value(&h);
 }
 
-ln_status ln_run_agree(ln_run **r, ln_transport *t, ln_status st, ln_error *err) {
-    st = ln_ranks_agree(t, st, *r ? ln_run_digest(*r) : 0,
+/* Connects a program with those of the other ranks, which have all prepared it. */
+static ln_status connect(ln_run *r, int which, ln_error *err) {
+    ln_run_program *p = &r->programs[which];
+    return p->exec && r->ops->connect ? r->ops->connect(p->exec, err) : LN_OK;
+}
+
+/* All ranks: whether they have opened the same run, which is connected then; after an error *r is closed. */
+static ln_status agree(ln_run **out, ln_transport *t, ln_status st, ln_error *err) {
+    ln_run *r = *out;
+    st = ln_ranks_agree(t, st, r ? ln_run_digest(r) : 0,
                         "program differs from that of rank 0: another kind of processor, or LINNET_CPU", err);
-    if (st != LN_OK) ln_run_close(r);
+    for (int i = 0; i < LN_RUN_PROGRAMS && st == LN_OK; i++) st = connect(r, i, err);
+    if (r && r->ops && r->ops->connect && t->failed.code == LN_OK) st = ln_ranks_agree(t, st, 0, "", err);
+    if (st != LN_OK) ln_run_close(out);
     return st;
 }
 
 ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_weight_cache *weight_cache,
                       const ln_run_options *opt, ln_error *err) {
     ln_ranks *k = opt->led;
-    *out = NULL;
-    if (!k) return open_alone(out, s, w, weight_cache, opt, err);
-    const int32_t id = ++k->last_id;
+    const int32_t id = k ? ++k->last_id : 0;
     const ln_order order = {.what = LN_ORDER_RUN, .id = id, .a = opt->led_model, .bytes = sizeof *opt};
+    *out = NULL;
     LN_TRY(ln_ranks_order(k, &order, opt, err));
     ln_status st = open_alone(out, s, w, weight_cache, opt, err);
     ln_run *r = *out;
     if (r) r->opt.led = NULL; /* followers close theirs if ranks disagree */
-    st = ln_run_agree(out, k->transport, st, err);
+    if (opt->transport && opt->n_ranks > 1) st = agree(out, opt->transport, st, err);
     if (st == LN_OK) r->opt.led = k, r->id = id;
     ln_ranks_done(k);
     return st;
@@ -361,7 +405,13 @@ ln_status ln_run_add_hidden(ln_run *r, uint64_t space, ln_error *err) {
     const ln_order order = {.what = LN_ORDER_HIDDEN, .id = r->id, .a = (int64_t)most};
     LN_TRY(ln_ranks_order(r->opt.led, &order, NULL, err));
     ln_status st = add_hidden(r, space, err);
-    if (r->opt.transport && r->id) st = ln_ranks_agree(r->opt.transport, st, 0, "", err);
+    if (r->opt.transport) {
+        st = ln_ranks_agree(r->opt.transport, st, 0, "", err);
+        if (st == LN_OK && r->ops->connect) {
+            st = connect(r, LN_RUN_HIDDEN, err);
+            st = ln_ranks_agree(r->opt.transport, st, 0, "", err);
+        }
+    }
     ln_ranks_done(r->opt.led);
     if (st != LN_OK) close_program(r, LN_RUN_HIDDEN);
     return st;
@@ -399,14 +449,22 @@ static ln_status submit_alone(ln_run *r, const ln_trace *trace, ln_error *err) {
 }
 
 static ln_status submit(ln_run *r, const ln_trace *trace, ln_error *err) {
-    const ln_order order = {.what = LN_ORDER_STEP, .id = r->id, .a = r->now, .bytes = used_bytes(r->step)};
+    const ln_order order = {
+        .what = LN_ORDER_STEP, .id = r->id, .a = r->now, .b = trace != NULL, .bytes = used_bytes(r->step)};
     LN_TRY(ln_ranks_order(r->opt.led, &order, r->step, err));
-    const ln_status st = submit_alone(r, trace, err);
+    ln_error why = {0};
+    const ln_status st = submit_alone(r, trace, &why);
+    if (st != LN_OK && err) *err = why;
+    if (st != LN_OK && r->opt.led) r->opt.transport->end(r->opt.transport, &why); /* others may wait for it */
     ln_ranks_done(r->opt.led);
     return st;
 }
 
-ln_status ln_run_follow_step(ln_run *r, int which, const void *block, size_t bytes, ln_error *err) {
+static void ignore_node(void *user, int i, double seconds) { (void)user, (void)i, (void)seconds; }
+
+ln_status ln_run_follow_step(ln_run *r, int which, bool traced, const void *block, size_t bytes,
+                             ln_error *err) {
+    static const ln_trace quiet = {ignore_node, NULL};
     const ln_run_program *p = which >= 0 && which < LN_RUN_PROGRAMS ? &r->programs[which] : NULL;
     if (!p || !p->step || bytes < sizeof *p->step || bytes > p->step->size)
         return ln_fail(err, LN_EINTERNAL, "rank %d: a step of %zu bytes of program %d", r->opt.rank, bytes,
@@ -414,7 +472,7 @@ ln_status ln_run_follow_step(ln_run *r, int which, const void *block, size_t byt
     r->now = which;
     r->step = p->step;
     memcpy(p->step, block, bytes);
-    return submit_alone(r, NULL, err);
+    return submit_alone(r, traced ? &quiet : NULL, err);
 }
 
 ln_status ln_run_step(ln_run *r, ln_error *err) {

@@ -6,12 +6,30 @@
 #include "../base/xxh64.h"
 
 #include <linnet.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 static ln_ranks world;
+static int n_local = 1; /* ranks on this host, if they are processes */
+
+/* The GPUs of this process; n 0: none are chosen. */
+static struct { int n, gpus[LN_MOST_GPUS]; } chosen;
+
+/* Ranks that are threads of this process, if it has started some. */
+typedef struct rank_thread {
+    pthread_t thread;
+    ln_transport *transport;
+    ln_follow_fn *follow;
+} rank_thread;
+static struct {
+    ln_thread_ranks *group;
+    rank_thread *threads; /* [n], of ranks 1 .. n */
+    int n;
+} inside;
 
 ln_ranks *ln_ranks_world(void) { return world.transport ? &world : NULL; }
 ln_ranks *ln_ranks_led(void) {
@@ -45,24 +63,29 @@ static void check_alone(void) {
                n);
 }
 
+static void begin_world(ln_transport *t, bool shares_data) {
+    pthread_mutexattr_t recursive;
+    (void)pthread_mutexattr_init(&recursive);
+    (void)pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    (void)pthread_mutex_init(&world.lock, &recursive);
+    (void)pthread_mutexattr_destroy(&recursive);
+    world.shares_data = shares_data;
+    world.clock = (int64_t)time(NULL);
+    world.transport = t;
+}
+
 ln_status ln_ranks_join_world(bool shares_data, ln_error *err) {
     const ln_launch launch = ln_mpi_launch();
-    pthread_mutexattr_t recursive;
+    ln_transport *t;
     if (world.transport) return LN_OK;
     if (launch.size < 2) {
         check_alone();
         return LN_OK;
     }
-    int n_local;
-    LN_TRY(ln_mpi_open(&world.transport, &n_local, err));
+    LN_TRY(ln_mpi_open(&t, &n_local, err));
     ln_cores_divide(n_local);
-    (void)pthread_mutexattr_init(&recursive);
-    (void)pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
-    (void)pthread_mutex_init(&world.lock, &recursive);
-    (void)pthread_mutexattr_destroy(&recursive);
+    begin_world(t, shares_data);
     check_binding(&launch);
-    world.shares_data = shares_data;
-    world.clock = (int64_t)time(NULL);
     if (world.transport->broadcast(world.transport, &world.clock, sizeof world.clock) != LN_OK) {
         *err = world.transport->failed;
         return err->code;
@@ -76,11 +99,87 @@ ln_status ln_ranks_join_world(bool shares_data, ln_error *err) {
                           "version of linnet is another one than that of rank 0", err);
 }
 
+/* ---- ranks that are threads ---- */
+
+static void *follow(void *user) {
+    rank_thread *r = user;
+    ln_error why = {0};
+    static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL};
+    sigset_t others; /* which the threads of the program take */
+    (void)sigfillset(&others);
+    for (size_t i = 0; i < LN_COUNT(faults); i++) (void)sigdelset(&others, faults[i]);
+    (void)pthread_sigmask(SIG_BLOCK, &others, NULL);
+    if (r->follow(r->transport, &why) != LN_OK) r->transport->end(r->transport, &why);
+    return NULL;
+}
+
+/* Ends the threads; after a failure they end by themselves. */
+static void end_threads(void) {
+    for (int i = 0; i < inside.n; i++) (void)pthread_join(inside.threads[i].thread, NULL);
+    ln_free(inside.threads);
+    inside.threads = NULL;
+    inside.n = 0;
+    ln_thread_ranks_free(&inside.group);
+}
+
+ln_status ln_ranks_start_threads(int n, ln_follow_fn *fn, ln_error *err) {
+    if (world.transport) return ln_fail(err, LN_EUSAGE, "this process belongs to a group of ranks already");
+    LN_TRY(ln_thread_ranks_new(&inside.group, n, err));
+    inside.threads = ln_zalloc((size_t)n, sizeof *inside.threads);
+    bool ok = inside.threads != NULL;
+    for (int i = 1; ok && i < n; i++) {
+        rank_thread *r = &inside.threads[i - 1];
+        *r = (rank_thread){.transport = ln_thread_ranks_at(inside.group, i), .follow = fn};
+        ok = pthread_create(&r->thread, NULL, follow, r) == 0;
+        inside.n += ok;
+    }
+    if (!ok) {
+        ln_thread_ranks_end(inside.group, 0, NULL);
+        end_threads();
+        return LN_OOM(err, "the threads of ranks");
+    }
+    begin_world(ln_thread_ranks_at(inside.group, 0), false);
+    return LN_OK;
+}
+
+ln_status ln_ranks_choose_gpus(const int *gpus, int n, ln_follow_fn *fn, ln_error *err) {
+    if (n < 1 || n > LN_MOST_GPUS)
+        return ln_fail(err, LN_EUSAGE, "%d GPUs; expected 1 to %d", n, (int)LN_MOST_GPUS);
+    if (world.transport && !inside.group && n > 1 && n_local > n)
+        return ln_fail(err, LN_EUSAGE,
+                       "%d ranks run on this host, and %d GPUs are chosen; choose one for each", n_local, n);
+    if (!world.transport && n > 1) LN_TRY(ln_ranks_start_threads(n, fn, err));
+    /* Kernels are loaded when the device is opened, and not at their first launch, which would wait for a GPU
+     * that waits for another one. */
+    if (n > 1) (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    ln_ranks_set_gpus(gpus, n);
+    return LN_OK;
+}
+
+void ln_ranks_set_gpus(const int *gpus, int n) {
+    chosen.n = n;
+    memcpy(chosen.gpus, gpus, (size_t)n * sizeof *gpus);
+}
+
+int ln_ranks_gpu(int rank, bool *by_rank) {
+    const bool processes = world.transport && !inside.group;
+    const int here = processes ? ln_mpi_local_rank() : rank;
+    *by_rank = processes && chosen.n == 0 && here > 0;
+    if (chosen.n > 0) return chosen.gpus[here % chosen.n];
+    return processes ? here : 0;
+}
+int ln_ranks_n_gpus(void) { return inside.group ? LN_MAX(1, chosen.n) : 1; }
+
 void ln_ranks_leave_world(ln_status st) {
     const ln_order end = {.what = LN_ORDER_END};
     if (!world.transport) return;
     if (ln_ranks_led() && ln_ranks_order(&world, &end, NULL, NULL) == LN_OK) ln_ranks_done(&world);
-    ln_mpi_close(&world.transport, world.shares_data && st != LN_OK);
+    if (inside.group) {
+        world.transport = NULL;
+        end_threads();
+    } else {
+        ln_mpi_close(&world.transport, world.shares_data && st != LN_OK);
+    }
 }
 
 ln_status ln_ranks_order(ln_ranks *k, const ln_order *order, const void *payload, ln_error *err) {

@@ -17,7 +17,7 @@ enum {
     LN_ORDER_RUN,         /* open a run. a: id of its model; payload ln_run_options */
     LN_ORDER_RUN_CLOSE,   /* id: of a run, here and below */
     LN_ORDER_HIDDEN,      /* prepare the program without the head. a: bytes that it may take */
-    LN_ORDER_STEP,        /* a: the program; payload the used bytes of a step block */
+    LN_ORDER_STEP,        /* a: the program. b: 1 if it is traced. payload the used bytes of a step block */
     LN_ORDER_ZERO,        /* a: page */
     LN_ORDER_COPY,        /* a, b, c, d: group, page to write, page to read, positions */
     LN_ORDER_ADAPTER,     /* a: offset in the pool; payload the bytes */
@@ -28,6 +28,10 @@ typedef struct ln_order {
     int64_t a, b, c, d;
     uint64_t bytes; /* of the payload */
 } ln_order;
+
+enum { LN_MOST_GPUS = 16 };
+/* How a follower that is a thread of this process obeys, until rank 0 ends it: ln_ranks_follow_all. */
+typedef ln_status ln_follow_fn(ln_transport *t, ln_error *err);
 
 typedef struct ln_ranks {
     ln_transport *transport;
@@ -42,6 +46,20 @@ ln_ranks *ln_ranks_world(void);
 /* Joins the group if mpirun or srun has started this process as one of several. LN_EDEVICE; LN_EUSAGE: ranks
  * have different versions. */
 ln_status ln_ranks_join_world(bool shares_data, ln_error *err);
+/* Chooses the GPUs of this process: gpus[0] of a process that is alone or, of several that mpirun has
+ * started, that of its number on this host. If it is alone and n > 1, it becomes rank 0 of n, of which rank i
+ * uses gpus[i]; the others are threads, which `follow`. LN_EUSAGE: too few for the ranks of this host, or a
+ * group of another kind; LN_EMEMORY. */
+ln_status ln_ranks_choose_gpus(const int *gpus, int n, ln_follow_fn *follow, ln_error *err);
+/* The part of it that is for tests: rank i uses gpus[i % n]. */
+void ln_ranks_set_gpus(const int *gpus, int n);
+/* Starts n - 1 threads that `follow` this process, which becomes rank 0 of n. To be called once. */
+ln_status ln_ranks_start_threads(int n, ln_follow_fn *follow, ln_error *err);
+/* The GPU of a rank, or of this process if ranks are processes. *by_rank: it was not chosen, and the number
+ * is that of the process on its host. */
+int ln_ranks_gpu(int rank, bool *by_rank);
+/* How many GPUs the ranks of this process use: 1, unless they are threads. */
+int ln_ranks_n_gpus(void);
 /* Leaves it; st: how the work of this rank ended. A rank that leads ends its followers before; one of a group
  * that shares data and has failed does not wait for the others. */
 void ln_ranks_leave_world(ln_status st);

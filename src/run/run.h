@@ -206,6 +206,10 @@ typedef struct ln_run {
 ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted);
 /* The device of these options: opt->ops, else that of opt->device. Errors: those of ln_device_find. */
 ln_status ln_run_device(const ln_run_options *opt, const ln_device_ops **out, ln_error *err);
+/* How it is opened: of several GPUs that of the rank (ln_ranks_gpu). */
+ln_dev_options ln_run_dev_options(const ln_run_options *opt, const ln_device_ops *ops, bool mlock);
+/* The number of GPUs that the CUDA device sees; 0, with the reason: it cannot be used. */
+int ln_run_count_gpus(ln_error *err);
 /* Finds it, opens it or shares the open one, and describes it. *dev is given back with ln_device_release. */
 ln_status ln_run_open_device(const ln_run_options *opt, const ln_device_ops **ops, ln_dev **dev,
                              ln_dev_info *info, ln_error *err);
@@ -226,18 +230,16 @@ ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_we
 void ln_run_close(ln_run **run);
 /* A digest of what has to be equal in the programs of all ranks: nodes, kernels and the layout of values. */
 uint64_t ln_run_digest(const ln_run *r);
-/* Called by all ranks after they have opened the same run, with their status: compares their programs
- * (ln_ranks_agree). After an error, *r is closed. */
-ln_status ln_run_agree(ln_run **r, ln_transport *t, ln_status st, ln_error *err);
 /* Prepares the program LN_RUN_HIDDEN, unless it is made already, between two steps. It is kept until the run
  * is closed. LN_EMEMORY: it needs more than `room` bytes, or an allocation failed; LN_EDEVICE. */
 ln_status ln_run_add_hidden(ln_run *r, uint64_t room, ln_error *err);
 /* Chooses the program of the next step before r->step is written: with no_logits LN_RUN_HIDDEN, if it is
  * made. Returns how many output rows the step may have. */
 int ln_run_choose(ln_run *r, bool no_logits);
-/* Runs the step of which a follower has received the used bytes of the block, by that program. LN_EDEVICE;
- * LN_EINTERNAL: they are not a block of it. */
-ln_status ln_run_follow_step(ln_run *r, int which, const void *block, size_t bytes, ln_error *err);
+/* Runs the step of which a follower has received the used bytes of the block, by that program, node by node
+ * if it is traced. LN_EDEVICE; LN_EINTERNAL: they are not a block of it. */
+ln_status ln_run_follow_step(ln_run *r, int which, bool traced, const void *block, size_t bytes,
+                             ln_error *err);
 /* Writes bytes at an offset of the pool of adapters. */
 ln_status ln_run_write_adapters(ln_run *r, int64_t at, const void *from, size_t bytes, ln_error *err);
 /* Runs the step that the caller has written to r->step: counts and arrays, but no changes. LN_EINTERNAL: the

@@ -29,8 +29,23 @@ static void an_absent_device(void **state) {
     expect(RUN(S("run"), S(TINY), S("x"), S("--device"), S("cuda")), 7, "liblinnet-cuda.so");
     assert_non_null(strstr(last->err, "--device cpu"));
     expect(RUN(S("plan"), S(TINY), S("--device"), S("cuda")), 7, "liblinnet-cuda.so");
+    expect(RUN(S("run"), S(TINY), S("x"), S("--device"), S("cuda:0,1")), 7, "liblinnet-cuda.so");
+    expect(RUN(S("run"), S(TINY), S("x"), S("--device"), S("cuda:all")), 7, "liblinnet-cuda.so");
     program = LINNET;
     assert_int_equal(unlink(at(0, "linnet")), 0);
+}
+
+/* Lists of GPUs that are none, and verbs that use one. */
+static void lists_of_gpus(void **state) {
+    char wrong[][16] = {"cuda:", "cuda:x", "cuda:0,", "cuda:0,0", "cuda:-1", "cuda:0,1,all"};
+    (void)state;
+    for (size_t i = 0; i < LN_COUNT(wrong); i++)
+        expect(RUN(S("run"), S(TINY), S("x"), S("--device"), wrong[i]), 2, "different numbers of GPUs");
+    expect(RUN(S("run"), S(TINY), S("x"), S("--device"), S("cpu:0")), 2, "auto|ref|cpu|cuda|mlx");
+    expect(RUN(S("attention"), S(TINY), S("x"), S("-o"), S("y"), S("--device"), S("cuda:0,1")), 2,
+           "uses one GPU");
+    expect(RUN(S("train"), S(TINY), S("--data"), S("x"), S("-o"), S("y"), S("--device"), S("cuda:0,1")), 2,
+           "mpirun starts one for each GPU");
 }
 
 /* The plug-in exists, but no GPU can be used: no driver, or none is visible. */
@@ -87,8 +102,8 @@ static void what_a_device_cannot_run(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(an_absent_device), cmocka_unit_test(no_gpu),
-                                       cmocka_unit_test(a_device_of_another_version),
-                                       cmocka_unit_test(what_a_device_cannot_run)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_absent_device), cmocka_unit_test(lists_of_gpus), cmocka_unit_test(no_gpu),
+        cmocka_unit_test(a_device_of_another_version), cmocka_unit_test(what_a_device_cannot_run)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

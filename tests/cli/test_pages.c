@@ -141,7 +141,8 @@ static void every_flag_is_everywhere(void **state) {
         }
         if ((from = strstr(from, "--device")) && from < to) { /* the value may follow '=' too */
             static const char with_value[] =
-                "--device='[where to run]:auto|ref|cpu|cuda|mlx:(auto ref cpu cuda mlx)'";
+                "--device='[where to run; cuda\\:0,1 is two GPUs together, cuda\\:all all of them]:"
+                "auto|ref|cpu|cuda|mlx:(auto ref cpu cuda mlx)'";
             if (strncmp(from, with_value, sizeof with_value - 1) != 0)
                 fail_msg("zsh: %s has %.60s", verbs[v], from);
         }

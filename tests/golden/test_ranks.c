@@ -1,14 +1,20 @@
 /* N ranks compute the bits of one, for every golden model: a prompt in chunks, decode steps, and ragged steps
  * of several texts, in both numerics, quantised at load or before, in every format of files, with adapters.
  * Each rank has its share of every split weight. Ranks are threads here
- * (base/thread_ranks.c); tests/cli has some over MPI. A rank that ends makes the steps of the others fail. */
-/* run: slow */
+ * (base/thread_ranks.c); tests/cli has some over MPI. A rank that ends makes the steps of the others fail.
+ *
+ * With LN_TEST_DEVICE=cuda on as many GPUs, in three ways: they write to each other's memory or read it
+ * (LN_TEST_GPU=words=0 has them read only), or use NCCL (maps=0). */
+/* run: slow cuda */
 #include "family_models.h"
 
 #include <dirent.h>
+#include <linnet_tools.h>
 #include <pthread.h>
+#include <stdlib.h>
 
 enum { MOST_RANKS = 3, OTHERS = 2 };
+static int most_ranks = MOST_RANKS; /* of GPUs: as many as exist */
 
 /* What one rank computes: logits of all rows of the model's text, alone and among others. */
 typedef struct rank_job {
@@ -44,7 +50,7 @@ static ln_status compute_alone(rank_job *j, ln_eng *e) {
     ln_status st = ln_seq_open(e, &o, &s, err);
     for (int i = 0; st == LN_OK && s->n < j->f->T; i++) {
         if (j->ends_after && i == j->ends_after) {
-            ln_thread_ranks_end(j->all, j->transport->rank);
+            ln_thread_ranks_end(j->all, j->transport->rank, NULL);
             break;
         }
         st = step_alone(j, e, s, LN_MIN(chunks[i % LN_COUNT(chunks)], j->f->T - s->n));
@@ -158,7 +164,7 @@ static void check(const family_model *f, rank_job kind) {
     one.size = 1;
     (void)run_rank(&one);
     if (one.status != LN_OK) fail_msg("%s: %s", f->name, one.err.message);
-    for (int size = 2; size <= MOST_RANKS; size++) {
+    for (int size = 2; size <= most_ranks; size++) {
         rank_job jobs[MOST_RANKS];
         for (int i = 0; i < size; i++) jobs[i] = kind, new_job(&jobs[i], f);
         run_ranks(jobs, size);
@@ -180,10 +186,12 @@ static bool can_quantize(const family_model *f) {
     return can;
 }
 static void check_family(family_model *f) {
+    const ln_device device = test_device();
     print_message("%s\n", f->name);
-    check(f, (rank_job){.device = LN_DEVICE_CPU, .numerics = LN_EXACT});
-    if (!f->is_f32) check(f, (rank_job){.device = LN_DEVICE_CPU, .numerics = LN_FAST});
-    if (can_quantize(f)) check(f, (rank_job){.device = LN_DEVICE_CPU, .numerics = LN_FAST, .quantize = 4});
+    check(f, (rank_job){.device = device, .numerics = LN_EXACT});
+    if (!f->is_f32) check(f, (rank_job){.device = device, .numerics = LN_FAST});
+    if (can_quantize(f)) check(f, (rank_job){.device = device, .numerics = LN_FAST, .quantize = 4});
+    if (device == LN_DEVICE_CUDA) return;
     if (strlen(f->name) % 4 || getenv("LN_SANITIZED")) return; /* a fourth: the reference device is slow */
     check(f, (rank_job){.device = LN_DEVICE_REF, .numerics = LN_EXACT});
 }
@@ -229,7 +237,7 @@ static void test_adapters(void **state) {
         family_model f;
         assert_true(open_other(&f, LN_ROOT "/tests/golden", pairs[i][0]));
         (void)snprintf(path, sizeof path, LN_ROOT "/tests/golden/lora/%s", pairs[i][1]);
-        check(&f, (rank_job){.device = LN_DEVICE_CPU, .numerics = LN_EXACT, .adapter = path});
+        check(&f, (rank_job){.device = test_device(), .numerics = LN_EXACT, .adapter = path});
     }
 }
 static void test_formats(void **state) {
@@ -247,8 +255,8 @@ static void check_ended(family_model *f) {
     static bool done;
     if (done) return;
     done = true;
-    rank_job jobs[2] = {{.numerics = LN_EXACT, .device = LN_DEVICE_CPU},
-                        {.numerics = LN_EXACT, .device = LN_DEVICE_CPU, .ends_after = 2}};
+    rank_job jobs[2] = {{.numerics = LN_EXACT, .device = test_device()},
+                        {.numerics = LN_EXACT, .device = test_device(), .ends_after = 2}};
     for (int i = 0; i < 2; i++) new_job(&jobs[i], f);
     run_ranks(jobs, 2);
     assert_int_equal(jobs[1].status, LN_OK);
@@ -261,7 +269,18 @@ static void test_ended(void **state) {
     each_family(check_ended, false);
 }
 
+static bool choose_gpus(void) {
+    static const int gpus[MOST_RANKS] = {0, 1, 2};
+    ln_error e = {0};
+    (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0); /* ln_ranks_gpus */
+    most_ranks = LN_MIN(ln_gpu_count(&e), MOST_RANKS);
+    if (most_ranks > 0) ln_ranks_set_gpus(gpus, most_ranks);
+    if (most_ranks < 2) printf("SKIP: %d GPU exists, each rank needs its own %s\n", most_ranks, e.message);
+    return most_ranks > 1;
+}
+
 int main(void) {
+    if (test_device() == LN_DEVICE_CUDA && !choose_gpus()) return 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_families), cmocka_unit_test(test_formats),
                                        cmocka_unit_test(test_recurrent), cmocka_unit_test(test_adapters),
                                        cmocka_unit_test(test_ended)};

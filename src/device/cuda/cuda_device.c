@@ -3,7 +3,7 @@
  * The CUDA runtime is linked statically and loads the driver itself, so that this file can say why there is
  * none. An error that the driver keeps (an illegal access, a GPU that has fallen off the bus) is reported by
  * every later call of the process; other devices go on. */
-#include "cuda_device.h"
+#include "cuda_exchange.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -120,11 +120,25 @@ static void gpu_close(ln_dev **dev) {
     ln_free(d);
 }
 
-static ln_status check_ordinal(int ordinal, ln_error *err) {
+static int count_gpus(void) {
+    int n = 0;
+    return cudaGetDeviceCount(&n) == cudaSuccess ? n : 0;
+}
+/* Sets *ordinal to that of the GPU which the options name. */
+static ln_status find_gpu(const ln_dev_options *opt, int *ordinal, ln_error *err) {
     int n = 0;
     GPU_TRY(cudaGetDeviceCount(&n), "counting the GPUs");
-    if (ordinal >= 0 && ordinal < n) return LN_OK;
-    return ln_fail(err, LN_EDEVICE, "device cuda: GPUs 0 to %d are here; found number %d", n - 1, ordinal);
+    *ordinal = opt ? opt->ordinal : 0;
+    if (opt && opt->by_rank && n == 1) *ordinal = 0;
+    if (*ordinal >= 0 && *ordinal < n) return LN_OK;
+    char exist[32];
+    (void)snprintf(exist, sizeof exist, n == 1 ? "GPU 0 exists" : "GPUs 0 to %d exist", n - 1);
+    return ln_fail(err, LN_EDEVICE,
+                   "device cuda: there is no GPU number %d; %s (nvidia-smi -L lists them; "
+                   "CUDA_VISIBLE_DEVICES "
+                   "chooses "
+                   "among them)",
+                   *ordinal, exist);
 }
 
 /* The number after `name=` in the variable LN_TEST_GPU, which makes this GPU as small as another one in
@@ -152,6 +166,8 @@ static void apply_test_limits(ln_dev *d) {
     d->splits = test_limit("splits", splits_of(d));
     d->patience = test_limit("patience", 400);
     d->unpacked = test_limit("unpacked", 64 << 20);
+    d->words = test_limit("words", 1 << 20);
+    d->maps = test_limit("maps", 1) != 0;
 }
 
 static ln_status describe_gpu(ln_dev *d, ln_error *err) {
@@ -175,8 +191,8 @@ enum { MOST_COPIERS = 8 };
 static ln_status gpu_open(ln_dev **out, const ln_dev_options *opt, ln_error *err) {
     ln_status st = LN_OK;
     *out = NULL;
-    const int ordinal = opt ? opt->ordinal : 0;
-    LN_TRY(check_ordinal(ordinal, err));
+    int ordinal;
+    LN_TRY(find_gpu(opt, &ordinal, err));
     ln_dev *d = ln_zalloc(1, sizeof *d);
     if (!d) return LN_OOM(err, "the CUDA device");
     d->ordinal = ordinal;
@@ -209,10 +225,11 @@ static void gpu_describe(const ln_dev *d, ln_dev_info *out) {
     out->upload_rows = 1;
     out->layout_uses = LN_USE_FP8;
     out->can = LN_CAN_ADAPTERS | LN_CAN_GRADIENTS | LN_CAN_CODED | LN_CAN_FP8 | LN_CAN_EXPERTS |
-               LN_CAN_RECURRENT | LN_CAN_BOTH_WAYS;
+               LN_CAN_RECURRENT | LN_CAN_BOTH_WAYS | LN_CAN_COLLECTIVES;
     if (gpu_use(d, NULL) != LN_OK || cudaMemGetInfo(&left, &total) != cudaSuccess) left = 0;
     out->memory_total = d->memory_total;
     out->memory_free = left;
+    out->n_devices = count_gpus();
 }
 
 static ln_status gpu_alloc(ln_dev *d, size_t bytes, size_t ready, void **out, ln_error *err) {
@@ -272,4 +289,5 @@ const ln_device_ops ln_device_cuda = {
     .argmax = gpu_argmax_rows,
     .measure = gpu_measure,
     .sample = gpu_sample_rows,
+    .connect = gpu_connect,
 };

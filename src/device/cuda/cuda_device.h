@@ -38,6 +38,8 @@ struct ln_dev {
     int32_t patience;  /* gpu_attention.patience */
     int32_t unpacked;  /* the most bytes of gpu_product.unpacked, unless a piece needs more; -1: unused */
     bool bad_clusters; /* for tests */
+    int32_t words;     /* the most bytes of a slot of an inbox (gpu_exchange.slot_bytes) */
+    bool maps;         /* GPUs may map each other's memory; false: for tests */
     char name[64];     /* of the GPU */
     size_t memory_total;
     cudaStream_t uploads;
@@ -59,6 +61,9 @@ struct ln_queue {
     int32_t pages_per_block[LN_STATE_GROUPS];
     int32_t n_blocks;
     uint64_t n_submitted, n_done; /* fences: of the last step, and of the last that was waited for */
+    struct ln_transport *ranks;   /* NULL: there is one */
+    uint32_t *stop;               /* gpu_exchange.stop, in pinned memory; NULL: no program has exchanges */
+    struct gpu_nccl *nccl;        /* NULL: it is not in use */
 };
 
 /* Fused ops of nodes: gpu_heads alone, and with the attention that follows. */
@@ -93,7 +98,8 @@ typedef struct gpu_node {
     gpu_route route;
     gpu_experts experts;
     gpu_recur recur;
-    gpu_array delta[3]; /* q, k, v of gated_delta */
+    gpu_array delta[3];  /* q, k, v of gated_delta */
+    const ln_exec *exec; /* of all_gather: its links */
 } gpu_node;
 
 /* Bytes of what gpu_sample_rows needs, and the most edits of its rows. */
@@ -106,6 +112,13 @@ typedef struct gpu_sampler {
     char *device, *states;      /* device memory: parameters, working memory */
     char *parameters, *results; /* pinned memory: parameters as they are sent, results */
 } gpu_sampler;
+
+/* How a program's exchanges reach other ranks; maps false: by NCCL. */
+typedef struct gpu_link {
+    gpu_exchange exchange;
+    bool maps;
+    void *mapped[GPU_MOST_RANKS][2]; /* memory of other processes */
+} gpu_link;
 
 struct ln_exec {
     ln_queue *queue;
@@ -124,6 +137,8 @@ struct ln_exec {
     int32_t *counters; /* its counters, */
     void *attended;    /* and its outputs in steps of up to GPU_FUSED_ROWS rows (cuda_fuse.c) */
     char *constants;   /* of all nodes, in device memory */
+    char *inbox;       /* of exchanges among ranks; NULL: the program has none */
+    gpu_link link;
     /* argmax of an output, with every step: the value (-1: none), its array, scratch, and the ids [bounds.N]
      * in device memory and in pinned memory */
     ln_v argmax;

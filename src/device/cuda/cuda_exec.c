@@ -5,7 +5,7 @@
  * The copy goes from a pinned buffer of the program to a fixed address, so a step may not begin before the
  * one before it has read its block: submit waits for that where the caller has not. A step of more changed
  * page-table entries than the block has room for sends the first ones apart. */
-#include "cuda_ops.h"
+#include "cuda_exchange.h"
 
 #include "../../quant/affine.h"
 
@@ -24,11 +24,11 @@ static bool is_idle(const gpu_launch *l, const gpu_node *n) {
 }
 
 static ln_status run_traced(ln_exec *e, const gpu_launch *l, const ln_trace *trace, ln_error *err) {
-    GPU_TRY(cudaStreamSynchronize(e->queue->stream), "running a step");
+    LN_TRY(gpu_sync(e->queue, "running a step", err));
     for (int i = 0; i < e->program->n_nodes; i++) {
         const double start = ln_now();
         if (!is_idle(l, &e->nodes[i])) GPU_TRY(launch_node(l, &e->step, &e->nodes[i]), "running a step");
-        GPU_TRY(cudaStreamSynchronize(e->queue->stream), "running a step");
+        LN_TRY(gpu_sync(e->queue, "running a step", err));
         trace->fn(trace->user, i, ln_now() - start);
     }
     return LN_OK;
@@ -163,7 +163,8 @@ ln_status gpu_submit(ln_exec *e, const ln_step_block *block, const ln_trace *tra
     ln_queue *q = e->queue;
     const gpu_launch l = launch_of(e, block->n_rows, block->n_out, block->n_seqs);
     LN_TRY(gpu_use(q->dev, err));
-    if (q->n_done < q->n_submitted) GPU_TRY(cudaStreamSynchronize(q->stream), "waiting for a step");
+    LN_TRY(ln_ranks_failed(q->ranks, err));
+    if (q->n_done < q->n_submitted) LN_TRY(gpu_sync(q, "waiting for a step", err));
     q->n_done = q->n_submitted;
     LN_TRY(send_block(e, &l, block, err));
     *fence = ++q->n_submitted;
@@ -178,7 +179,7 @@ ln_status gpu_wait(ln_queue *q, uint64_t fence, ln_error *err) {
                        (unsigned long long)fence, (unsigned long long)q->n_submitted);
     if (fence <= q->n_done) return LN_OK;
     LN_TRY(gpu_use(q->dev, err));
-    GPU_TRY(cudaStreamSynchronize(q->stream), "running a step");
+    LN_TRY(gpu_sync(q, "running a step", err));
     q->n_done = q->n_submitted;
     return LN_OK;
 }

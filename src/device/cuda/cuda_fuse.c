@@ -6,6 +6,8 @@
  *     linear_back, add                            a product that is added to another gradient
  *     matmul .. add, matmul .. scale              a product with the addition, or the factor
  *     an op of training .. convert                the op, which stores bf16
+ *     all_gather, add or convert                  an exchange of sums, or of rounded values
+ *     a product or attention, all_gather          the product stores its part in the gathered value's buffer
  *     [rmsnorm q, rmsnorm k,] rope q, rope k,     gpu_heads
  *       kv_write
  *       [, attn_paged]                            and attention, if only a linear reads its output
@@ -17,7 +19,7 @@
  * Attention with gpu_heads reads the queries, keys and values before rmsnorm in many blocks, so its output
  * must not overlap them, but in the plan it may. In steps of up to GPU_FUSED_ROWS rows, where both run as one
  * kernel, the output goes to a buffer of its own (ln_exec.attended), from which the linear that follows reads
- * it. */
+ * it, or the all_gather. */
 #include "cuda_device.h"
 
 typedef struct fusing {
@@ -85,8 +87,8 @@ static int fuse_add(const fusing *f, int i, gpu_node *out) {
  * where it stays apart. */
 static int fuse_attention(const fusing *f, int rope, int write, gpu_node *out) {
     const int i = write + 1;
-    if (!is_op(f, i, LN_OP_ATTN_PAGED) || !is_op(f, i + 1, LN_OP_LINEAR) || !feeds(f, rope, i, 0) ||
-        !feeds(f, i, i + 1, 0))
+    const bool read_so = is_op(f, i + 1, LN_OP_LINEAR) || is_op(f, i + 1, LN_OP_ALL_GATHER);
+    if (!is_op(f, i, LN_OP_ATTN_PAGED) || !read_so || !feeds(f, rope, i, 0) || !feeds(f, i, i + 1, 0))
         return 0;
     const gpu_node *n = &f->e->nodes[i];
     if (n->attention.n_heads != out->heads.n_heads ||
@@ -267,9 +269,74 @@ static int fuse_back(const fusing *f, int i, gpu_node *out) {
     return n;
 }
 
+/* ---- exchanges ---- */
+
+/* The rank's columns of a whole value. */
+static gpu_array own_columns(const gpu_node *gather, const gpu_array *whole) {
+    const gpu_exchange *e = &gather->exec->link.exchange;
+    const int64_t S = gather->x.cols, first = LN_MIN(e->rank * S, whole->cols - S);
+    gpu_array a = *whole;
+    a.data = (char *)a.data + first * (a.type == GPU_F32 ? 4 : 2);
+    a.cols = (int32_t)S;
+    return a;
+}
+
+/* Whether a node, whose output y goes to the gather alone, may store in a whole value, `to`, instead, from
+ * column `first` on: no kernel of it reads that buffer. */
+static bool can_store_in(const fusing *f, const gpu_node *by, const gpu_array *to, const void *first) {
+    const gpu_product *p = &by->product;
+    if ((uintptr_t)first % 16) return false; /* kernels store vectors */
+    switch (by->op) {
+    case LN_OP_LINEAR:
+    case LN_OP_LINEAR_GATED:
+        return p->n == 1 && !p->residual.data && apart(f, to, &p->x) &&
+               (!p->norm.data || apart(f, to, &p->normed)) &&
+               (to->type == GPU_F32 || by->op == LN_OP_LINEAR_GATED);
+    case LN_OP_ATTN_PAGED: return apart(f, to, &by->x);
+    case GPU_OP_ATTENTION:
+        return apart(f, to, &by->heads.q) && apart(f, to, &by->heads.k) && apart(f, to, &by->heads.v) &&
+               apart(f, to, &by->heads.y);
+    default: return false;
+    }
+}
+
+/* Changes the node before a gather so that it stores its part, with the residual added, in the buffer of the
+ * gathered value. In steps of few rows GPU_OP_ATTENTION has a buffer of its own. */
+static void store_in_place(const fusing *f, gpu_node *by, gpu_node *gather) {
+    const bool product = by->op == LN_OP_LINEAR || by->op == LN_OP_LINEAR_GATED;
+    const gpu_array *made = product ? &by->product.y[0] : &by->y;
+    const gpu_array own = own_columns(gather, &gather->y);
+    if (made->data != gather->x.data || !can_store_in(f, by, &gather->y, own.data)) return;
+    if (gather->second.data && by->op != LN_OP_LINEAR) return;
+    if (gather->second.data) by->product.residual = own_columns(gather, &gather->second);
+    if (product) by->product.y[0] = own;
+    by->y = gather->x = own;
+    gather->second.data = NULL;
+}
+
+/* A gather and the addition of a residual, or the conversion of its output; returns the number of nodes. */
+static int fuse_gather(const fusing *f, int i, gpu_node *by, gpu_node *out) {
+    const gpu_node *add = &f->e->nodes[i + 1];
+    const bool alone = f->readers[node_at(f, i)->in[0]] == 1;
+    int n = 1;
+    if (is_op(f, i + 1, LN_OP_ADD) && node_at(f, i + 1)->in[0] != node_at(f, i + 1)->in[1]) {
+        const int k = feeds(f, i, i + 1, 1) ? 1 : feeds(f, i, i + 1, 0) ? 0 : -1;
+        const gpu_array *residual = k == 1 ? &add->x : &add->second;
+        if (k >= 0 && residual->type == GPU_F32 && add->y.type == GPU_F32 && apart(f, &add->y, &out->x) &&
+            same_or_apart(f, &add->y, residual)) {
+            out->second = *residual;
+            out->y = add->y;
+            n = 2;
+        }
+    }
+    if (n == 1) fuse_convert(f, i, i, 0, &out->y);
+    if (by && alone) store_in_place(f, by, out);
+    return n;
+}
+
 static int fuse_at(const fusing *f, int i, gpu_node *out) {
     int n;
-    const gpu_node *before = f->e->n_fused > 0 ? &f->e->fused[f->e->n_fused - 1] : NULL;
+    gpu_node *before = f->e->n_fused > 0 ? &f->e->fused[f->e->n_fused - 1] : NULL;
     *out = f->e->nodes[i];
     if (before && before->op == GPU_OP_ATTENTION) out->few = before->few;
     switch (out->op) {
@@ -288,6 +355,7 @@ static int fuse_at(const fusing *f, int i, gpu_node *out) {
         fuse_convert(f, i, i, 1, &out->packed.dk);
         fuse_convert(f, i, i, 2, &out->packed.dv);
         return 1;
+    case LN_OP_ALL_GATHER: return fuse_gather(f, i, before, out);
     case LN_OP_ADD:
     case LN_OP_MUL:
     case LN_OP_SILU:

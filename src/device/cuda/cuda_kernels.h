@@ -89,6 +89,36 @@ typedef struct gpu_launch {
     bool overlap; /* a kernel may begin before the one before it ends: compute capability 9.0 and later */
 } gpu_launch;
 
+/* What the GPUs of several ranks exchange (exchange.cu, decision 062). Addresses of all ranks are those under
+ * which this rank reaches their memory. */
+enum { GPU_MOST_RANKS = 16, GPU_INBOX_HEAD = 8192 };
+typedef struct gpu_exchange {
+    int32_t size, rank;
+    char *temp[GPU_MOST_RANKS];  /* blocks of temporary values, laid out equally */
+    char *inbox[GPU_MOST_RANKS]; /* GPU_INBOX_HEAD bytes and slots from each rank; zeros at the start */
+    int64_t slot_bytes;
+    const uint32_t *stop; /* in host memory; not 0: another rank has failed, all waiting ends */
+} gpu_exchange;
+/* y [R, C] is made of the parts x [R, S] of all ranks: that of rank r begins at column min(r S, C - S).
+ * residual [R, C]: added to it before it is stored; data NULL: none. x is f32 or of y's type. */
+typedef struct gpu_gather {
+    gpu_array x, residual, y;
+    bool placed;  /* x is in its columns of y already */
+    int32_t slot; /* of the exchange by words: not that of the exchange before it */
+} gpu_gather;
+/* Bytes of a slot that an exchange by words of so many rows takes. */
+size_t gpu_words_bytes(const gpu_gather *g, int64_t rows);
+/* The exchange by words: for few bytes; it takes at most e->slot_bytes. By pulling: for many. All ranks do
+ * the same. */
+int gpu_exchange_words(const gpu_launch *l, const gpu_step *s, const gpu_exchange *e, const gpu_gather *g);
+int gpu_exchange_pull(const gpu_launch *l, const gpu_step *s, const gpu_exchange *e, const gpu_gather *g);
+/* Between which NCCL gathers: rows row0 .. row0 + n - 1 of the rank's part, to `to` [n, S] of y's type; those
+ * of all ranks, from `from` [size, n, S], to y. */
+int gpu_pack_part(const gpu_launch *l, const gpu_step *s, int rank, const gpu_gather *g, int64_t row0,
+                  int64_t n, void *to);
+int gpu_place_parts(const gpu_launch *l, const gpu_step *s, int size, const gpu_gather *g, int64_t row0,
+                    int64_t n, const void *from);
+
 /* Pages of a layer: see ln_p_kv. Within a layer's part of a page, keys are [K, page_len, width] and values
  * [K, page_len, v_width] follow; width is E rounded up to 8 elements, the rest zeros, v_width likewise Ev. */
 typedef struct gpu_kv {

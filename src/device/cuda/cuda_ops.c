@@ -56,6 +56,7 @@ static const gpu_op *const ops[GPU_OP_COUNT] = {
     [LN_OP_ATTN_BACK] = &gpu_op_packed_back,
     [LN_OP_LINEAR_CROSS_ENTROPY] = &gpu_op_cross_entropy,
     [LN_OP_DROPOUT] = &gpu_op_dropout,
+    [LN_OP_ALL_GATHER] = &gpu_op_all_gather,
     [GPU_OP_HEADS] = &gpu_op_heads,
     [GPU_OP_ATTENTION] = &gpu_op_attention_heads,
 };

@@ -2,12 +2,12 @@
  * that steps need beside the block of temporary values.
  *
  *     device memory   step block | counters, scratch and outputs of attention | constants |
- *                     scratch and ids of argmax | parameters and scratch of sampling
+ *                     scratch and ids of argmax | parameters and scratch of sampling | inbox of exchanges
  *     pinned memory   the step block as it is sent, the ids of argmax as they come back,
  *                     parameters and results of sampling
  *
  * Nodes run one after the other, so they share the scratch of the largest (cuda_ops.h). */
-#include "cuda_ops.h"
+#include "cuda_exchange.h"
 
 #include <string.h>
 
@@ -17,7 +17,7 @@ _Static_assert((int)GPU_ROWS_T == (int)LN_DIM_T && (int)GPU_ROWS_N == (int)LN_DI
 
 /* Device memory of a program, as offsets from the start of one block. */
 typedef struct room {
-    size_t block, counters, scratch, attended, constants, parts, ids, parameters, states, bytes;
+    size_t block, counters, scratch, attended, constants, parts, ids, parameters, states, inbox, bytes;
     gpu_need need;
     gpu_sample_size sample;
 } room;
@@ -56,6 +56,7 @@ static room room_of(const ln_dev *d, const ln_program *p) {
     if (logits >= 0) r.sample = gpu_sample_size_of(p->bounds.N, ln_program_value(p, logits)->dims[1]);
     r.parameters = append(&r, r.sample.parameters);
     r.states = append(&r, r.sample.states);
+    r.inbox = append(&r, gpu_inbox_bytes(d, p));
     return r;
 }
 
@@ -126,6 +127,11 @@ static ln_status take_memory(ln_exec *e, ln_error *err) {
     memset(e->staging, 0, e->block_bytes);
     ln_step_init(e->staging, &e->program->bounds, GPU_MAX_CHANGES);
     LN_TRY(gpu_copy(e->queue, e->counters, NULL, r.need.counters, LN_COPY_WITHIN, err));
+    if (gpu_exchanges(e->program)) {
+        e->inbox = (char *)all + r.inbox;
+        LN_TRY(gpu_copy(e->queue, e->inbox, NULL, r.bytes - r.inbox, LN_COPY_WITHIN, err));
+        gpu_link_begin(e);
+    }
     set_step(e);
     return LN_OK;
 }
@@ -137,6 +143,7 @@ void gpu_release(ln_exec **exec) {
     (void)gpu_use(e->queue->dev, NULL);
     (void)cudaStreamSynchronize(e->queue->stream);
     gpu_drop_graphs(e);
+    gpu_unmap(e);
     (void)cudaFree(e->block);
     if (e->staging) (void)cudaFreeHost(e->staging);
     if (e->host_ids) (void)cudaFreeHost(e->host_ids);
@@ -171,7 +178,7 @@ ln_status gpu_prepare(ln_queue *q, const ln_program *p, void *temp, ln_exec **ou
     }
     LN_GO(find_logits(e, err));
     LN_GO(gpu_fuse(e, err));
-    LN_GO(gpu_capture(e, err));
+    if (!e->inbox) LN_GO(gpu_capture(e, err)); /* else when it is connected */
     GPU_GO(cudaStreamSynchronize(q->stream), "preparing a program");
     *out = e;
     return LN_OK;

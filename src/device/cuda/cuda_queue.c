@@ -4,7 +4,8 @@
  * same layout, width being E rounded up to 8 elements, so that a position of a head is whole vectors of 16
  * bytes. A recurrent layer has the parts of ln_recur_part_of in their order, each at a multiple of 64 bytes,
  * S and decays in f32. */
-#include "cuda_device.h"
+#include "cuda_exchange.h"
+#include "cuda_nccl.h"
 
 #include "../../quant/affine.h"
 
@@ -17,6 +18,8 @@ void gpu_queue_close(ln_queue **queue) {
     (void)gpu_use(q->dev, NULL);
     if (q->stream) (void)cudaStreamSynchronize(q->stream);
     for (int c = 0; c < LN_STATE_GROUPS; c++) (void)cudaFree(q->pages[c]);
+    gpu_nccl_close(&q->nccl);
+    if (q->stop) (void)cudaFreeHost(q->stop);
     if (q->stream) (void)cudaStreamDestroy(q->stream);
     ln_free(q);
 }
@@ -42,6 +45,7 @@ ln_status gpu_queue_open(ln_dev *d, const ln_queue_options *opt, ln_queue **out,
     if (!q) return LN_OOM(err, "a queue");
     q->dev = d;
     q->n_blocks = opt->n_blocks;
+    q->ranks = opt->ranks && opt->ranks->size > 1 ? opt->ranks : NULL;
     LN_GO(gpu_use(d, err));
     GPU_GO(cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking), "opening a queue");
     for (int c = 0; opt->kv && c < opt->kv->n_groups; c++)

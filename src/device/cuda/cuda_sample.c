@@ -5,7 +5,7 @@
  *
  *     parameters   draws | masks of the rows that have one | edits
  *     results      log-probabilities | likeliest tokens | ids */
-#include "cuda_device.h"
+#include "cuda_exchange.h"
 
 #include <string.h>
 
@@ -115,7 +115,7 @@ static ln_status sample_some(ln_exec *e, const ln_row_sampling *rows, int64_t n,
     GPU_TRY(cudaMemcpyAsync(g->device, g->parameters, bytes, cudaMemcpyHostToDevice, l.stream), "choosing "
                                                                                                 "tokens");
     GPU_TRY(gpu_sample(&l, &e->logits, &b.s), "choosing tokens");
-    GPU_TRY(cudaStreamSynchronize(l.stream), "choosing tokens");
+    LN_TRY(gpu_sync(e->queue, "choosing tokens", err));
     read_results(&b.s, rows, ids);
     return LN_OK;
 }
