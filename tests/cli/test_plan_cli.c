@@ -214,8 +214,8 @@ static void a_server_is_planned(void **state) {
     static char queues[][8] = {"0", "1000", "4000"};
     int64_t batch = INT64_MAX, kv = 0, activations = 0, embeddings = 0,
             peaks[3] = {INT64_MAX, INT64_MAX, INT64_MAX};
-    /* the resident memory of a process differs by up to a megabyte between starts: the least of six counts, and
-     * queues that take more */
+    /* the resident memory of a process differs by up to a megabyte between starts: the least of six counts,
+     * and queues that take more */
     for (int n = 0; n < 6; n++) {
         json_t *o =
             json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), S("--for"), S("batch"), S("--json")));
