@@ -198,7 +198,7 @@ static ln_status do_lines(line_job *l, batch_ranks *k, ln_error *err) {
             LN_TRY(do_line(l, k, line, err));
             n_done += l->j.t->rank == 0;
         }
-        if (l->ends == l->j.t->rank && l->n_own >= 5) ln_thread_ranks_end(l->j.group, l->ends);
+        if (l->ends == l->j.t->rank && l->n_own >= 5) ln_thread_ranks_end(l->j.group, l->ends, NULL);
         if (l->j.t->rank == 0 && (n_done += count_received(l, k)) == n_all) return LN_OK;
         LN_TRY(batch_ranks_wait(k, 0.1, &ended, err));
     }
