@@ -272,8 +272,10 @@ typedef enum ln_ranks_use { LN_RANKS_MODEL = 0, LN_RANKS_DATA } ln_ranks_use;
  * LN_EDEVICE: no MPI is installed, or a rank has failed. LN_EUSAGE: a rank has another version. */
 LN_API LN_MUST_CHECK ln_status ln_ranks_join(ln_ranks_use use, int *rank, int *size, ln_error *err);
 /* Chooses the NVIDIA GPUs of this process, before it opens models or uses CUDA otherwise; models run on all
- * of them together, with the bits of one. The i-th rank of a host uses gpus[i], without this call GPU i. Sets
- * CUDA_MODULE_LOADING to EAGER if n > 1. LN_EUSAGE: n is above 16, or less than the ranks of this host. */
+ * of them together, with the bits of one. The i-th rank of a host uses gpus[i], without this call GPU i. With n
+ * above 1 the program starts with CUDA_MODULE_LOADING=EAGER in its environment, or sets it before CUDA is
+ * used, as the command does: a kernel that CUDA loads at its first launch would wait for a GPU that waits for
+ * another one. LN_EUSAGE: n is above 16, or less than the ranks of this host. */
 LN_API LN_MUST_CHECK ln_status ln_ranks_gpus(const int *gpus, int n, ln_error *err);
 LN_API int ln_gpu_count(ln_error *err); /* 0, with the reason: no GPU can be used */
 /* In every rank but 0: does what rank 0 orders, until rank 0 calls ln_ranks_leave. LN_EDEVICE: a rank has

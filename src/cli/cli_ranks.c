@@ -70,7 +70,7 @@ ln_status gpus_of(const args *a, int gpus[GPUS_MOST], int *n, ln_error *err) {
 /* Chooses the GPUs that --device names. */
 static ln_status choose_gpus(const args *a, int size, ln_error *err) {
     int gpus[GPUS_MOST], n;
-    if (a->flag[F_DEVICE].listed) (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0); /* ln_ranks_gpus */
+    if (a->flag[F_DEVICE].listed) (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0); /* see ln_ranks_gpus */
     LN_TRY(gpus_of(a, gpus, &n, err));
     if (n == 0) return LN_OK;
     if (size == 1 && n > 1 && a->verb == VERB_PLAN) (void)ln_ranks_plan(n);

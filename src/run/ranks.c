@@ -8,7 +8,6 @@
 #include <linnet.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -149,9 +148,6 @@ ln_status ln_ranks_choose_gpus(const int *gpus, int n, ln_follow_fn *fn, ln_erro
         return ln_fail(err, LN_EUSAGE,
                        "%d ranks run on this host, and %d GPUs are chosen; choose one for each", n_local, n);
     if (!world.transport && n > 1) LN_TRY(ln_ranks_start_threads(n, fn, err));
-    /* Kernels are loaded when the device is opened, and not at their first launch, which would wait for a GPU
-     * that waits for another one. */
-    if (n > 1) (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     ln_ranks_set_gpus(gpus, n);
     return LN_OK;
 }

@@ -113,7 +113,7 @@ check "the shared library exports the headers" exports "$lib/liblinnet.so" -D
 check "the static library exports the headers" exports "$lib/liblinnet.a" -g
 
 # What belongs to the program is left to it. sigaction serves ln_guard_files; fork and _exit the child process of a backend, which
-# executes Python at once; dlopen devices that are plug-ins, and in the CUDA plug-in the driver's version and cuBLAS, which only measuring uses. In
+# executes Python at once; dlopen devices that are plug-ins, and in the CUDA plug-in the driver's version, NCCL, and cuBLAS, which only measuring uses. In
 # mpi_ranks.c dlopen is for MPI, and _exit for a process whose ranks have failed (ln_ranks_join). Only those files may call them.
 minds_its_business() {
     nm -D --undefined-only "$lib/liblinnet.so" | sed 's/.* //; s/@.*//' | sort -u >"$dir/wanted"
@@ -121,7 +121,7 @@ minds_its_business() {
     ! grep -xE 'abort|exit|_Exit|quick_exit|atexit|printf|vprintf|__printf_chk|puts|putchar|signal|setlocale|chdir|fchdir|umask|system|popen|vfork|srand|rand|setenv|putenv' "$dir/wanted" || return 1
     find "$src/src" -name '*.c' ! -path '*/cli/*' ! -path '*/serve/*' -exec awk '
         !/^ ?\/?\*/ && /(^|[^a-z_])(fork|_exit|dlopen)\(/ { print FILENAME }' {} + | sed "s#^$src/##" | sort -u >"$dir/callers" # not in comments
-    printf '%s\n' src/base/mpi_ranks.c src/child/child_process.c src/device/cuda/cuda_device.c src/device/cuda/cuda_measure.c src/device/plugins.c | diff - "$dir/callers"
+    printf '%s\n' src/base/mpi_ranks.c src/child/child_process.c src/device/cuda/cuda_device.c src/device/cuda/cuda_measure.c src/device/cuda/cuda_nccl.c src/device/plugins.c | diff - "$dir/callers"
 }
 check "the library calls nothing that is the program's" minds_its_business
 
