@@ -271,11 +271,9 @@ typedef enum ln_ranks_use { LN_RANKS_MODEL = 0, LN_RANKS_DATA } ln_ranks_use;
  * that has not called ln_ranks_leave 1.5 s later ends with exit code 7.
  * LN_EDEVICE: no MPI is installed, or a rank has failed. LN_EUSAGE: a rank has another version. */
 LN_API LN_MUST_CHECK ln_status ln_ranks_join(ln_ranks_use use, int *rank, int *size, ln_error *err);
-/* Chooses the NVIDIA GPUs of this process, before it opens models or uses CUDA otherwise; models run on all
- * of them together, with the bits of one. The i-th rank of a host uses gpus[i], without this call GPU i. With n
- * above 1 the program starts with CUDA_MODULE_LOADING=EAGER in its environment, or sets it before CUDA is
- * used, as the command does: a kernel that CUDA loads at its first launch would wait for a GPU that waits for
- * another one. LN_EUSAGE: n is above 16, or less than the ranks of this host. */
+/* Chooses the NVIDIA GPUs of this process, before models are opened or CUDA is used; models run on all of
+ * them, with the bits of one. The i-th rank of a host uses gpus[i], without this call GPU i. For n above 1 set
+ * CUDA_MODULE_LOADING=EAGER before (docs/ranks.md). LN_EUSAGE: n is above 16, or less than its ranks. */
 LN_API LN_MUST_CHECK ln_status ln_ranks_gpus(const int *gpus, int n, ln_error *err);
 LN_API int ln_gpu_count(ln_error *err); /* 0, with the reason: no GPU can be used */
 /* In every rank but 0: does what rank 0 orders, until rank 0 calls ln_ranks_leave. LN_EDEVICE: a rank has

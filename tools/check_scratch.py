@@ -3,9 +3,10 @@
 
 usage: python tools/check_scratch.py [LINNET]      in an environment that has torch, transformers and tokenizers
 
-`linnet init` writes the model; `linnet train --method full` trains it. PyTorch trains twice: from the weights that linnet wrote, where the losses of both
-must be equal to rounding for the first steps, and from weights that transformers initialises, which tells whether linnet's initial weights are as good: the
-mean loss of the last 50 steps must be at most 1.02 times PyTorch's, the mean over the seeds.
+`linnet init` writes the model; `linnet train --method full` trains it. PyTorch trains from the weights that linnet wrote: the losses of both must be equal to
+rounding for the first steps, and the mean loss of linnet's last 50 steps at most 1.02 times PyTorch's. PyTorch trains from weights that transformers initialises,
+too. That ratio is printed only, because runs of PyTorch itself differ by 2 to 4 % between seeds; the initial weights are compared directly instead: in every
+tensor, mean and deviation of both must be those of one distribution, and constant tensors and rows of zeros the same.
 """
 import json
 import math
@@ -77,6 +78,22 @@ def last(losses):
     return sum(losses[-LAST:]) / LAST
 
 
+def unlike(ours, theirs):
+    """Tensors whose initial weights are not of one distribution: mean or deviation differ by more than five standard errors."""
+    wrong = []
+    for name, y in theirs.items():
+        x, n = ours[name].double(), y.numel()
+        y = y.detach().double()
+        if float(y.std()) == 0:
+            same = torch.equal(x, y)
+        else:
+            deviation = float(y.std())
+            same = (abs(float(x.mean() - y.mean())) <= 5 * deviation * math.sqrt(2 / n) and abs(float(x.std()) / deviation - 1) <= 5 / math.sqrt(n)
+                    and torch.equal((x == 0).all(-1), (y == 0).all(-1)))
+        wrong += [] if same else [name]
+    return wrong
+
+
 def main():
     data, bad, ratios = rows(), 0, []
     with tempfile.TemporaryDirectory() as tmp:
@@ -90,17 +107,19 @@ def main():
             ours = with_linnet(new, file, out)
             model, info = AutoModelForCausalLM.from_pretrained(new, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
             assert not info["missing_keys"] and not info["unexpected_keys"], info
-            same = with_torch(model, data)
             torch.manual_seed(seed)
-            own = with_torch(AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tmp), dtype=torch.float32, attn_implementation="eager"), data)
+            fresh = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tmp), dtype=torch.float32, attn_implementation="eager")
+            wrong = unlike(dict(model.named_parameters()), dict(fresh.named_parameters()))
+            if wrong:
+                print(f"seed {seed}: initial weights of another distribution: {' '.join(wrong)}")
+                bad += 1
+            same, own = with_torch(model, data), with_torch(fresh, data)
             off = max(abs(a - b) / b for a, b in zip(ours[:FIRST], same[:FIRST]))
             ratios.append(last(ours) / last(own))
             bad += off > 1e-5 or last(ours) > 1.02 * last(same)
             print(f"seed {seed}: first {FIRST} losses within {off:.1e} (1e-5), {ours[0]:.3f} to {last(ours):.4f}; PyTorch from the same weights {last(same):.4f}, from its own "
                   f"{last(own):.4f}", flush=True)
-    mean = sum(ratios) / len(ratios)
-    bad += mean > 1.02
-    print(f"last {LAST} losses: {mean:.4f} times those of PyTorch (1.02)")
+    print(f"last {LAST} losses: {sum(ratios) / len(ratios):.4f} times those of PyTorch from its own weights, the mean of {len(ratios)} seeds")
     sys.exit(1 if bad else 0)
 
 
