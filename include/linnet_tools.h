@@ -272,7 +272,7 @@ typedef enum ln_ranks_use { LN_RANKS_MODEL = 0, LN_RANKS_DATA } ln_ranks_use;
  * LN_EDEVICE: no MPI is installed, or a rank has failed. LN_EUSAGE: a rank has another version. */
 LN_API LN_MUST_CHECK ln_status ln_ranks_join(ln_ranks_use use, int *rank, int *size, ln_error *err);
 /* Chooses the NVIDIA GPUs of this process, before models are opened or CUDA is used; models run on all of
- * them, with the bits of one. The i-th rank of a host uses gpus[i], without this call GPU i. For n above 1 set
+ * them, with the bits of one. The i-th rank of a host uses gpus[i], without this call GPU i. If n > 1, set
  * CUDA_MODULE_LOADING=EAGER before (docs/ranks.md). LN_EUSAGE: n is above 16, or less than its ranks. */
 LN_API LN_MUST_CHECK ln_status ln_ranks_gpus(const int *gpus, int n, ln_error *err);
 LN_API int ln_gpu_count(ln_error *err); /* 0, with the reason: no GPU can be used */
