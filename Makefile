@@ -153,11 +153,10 @@ asan: setup
 	@$(MAKE) --no-print-directory all BUILD=$(BUILD)-asan CMAKE_FLAGS='-DLN_SANITIZE=ON -DLN_OPTIMISE="-O1 -g"'
 	@ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 LN_SANITIZED=1 \
 	    tools/run_tests.sh $(BUILD)-asan
-# For .ci/run, the tests of the tag asan: what reads input from outside. Not optimised, and without vector kernels (whose tests compute between guard pages): that is
-# five times faster to build.
+# For .ci/run, the tests of the tag asan: what reads input from outside. Not optimised, except for the kernels: that is three times faster to build.
 asan-sample: setup
 	@mkdir -p $(BUILD)-asan
-	@$(CONFIGURE) -B $(BUILD)-asan -DLN_SANITIZE=ON -DLN_PLAIN_ONLY=ON -DLN_OPTIMISE="-O0 -g1" >$(BUILD)-asan/configure.log 2>&1 || { cat $(BUILD)-asan/configure.log; exit 1; }
+	@$(CONFIGURE) -B $(BUILD)-asan -DLN_SANITIZE=ON -DLN_OPTIMISE="-O0 -g1" >$(BUILD)-asan/configure.log 2>&1 || { cat $(BUILD)-asan/configure.log; exit 1; }
 	@ninja -C $(BUILD)-asan --quiet linnet_cmd tests_asan
 	@ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 LN_SANITIZED=1 LN_QUICK=1 \
 	    tools/run_tests.sh $(BUILD)-asan -L '^asan$$'

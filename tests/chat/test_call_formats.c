@@ -3,7 +3,7 @@
  * tools.
  *
  * LN_CALLS=n walks n times for each kind of answer, all formats together; `make test` 600 times. */
-/* run: quick asan */
+/* run: quick */
 #include "../common.h"
 
 #include "chat/tool_calls.h"

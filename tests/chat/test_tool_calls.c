@@ -1,6 +1,6 @@
 /* Separation of calls of tools from the text: the format of real templates, the splitter with the text cut
  * at every place, and the engine with a model whose output is fixed by biases. */
-/* run: quick asan */
+/* run: quick */
 #include "../common.h"
 #include "../think_model.h"
 #include "call_cases.h"

@@ -1,6 +1,6 @@
 /* Sources of input text: pipes and devices, a text piped in addition to a prompt, byte order marks, and
  * arguments that begin with a dash. */
-/* run: slow asan */
+/* run: slow */
 #include "spawn.h"
 
 #define BOM   "\xef\xbb\xbf"

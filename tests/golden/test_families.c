@@ -2,7 +2,7 @@
  * in one chunk or many, on one thread or more, alone or among other texts, after a reused prefix, and after
  * keys and values that came from a file, in both numerics modes and quantised at load. What `quantize` writes
  * computes what quantising at load does. Scores and embeddings are those of the reference. */
-/* run: slow asan cuda */
+/* run: slow cuda */
 #include "family_models.h"
 #include "engine/kv_file.h"
 

@@ -1,7 +1,7 @@
 /* Optimisers other than AdamW, and adapters of some layers: what torch and peft make of the same start
  * (tests/golden/trainer, made by tools/golden_trainer.py), the same bits after an interruption, and what is
  * rejected. */
-/* run: slow asan */
+/* run: slow */
 #include "train_runs.h"
 
 #include "train/moments.h"
