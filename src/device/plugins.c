@@ -148,7 +148,7 @@ ln_status ln_device_load(const char *path, const ln_device_ops **out, ln_error *
     return st;
 }
 
-enum { PATH_BYTES = 4096, PLACES = 3 };
+enum { PATH_BYTES = 4096, PLACES = 4 };
 /* The folder of the library or program that this code is in; empty: unknown. */
 static void own_folder(char folder[PATH_BYTES]) {
     Dl_info here;
@@ -162,7 +162,8 @@ static void own_folder(char folder[PATH_BYTES]) {
 }
 
 /* The files that a plug-in may be in: next to this library or program, in the folder lib that lies next to
- * the program's (an installation that was moved, a wheel), in the folder of installed libraries. */
+ * the program's (an installation that was moved, a wheel), in the folder of installed libraries, or in
+ * the folder linnet of that one, as in Debian, because a plug-in is not a library to link with. */
 static void plugin_paths(const char *name, char path[PLACES][PATH_BYTES]) {
     char folder[PATH_BYTES];
     own_folder(folder);
@@ -174,6 +175,7 @@ static void plugin_paths(const char *name, char path[PLACES][PATH_BYTES]) {
             (void)snprintf(path[1], PATH_BYTES, "%.*slib/liblinnet-%s" LN_PLUGIN_SUFFIX, n - 3, folder, name);
     }
     (void)snprintf(path[2], PATH_BYTES, "%s/liblinnet-%s" LN_PLUGIN_SUFFIX, LN_LIBDIR, name);
+    (void)snprintf(path[3], PATH_BYTES, "%s/linnet/liblinnet-%s" LN_PLUGIN_SUFFIX, LN_LIBDIR, name);
 }
 
 static bool has_plugin(const char *name) {

@@ -34,8 +34,8 @@ for python; do
     for plugin in "$(dirname "$wheel")"/linnet_cuda-*.whl; do # if it was built: the command and the library find it
         [ -e "$plugin" ] || continue
         "$work/venv/bin/pip" install -q --no-index --disable-pip-version-check "$plugin"
-        "$work/venv/bin/linnet" doctor >"$work/log"
-        if grep -q 'found neither' "$work/log"; then echo "wheel: $version: expected the device cuda, found: $(cat "$work/log")"; exit 1; fi
+        "$work/venv/bin/linnet" doctor >"$work/doctor"
+        if grep -q 'found neither' "$work/doctor"; then echo "wheel: $version: expected the device cuda, found: $(cat "$work/doctor")"; exit 1; fi
         "$work/venv/bin/pip" uninstall -q -y linnet-cuda
     done
     "$work/venv/bin/pip" uninstall -q -y linnet
