@@ -225,9 +225,9 @@ clean:
 wheel:
 	@tools/make_wheel $(BUILD)/wheel
 
-# An archive with a static command, and a container image of it, in build/static.
+# An archive with a static command, and a container image of it, in build/static; MACHINE=aarch64 with BUILD=build-aarch64: for that processor, by zig.
 static:
-	@tools/make_static $(BUILD)/static
+	@tools/make_static $(BUILD)/static $(MACHINE)
 image:
 	@tools/make_image $(BUILD)/static
 
@@ -245,12 +245,14 @@ check-abi:
 
 # The wheel in each Python, the static command next to busybox alone, the image in a container, and the Debian packages in a bare Debian 12 and 13.
 check-packages:
-	@tools/make_wheel $(BUILD)/wheel && tests/packages/wheel.sh $(CURDIR) $(BUILD)/wheel/*.whl || [ $$? = 77 ]
+	@tools/make_wheel $(BUILD)/wheel && tests/packages/wheel.sh $(CURDIR) $(BUILD)/wheel/linnet-*.whl || [ $$? = 77 ]
 	@tools/make_static $(BUILD)/static && tests/packages/static.sh $(BUILD)/static/*.tar.xz || [ $$? = 77 ]
+	@command -v qemu-aarch64 >/dev/null || { echo "SKIP: no qemu-aarch64 (Debian: apt-get install qemu-user qemu-user-static): no static command for aarch64"; exit 0; }; \
+	    tools/make_static $(BUILD)/static-aarch64 aarch64 && tests/packages/static.sh $(BUILD)/static-aarch64/*.tar.xz || [ $$? = 77 ]
 	@command -v buildah >/dev/null || { echo "SKIP: no buildah: the container image is NOT tried"; exit 0; }; \
 	    tools/make_image $(BUILD)/static && tests/packages/image.sh $(BUILD)/static/*-image.tar || [ $$? = 77 ]
-	@tools/check_packages bookworm $(DEBIAN)-12
-	@tools/check_packages trixie $(DEBIAN)-13
+	@tools/check_packages bookworm $(DEBIAN)-12 --cuda
+	@tools/check_packages trixie $(DEBIAN)-13 --cuda
 
 # The documentation as a site in build/docs/html, by Sphinx from PyPI. Half a minute.
 docs: all

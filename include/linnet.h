@@ -50,7 +50,7 @@
 extern "C" {
 #endif
 
-#define LN_VERSION "0.1.0"
+#define LN_VERSION "0.2.0"
 
 #if defined(__GNUC__)
 #define LN_API          __attribute__((visibility("default")))
