@@ -455,6 +455,7 @@ def shoot(b, folder):
         sample = json.load(f)
     load(b, sample, len(sample["messages"]))
     b.run("document.querySelector('#toasts').replaceChildren()")
+    b.run("{ const seen = new Set(); for (const c of [...conversations.values()]) { if (c.title.startsWith('<') || seen.has(c.title)) dropConversation(c.id); seen.add(c.title); } showList(); }")
     for name, width, dark, mobile in (("wide", 1400, False, False), ("wide-dark", 1400, True, False), ("narrow", 390, False, True), ("narrow-dark", 390, True, True)):
         b.size(width, 844 if mobile else 900, mobile)
         b.dark(dark)
