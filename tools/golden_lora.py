@@ -2,7 +2,7 @@
 """Makes adapters for models of tests/golden with peft, and records the logits that peft computes with them in f32.
 
 usage: python tools/golden_lora.py [OUT]     (OUT is tests/golden/lora; needs torch, transformers and peft)
-       python tools/golden_lora.py --later [OUT]   adds the cases of LATER alone to those that exist
+       python tools/golden_lora.py --later [OUT]   adds the cases of LATER and TABLES alone to those that exist; --tables those of TABLES
 
 OUT/NAME has an adapter as peft saves it; OUT/logits.safetensors has for each case of OUT/index.json the token ids, i32 [T], and the logits of the
 last rows, f32 [ROWS, V]. Cases with adapters of tests/golden/adapters (PEFT's, mlx-lm's, go-mlx's) are computed by peft too, from the same A, B and
@@ -58,6 +58,20 @@ LATER = {
     "qwen3-q5-dora": ("quantised/qwen3-q5-g64-f32", dict(r=2, lora_alpha=4, target_modules=["k_proj", "up_proj"], use_dora=True)),
 }
 MLX = {"llama-dora": "llama-dora-mlx"}
+# adapters that change tensors of the model itself; GROWN: tokens by which the vocabulary grows first
+TABLES = {
+    "llama-tables": ("llama-plain-f32", dict(r=3, lora_alpha=6, target_modules=["q_proj", "embed_tokens", "lm_head"])),
+    "gemma3-tables": ("gemma3-text-f32", dict(r=2, lora_alpha=4, target_modules=["embed_tokens", "lm_head"])),
+    "gemma3-tied": ("gemma3-text-f32", dict(r=2, lora_alpha=4, target_modules=["v_proj", "embed_tokens"], ensure_weight_tying=True)),
+    "qwen3-q5-tables": ("quantised/qwen3-q5-g64-f32", dict(r=2, lora_alpha=4, target_modules=["k_proj", "embed_tokens", "lm_head"])),
+    "llama-saved": ("llama-plain-f32", dict(r=2, lora_alpha=4, target_modules=["q_proj"], modules_to_save=["lm_head", "norm"])),
+    "gemma3-saved": ("gemma3-text-f32", dict(r=2, lora_alpha=4, target_modules=["q_proj"], modules_to_save=["embed_tokens"])),
+    "gemma3-tokens": ("gemma3-text-f32", dict(r=2, lora_alpha=4, target_modules=["q_proj"], trainable_token_indices=[9, 3, 200])),
+    "llama-grown": ("llama-plain-f32", dict(r=2, lora_alpha=4, target_modules=["q_proj"],
+                                            trainable_token_indices={"embed_tokens": [5, 269, 270], "lm_head": [269, 270]})),
+    "gemma3-grown": ("gemma3-text-f32", dict(r=2, lora_alpha=4, target_modules=["q_proj"], trainable_token_indices=[265, 266, 267])),
+}
+GROWN = {"llama-grown": 2, "gemma3-grown": 3}
 
 
 def tidy(path, base):
@@ -118,7 +132,10 @@ def load_f32(name):
 
 
 def make(name, base, how, out):
-    model = get_peft_model(load_base(base), LoraConfig(task_type="CAUSAL_LM", **how))
+    model = load_base(base)
+    if name in GROWN:
+        model.resize_token_embeddings(model.config.vocab_size + GROWN[name])
+    model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **how))
     with torch.no_grad():
         for key, p in model.named_parameters():
             if "lora_magnitude" in key:
@@ -128,7 +145,7 @@ def make(name, base, how, out):
             elif p.requires_grad:                          # biases that the adapter trains
                 p.add_(torch.randn_like(p) * 0.1)
     path = os.path.join(out, name)
-    model.save_pretrained(path)
+    model.save_pretrained(path, save_embedding_layers=False)
     tidy(path, base)
     return model
 
@@ -186,36 +203,45 @@ def summed(base, parts, out):
     return model
 
 
-def logits(model, seed, vocab):
+def logits(model, seed, vocab, some=()):
     rng = np.random.default_rng(seed)
     ids = torch.from_numpy(rng.integers(0, min(vocab, 256), (1, T)))
+    for i, token in enumerate(some):                       # those that the adapter has trained
+        ids[0, 3 + 5 * i] = token
     with torch.no_grad():
         y = model.eval()(input_ids=ids).logits[0].float()
     return ids[0].to(torch.int32), y[-ROWS:].contiguous()
 
 
 def main():
-    later = "--later" in sys.argv
-    rest = [x for x in sys.argv[1:] if x != "--later"]
+    tables = "--tables" in sys.argv
+    later = "--later" in sys.argv or tables
+    rest = [x for x in sys.argv[1:] if not x.startswith("--")]
     out, index, tensors = rest[0] if rest else os.path.join(GOLDEN, "lora"), [], {}
     torch.set_num_threads(1)
     os.makedirs(out, exist_ok=True)
     cases = [(name, base, [(name, 1.0)]) for name, (base, _) in ADAPTERS.items()] + [(name, *case) for name, case in SUMS.items()]
-    first = len(cases) if later else 0
+    first = len(cases) + len(LATER) * tables if later else 0
     if later:
         tensors, index = load_file(os.path.join(out, "logits.safetensors")), json.load(open(os.path.join(out, "index.json")))
-        again = [*LATER, *MLX.values()]
+        again = [*TABLES] if tables else [*LATER, *MLX.values(), *TABLES]
         index = [x for x in index if x["name"] not in again]
-    cases += [(name, base, [(name, 1.0)]) for name, (base, _) in LATER.items()]
-    alone = ADAPTERS | LATER
+    cases += [(name, base, [(name, 1.0)]) for name, (base, _) in (LATER | TABLES).items()]
+    alone = ADAPTERS | LATER | TABLES
     for seed, (name, base, parts) in list(enumerate(cases))[first:]:
         torch.manual_seed(seed)
         model = make(name, base, alone[name][1], out) if name in alone else summed(base, parts, out)
-        ids, y = logits(model, seed, model.config.vocab_size)
+        some = alone.get(name, (0, {}))[1].get("trainable_token_indices", [])
+        some = some["embed_tokens"] if isinstance(some, dict) else some
+        ids, y = logits(model, seed, model.config.vocab_size, some)
         for p in model.modules():                          # what the adapter changes must be visible
             if isinstance(getattr(p, "scaling", None), dict):
                 p.scaling = {k: 0.0 for k in p.scaling}
-        change = (logits(model, seed, model.config.vocab_size)[1] - y).abs().max().item()
+        if name in TABLES:
+            with model.disable_adapter():
+                change = (logits(model, seed, model.config.vocab_size, some)[1] - y).abs().max().item()
+        else:
+            change = (logits(model, seed, model.config.vocab_size)[1] - y).abs().max().item()
         assert change > 0.05, (name, change)
         tensors[name + ".ids"], tensors[name + ".logits"] = ids, y
         index.append({"name": name, "base": base, "parts": [{"dir": d, "scale": s} for d, s in parts]})

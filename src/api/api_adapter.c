@@ -16,6 +16,34 @@ static void last_name(const char *path, char out[80]) {
     while (from > 0 && path[from - 1] != '.') from--;
     (void)snprintf(out, 80, "%.*s", (int)LN_MIN(n - from, (size_t)79), path + from);
 }
+/* Adds a rank and a scale to the ranges. */
+static void add_rank(int64_t rank, double scale, ln_adapter_info *out) {
+    const bool none = out->rank_max == 0;
+    if (rank == 0) return; /* a bias alone, or rows of a table */
+    out->rank_min = none ? rank : LN_MIN(out->rank_min, rank);
+    out->rank_max = none ? rank : LN_MAX(out->rank_max, rank);
+    out->scale_min = none ? scale : LN_MIN(out->scale_min, scale);
+    out->scale_max = none ? scale : LN_MAX(out->scale_max, scale);
+}
+static uint64_t elements(const ln_tensor *t) {
+    uint64_t n = t ? 1 : 0;
+    for (int d = 0; t && d < t->n_dims; d++) n *= (uint64_t)t->dims[d];
+    return n;
+}
+/* Adds what an adapter changes of the model's own tensors. Copies of tables are no parameters of it. */
+static void add_changes(const ln_adapter_file *a, double factor, ln_adapter_info *out) {
+    for (size_t i = 0; i < a->n_changes; i++) {
+        const ln_adapter_change *x = &a->changes[i];
+        char name[80];
+        if (x->is_copy && !x->a && !x->rows) continue;
+        last_name(x->path, name);
+        ln_list_once(out->targets, sizeof out->targets, name, ",");
+        out->n_modules++;
+        out->n_parameters +=
+            elements(x->a) + elements(x->b) + elements(x->rows) + (x->is_copy ? 0 : elements(x->whole));
+        add_rank(x->rank, x->scale * factor, out);
+    }
+}
 /* Adds the facts of one adapter to those of the parts before it. */
 static void facts(const ln_adapter_file *a, double factor, ln_adapter_info *out) {
     const bool first = out->n_modules == 0;
@@ -24,29 +52,27 @@ static void facts(const ln_adapter_file *a, double factor, ln_adapter_info *out)
     if (first) (void)snprintf(out->layout, sizeof out->layout, "%s", ln_adapter_layout_name(a->layout));
     out->n_modules += (int)a->n;
     out->n_tensors += (int)a->tensors.n;
+    add_changes(a, factor, out);
     for (size_t i = 0; i < a->n_in_file; i++) {
         const ln_adapter_module *m = &a->in_file[i];
-        const double scale = m->scale * factor;
-        const bool none = out->rank_max == 0;
         char name[80];
         last_name(m->path, name);
         ln_list_once(out->targets, sizeof out->targets, name, ",");
         out->n_experts = LN_MAX(out->n_experts, ln_package_experts_of(m));
         out->n_parameters += (uint64_t)(LN_MAX(1, m->n_experts) * m->rank * (m->n_in + m->n_out) +
                                         (m->b_bias ? m->n_out : 0) + (m->bias ? m->n_out : 0));
-        if (m->rank == 0) continue; /* a bias alone */
-        out->rank_min = none ? m->rank : LN_MIN(out->rank_min, m->rank);
-        out->rank_max = none ? m->rank : LN_MAX(out->rank_max, m->rank);
-        out->scale_min = none ? scale : LN_MIN(out->scale_min, scale);
-        out->scale_max = none ? scale : LN_MAX(out->scale_max, scale);
+        add_rank(m->rank, m->scale * factor, out);
     }
 }
 
 static ln_status match(ln_adapter_file *a, const char *model, ln_adapter_info *out, ln_error *err) {
     ln_package *m;
-    const ln_options o = ln_options_default();
+    ln_options o = ln_options_default();
+    const ln_adapter_part part = {a->path, 1};
+    o.adapter = &part, o.n_adapter_parts = 1;
     LN_TRY(ln_package_open(&m, model, &o, err));
-    ln_status st = ln_package_split_adapter(m, a, err);
+    ln_status st = ln_package_check_changes(m, &a, &part.scale, 1, true, err);
+    if (st == LN_OK) st = ln_package_split_adapter(m, a, err);
     if (st == LN_OK) st = ln_package_match_adapter(m, a, NULL, err);
     ln_package_close(&m);
     if (st == LN_OK) out->n_applied = (int)ln_adapter_applied(a);
@@ -62,9 +88,10 @@ ln_status ln_adapter_show(const char *dir, const char *model, ln_adapter_info *o
     facts(a, 1, &all);
     ln_adapter_warn_absent(a);
     all.n_applied = -1;
-    ln_status st = ln_adapter_file_digest(a, all.digest, err);
+    ln_status st = LN_OK;
     for (size_t i = 0; st == LN_OK && i < a->n; i++) st = ln_adapter_check_finite(a, &a->modules[i], err);
     if (st == LN_OK && model) st = match(a, model, &all, err);
+    if (st == LN_OK) st = ln_adapter_file_digest(a, all.digest, err);
     ln_adapter_file_close(&a);
     if (st != LN_OK) return st;
     all.size = out->size;

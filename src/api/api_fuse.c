@@ -13,14 +13,15 @@ typedef struct comparison {
     ln_adapter_part adapter;
     int n_threads;
     ln_fuse_report report;
-    float *want; /* [ROWS, V] logits with the adapter */
+    int64_t n_ids; /* the model's vocabulary without the adapter, from which tokens are taken */
 } comparison;
 
-/* Receives the logits of a run: each row is kept in `out`, or its largest difference from `than` in
- * *most. */
+/* Receives the logits of a run: each row is kept in `out`, [ROWS, n_out], and its largest difference from
+ * `than`, [ROWS, n_than], in *most. */
 typedef struct rows {
     float *out;
     const float *than;
+    int64_t n_out, n_than;
     double most;
 } rows;
 
@@ -29,15 +30,15 @@ static ln_status take_row(void *user, int64_t t, double logprob, const ln_top *t
     rows *r = user;
     (void)logprob, (void)top, (void)n_top, (void)err;
     if (r->out) memcpy(r->out + t * n_vocab, logits, (size_t)n_vocab * sizeof *logits);
-    for (int64_t i = 0; r->than && i < n_vocab; i++) {
-        const double d = fabs((double)logits[i] - (double)r->than[t * n_vocab + i]);
+    for (int64_t i = 0; r->than && i < LN_MIN(n_vocab, r->n_than); i++) {
+        const double d = fabs((double)logits[i] - (double)r->than[t * r->n_than + i]);
         r->most = d <= r->most ? r->most : d; /* a NaN stays */
     }
     return LN_OK;
 }
 
-/* Runs ROWS tokens spread over the vocabulary through a model. *V: its vocabulary. */
-static ln_status run_sample(const comparison *c, const char *path, bool adapted, rows *r, float **keep,
+/* Runs ROWS tokens spread over the vocabulary through a model; `keep`: its logits are kept. */
+static ln_status run_sample(comparison *c, const char *path, bool adapted, rows *r, bool keep,
                             ln_error *err) {
     ln_options o = ln_options_default();
     ln_model *model = NULL;
@@ -52,11 +53,13 @@ static ln_status run_sample(const comparison *c, const char *path, bool adapted,
     if (st == LN_OK) st = ln_model_open(&model, path, &o, err);
     if (info) info->size = sizeof *info;
     if (st == LN_OK) st = ln_model_info(model, info, err);
+    if (st == LN_OK && !c->n_ids) c->n_ids = info->vocab_size;
     for (int i = 0; st == LN_OK && i < ROWS; i++)
-        ids[i] = (int32_t)((uint64_t)(i + 1) * 2654435761u % (uint64_t)info->vocab_size);
+        ids[i] = (int32_t)((uint64_t)(i + 1) * 2654435761u % (uint64_t)c->n_ids);
     if (st == LN_OK && keep) {
-        *keep = r->out = ln_zalloc((size_t)info->vocab_size * ROWS, sizeof **keep);
-        if (!*keep) st = LN_OOM(err, "a comparison");
+        r->n_out = info->vocab_size;
+        r->out = ln_zalloc((size_t)info->vocab_size * ROWS, sizeof *r->out);
+        if (!r->out) st = LN_OOM(err, "a comparison");
     }
     if (st == LN_OK) st = ln_engine_open(&engine, model, &o, err);
     if (st == LN_OK) st = ln_score(engine, ids, ROWS, 0, take_row, r, NULL, err);
@@ -67,15 +70,17 @@ static ln_status run_sample(const comparison *c, const char *path, bool adapted,
 }
 
 static ln_status compare_runs(comparison *c, const char *dir, ln_error *err) {
-    rows applied = {0}, plain = {0}, fused = {0};
-    ln_status st = run_sample(c, c->model, true, &applied, &c->want, err);
-    plain.than = fused.than = c->want;
-    if (st == LN_OK) st = run_sample(c, c->model, false, &plain, NULL, err);
-    if (st == LN_OK) st = run_sample(c, dir, false, &fused, NULL, err);
-    ln_free(c->want);
+    rows plain = {0}, applied = {0}, fused = {0};
+    ln_status st = run_sample(c, c->model, false, &plain, true, err);
+    applied.than = plain.out, applied.n_than = plain.n_out;
+    if (st == LN_OK) st = run_sample(c, c->model, true, &applied, true, err);
+    fused.than = applied.out, fused.n_than = applied.n_out;
+    if (st == LN_OK) st = run_sample(c, dir, false, &fused, false, err);
+    ln_free(plain.out);
+    ln_free(applied.out);
     c->report.n_rows = ROWS;
     c->report.difference = fused.most;
-    c->report.change = plain.most;
+    c->report.change = applied.most;
     return st;
 }
 

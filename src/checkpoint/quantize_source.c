@@ -21,7 +21,7 @@ size_t ln_source_bytes(const ln_weight *w, int64_t n) {
 /* Rows that the other source computes at a time, and bytes of so many. */
 enum { SOME = 256 };
 static bool under_is_made(const ln_weight *w) {
-    return ln_encoding_is_coded(w->under) || ln_tensor_is_remade(w->tensor) || w->parts;
+    return ln_encoding_is_coded(w->under) || ln_tensor_is_remade(w->tensor) || w->parts || w->changed;
 }
 static size_t under_bytes(const ln_weight *w, int64_t n) {
     ln_weight under = *w;

@@ -12,6 +12,7 @@
  *     piece_source.c      rows that lie in pieces in a tensor (decision 065)
  *     expert_source.c     matrices of experts, which files hold one by one, stacked, or two in one tensor
  *     mxfp4_source.c      4-bit floats of experts
+ *     changed_source.c    rows that an adapter of the model changes
  *     share_source.c      the rows of another source that a rank has (decision 055)
  *     quantize_source.c   rows of another source, quantised while they are loaded (ln_options.quantize_bits)
  *
@@ -61,6 +62,7 @@ typedef struct ln_weight {
     unsigned uses;   /* of a matrix: what the programs do with it */
     bool made;       /* its rows are computed while it is loaded, from the tensors */
     bool quantised;  /* from rows of the encoding `under`, while it is loaded */
+    bool changed;    /* by an adapter, while it is loaded (changed_source.h) */
     bool transposed; /* any of its rows is computed from all of its first tensor */
     /* what the source that computes its rows knows of it, in the source's arena; NULL: nothing else */
     const void *how;

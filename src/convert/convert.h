@@ -68,6 +68,8 @@ typedef struct ln_convert {
     double scale;
     ln_weight *shared;  /* [n_shared] weights of tensors that hold several */
     bool drops_head;    /* a head that is a copy of the embedding is not written */
+    bool unties;        /* the adapter makes the head of a tied model a tensor of its own */
+    bool grows;         /* the adapter has added tokens to the vocabulary */
     bool keeps_experts; /* they are copied as they are: fuse, unless it quantises */
     size_t n_shared;
     ln_weight *others; /* [n_others] weights of the items that are copied */

@@ -185,15 +185,28 @@ static void delete_blocks(json_t *config) {
     }
 }
 
+/* States what an adapter has changed: whether the head is tied, and the size of the vocabulary. */
+static bool add_changes(const ln_convert *c, json_t *config) {
+    json_t *text = c->config.text == c->config.root ? config : json_object_get(config, "text_config");
+    bool ok = true;
+    if (c->unties) ok = json_object_set_new(text, "tie_word_embeddings", json_false()) == 0;
+    if (c->unties && text != config) /* which says it of wrappers */
+        ok = json_object_set_new(config, "tie_word_embeddings", json_false()) == 0 && ok;
+    if (c->grows)
+        ok = json_object_set_new(text, "vocab_size", json_integer((json_int_t)c->spec.V)) == 0 && ok;
+    return ok;
+}
+
 /* config.json of a dense model: the source's, without the quantization blocks of a quantised one. */
 static ln_status write_dense_config(const ln_convert *c, const char *to, ln_error *err) {
-    if (!ln_weights_are_quantised(&c->weights) && !c->config.of_gguf && !c->is_new)
+    if (!ln_weights_are_quantised(&c->weights) && !c->config.of_gguf && !c->is_new && !c->unties && !c->grows)
         return ln_convert_copy(c->from, to, "config.json", err);
     json_t *config = ln_json_deep_copy(c->config.root);
     if (!config) return LN_OOM(err, "a configuration");
     delete_blocks(config);
-    const ln_status st = add_dtype(c, config) ? ln_convert_json(to, "config.json", config, err)
-                                              : LN_OOM(err, "a configuration");
+    const ln_status st = add_changes(c, config) && add_dtype(c, config)
+                             ? ln_convert_json(to, "config.json", config, err)
+                             : LN_OOM(err, "a configuration");
     json_decref(config);
     return st;
 }
@@ -212,7 +225,8 @@ static ln_status write_config(const ln_convert *c, const char *to, ln_error *err
         json_t *text = c->config.text == c->config.root ? config : json_object_get(config, "text_config");
         ok = json_object_set_new(text, "tie_word_embeddings", json_boolean(c->spec.tied)) == 0;
     }
-    ok = ok && add_dtype(c, config) && add_block(c, config) && (in_order = sorted(config)) != NULL;
+    ok = ok && add_changes(c, config) && add_dtype(c, config) && add_block(c, config) &&
+         (in_order = sorted(config)) != NULL;
     if (st == LN_OK && !ok) st = LN_OOM(err, "a configuration");
     if (st == LN_OK) st = ln_convert_json(to, "config.json", in_order, err);
     json_decref(in_order);

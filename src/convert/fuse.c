@@ -59,8 +59,7 @@ static bool give(ln_convert *c, int slot, int layer, const ln_adapter_module *m)
 static ln_status assign(ln_convert *c, ln_error *err) {
     const ln_adapter_file *a = c->adapter;
     int *slots = ln_zalloc(2 * a->n + 1, sizeof *slots), *layers = slots ? slots + a->n : NULL;
-    ln_status st =
-        slots ? ln_adapter_match(a, &c->spec, &c->weights, slots, layers, err) : LN_OOM(err, "an adapter");
+    ln_status st = slots ? ln_adapter_match(a, &c->spec, slots, layers, err) : LN_OOM(err, "an adapter");
     if (st == LN_OK && a->n_unused)
         st = ln_fail(err, LN_EUNSUPPORTED,
                      "%s: %zu of %zu tensors are for a vision or audio tower, to which linnet adds nothing; "
@@ -101,16 +100,18 @@ static void mark_used(const ln_convert *c, bool *used) {
 static bool is_head_copy(const ln_convert *c, const ln_tensor *t) {
     static const char name[] = "lm_head.weight";
     const size_t n = sizeof name - 1;
-    return c->spec.tied && t->name_bytes >= n && memcmp(t->name + t->name_bytes - n, name, n) == 0;
+    return (c->spec.tied || c->unties) && t->name_bytes >= n &&
+           memcmp(t->name + t->name_bytes - n, name, n) == 0;
 }
 
-/* Adds an item for each tensor that linnet does not use. */
+/* Adds an item for each tensor that linnet does not use. A head that an adapter has made of its own replaces
+ * the copy of a tied one. */
 static void add_others(ln_convert *c, const bool *used) {
     char shown[80];
     const ln_tensor *first = NULL;
     for (size_t i = 0; i < c->tensors.n; i++) {
         const ln_tensor *t = &c->tensors.items[i];
-        if (used[i] || (c->drops_head && is_head_copy(c, t))) continue;
+        if (used[i] || ((c->drops_head || c->unties) && is_head_copy(c, t))) continue;
         if (!first && !strstr(t->name, "experts.")) first = t;
         ln_weight *w = &c->others[c->n_others++];
         *w = (ln_weight){.slot = LN_W_COUNT, .layer = INT32_MAX / 128, .tensor = t, .d0 = (int64_t)t->bytes};
@@ -142,8 +143,10 @@ ln_status ln_convert_decide_dense(ln_convert *c, uint64_t shard_bytes, ln_error 
     for (size_t i = 0; i < c->weights.n; i++) {
         const ln_weight *w = ln_convert_stored(c, i);
         if (w && w->n_experts && ln_encoding_is_dense(w->enc)) add_experts(c, w);
-        if (w && !w->n_experts)
-            c->items[c->n_items++] = (ln_convert_item){.w = w, .dtype = w->dtype, .same_name = true};
+        if (!w || w->n_experts) continue;
+        ln_convert_item *x = &c->items[c->n_items++];
+        *x = (ln_convert_item){.w = w, .dtype = w->dtype, .same_name = !(c->unties && w->slot == LN_W_HEAD)};
+        if (!x->same_name) ln_convert_name(c, x);
     }
     mark_used(c, used);
     add_others(c, used);
@@ -161,6 +164,36 @@ static ln_status decide_all(ln_convert *c, const ln_fuse_options *opt, uint64_t 
     }
     LN_TRY(ln_convert_decide_dense(c, shard_bytes, err));
     return assign(c, err);
+}
+
+/* Applies what the adapter changes of the model's own tensors. */
+static ln_status change_weights(ln_convert *c, ln_error *err) {
+    const ln_adapted by = {c->adapter, c->scale};
+    const bool tied = c->spec.tied;
+    const int64_t V = c->spec.V;
+    LN_TRY(ln_weights_change(&c->weights, &c->spec, &by, 1, err));
+    c->unties = tied && !c->spec.tied;
+    c->grows = c->spec.V != V;
+    return LN_OK;
+}
+
+/* The tokenizer of an adapter with added tokens becomes that of the model. */
+static ln_status write_tokenizer(const ln_convert *c, const char *to, ln_error *err) {
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                                        "added_tokens.json"};
+    bool rows = c->grows;
+    for (size_t i = 0; i < c->adapter->n_changes; i++) rows = rows || c->adapter->changes[i].rows;
+    for (size_t i = 0; rows && i < LN_COUNT(names); i++) {
+        char path[LN_PATH_MAX];
+        bool there;
+        LN_TRY(ln_path_join(path, c->adapter->path, names[i], err));
+        LN_TRY(ln_look(path, &there, err));
+        if (!there && i == 0) return LN_OK;
+        LN_TRY(ln_path_join(path, to, names[i], err));
+        if (unlink(path) != 0 && errno != ENOENT) return ln_cannot_reach(path, errno, err);
+        if (there) LN_TRY(ln_convert_copy(c->adapter->path, to, names[i], err));
+    }
+    return LN_OK;
 }
 
 /* The template that the adapter was trained with becomes that of the model. */
@@ -190,12 +223,15 @@ ln_status ln_convert_fuse(const char *model, const char *adapter, const char *ou
     LN_GO(ln_convert_check_stored(c, false, err));
     LN_GO(ln_adapter_file_open(&c->adapter, adapter, err));
     *n_modules = (int)c->adapter->n;
+    *n_modules += (int)(c->adapter->n_changes - c->adapter->n_copies);
+    LN_GO(change_weights(c, err));
     LN_GO(ln_adapter_split(c->adapter, &c->spec, err));
     ln_adapter_warn_absent(c->adapter);
     LN_GO(decide_all(c, opt, shard_bytes, err));
     LN_GO(ln_convert_check_out(c, out, err));
     LN_GO(ln_out_dir_open(&dir, out, opt->force, err));
     LN_GO(ln_convert_write(c, dir.tmp, n_threads, fn, user, err));
+    LN_GO(write_tokenizer(c, dir.tmp, err));
     LN_GO(write_template(c, dir.tmp, err));
     if (check) LN_GO(check(check_user, dir.tmp, err));
     LN_GO(ln_out_dir_commit(&dir, err));

@@ -279,8 +279,10 @@ static void say(const ln_adapter_slot *s) {
 
 static ln_status load(ln_eng *e, int slot, const ln_adapter_part *parts, size_t n, ln_error *err) {
     ln_adapter_slot *s = &e->adapters[slot];
+    const bool own = slot == 0 && e->run->opt.n_adapter_parts > 0;
     s->scale = 1;
     LN_TRY(open_files(s, parts, n, err));
+    LN_TRY(ln_package_check_changes(e->model, s->files, s->scales, n, own, err));
     LN_TRY(set_digest(s, err));
     LN_TRY(fill(e, slot, e->sched != NULL, err));
     say(s);
@@ -291,6 +293,7 @@ static ln_status load(ln_eng *e, int slot, const ln_adapter_part *parts, size_t 
 
 ln_status ln_adapters_open(ln_eng *e, ln_error *err) {
     const ln_run_options *o = &e->run->opt;
+    if (o->n_adapter_parts == 0) LN_TRY(ln_package_check_changes(e->model, NULL, NULL, 0, true, err));
     if (o->n_adapters == 0) return LN_OK;
     e->adapters = ln_zalloc((size_t)o->n_adapters, sizeof *e->adapters);
     if (!e->adapters) return LN_OOM(err, "adapters");

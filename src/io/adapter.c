@@ -89,18 +89,6 @@ static bool cut(const char *name, size_t n, const char *end, size_t *left) {
     return n > m && memcmp(name + n - m, end, m) == 0;
 }
 
-/* The path without the prefixes of checkpoints, which may be several. */
-static const char *without_prefixes(const char *path) {
-    static const char *const prefixes[] = {"language_model.", "model."};
-    for (bool again = true; again;) {
-        again = false;
-        for (size_t i = 0; i < LN_COUNT(prefixes); i++)
-            if (strncmp(path, prefixes[i], strlen(prefixes[i])) == 0)
-                path += strlen(prefixes[i]), again = true;
-    }
-    return path;
-}
-
 static ln_status refuse_tensor(const ln_adapter_file *a, const ln_tensor *t, ln_status st, const char *why,
                                ln_error *err) {
     char shown[80];
@@ -152,8 +140,12 @@ static ln_status refuse_name(const ln_adapter_file *a, const ln_tensor *t, ln_er
                              "(use_dora, "
                              "fine_tune_type)",
                              err);
-    if (strstr(t->name, "modules_to_save"))
-        return refuse_tensor(a, t, LN_EUNSUPPORTED, "whole modules in addition to LoRA are not applied", err);
+    if (a->layout == LN_ADAPTER_PEFT && cut(t->name, n, ".weight", &left) && !strstr(t->name, ".lora_"))
+        return refuse_tensor(a, t, LN_EINVALID,
+                             "the file has a whole module, and modules_to_save of adapter_config.json does "
+                             "not "
+                             "name it",
+                             err);
     if (cut(t->name, n, ".bias", &left))
         return refuse_tensor(a, t, LN_EINVALID,
                              "the file has a bias, and adapter_config.json says of none (bias, lora_bias)",
@@ -164,24 +156,6 @@ static ln_status refuse_name(const ln_adapter_file *a, const ln_tensor *t, ln_er
 }
 
 static const char base_prefix[] = "base_model.model.";
-
-/* Stores the model's embedding table or output head, which PEFT saves with an adapter if it is told to, or
- * if the vocabulary was resized. *taken: the tensor is one. */
-static ln_status take_copy(ln_adapter_file *a, const ln_tensor *t, bool *taken, ln_error *err) {
-    static const char *const names[LN_ADAPTER_COPIES] = {"embed_tokens.weight", "lm_head.weight"};
-    const size_t from = sizeof base_prefix - 1;
-    *taken = false;
-    if (a->layout != LN_ADAPTER_PEFT || strncmp(t->name, base_prefix, from) != 0) return LN_OK;
-    for (size_t i = 0; i < LN_ADAPTER_COPIES; i++) {
-        if (strcmp(without_prefixes(t->name + from), names[i]) != 0) continue;
-        if (a->copies[i])
-            return refuse_tensor(a, t, LN_EINVALID, "the same matrix occurs twice, under two prefixes", err);
-        a->copies[i] = t;
-        a->n_copies++;
-        *taken = true;
-    }
-    return LN_OK;
-}
 
 static ln_status read_name(ln_adapter_file *a, const ln_adapter_config *c, const ln_tensor *t, half *out,
                            ln_error *err) {
@@ -198,7 +172,7 @@ static ln_status read_name(ln_adapter_file *a, const ln_adapter_config *c, const
     if (left <= from) return refuse_tensor(a, t, LN_EINVALID, "the name has no module", err);
     out->full = ln_arena_strndup(&a->arena, t->name + from, left - from);
     if (!out->full) return LN_OOM(err, "an adapter");
-    out->path = without_prefixes(out->full);
+    out->path = ln_adapter_path(out->full);
     return LN_OK;
 }
 
@@ -333,7 +307,7 @@ static ln_status make_module(ln_adapter_file *a, const ln_adapter_config *c, con
 
 static ln_status make_modules(ln_adapter_file *a, const ln_adapter_config *c, half *halves, size_t n,
                               ln_error *err) {
-    bool any = false;
+    bool any = ln_adapter_changes_model(a);
     qsort(halves, n, sizeof *halves, by_path);
     for (size_t i = 0, end; i < n; i = end) {
         end = i + 1;
@@ -360,10 +334,11 @@ static ln_status read_modules(ln_adapter_file *a, const ln_adapter_config *c, ln
         const ln_tensor *t = &a->tensors.items[i];
         bool taken = ln_tower_name(t->name);
         if (taken) a->n_unused++;
-        else st = take_copy(a, t, &taken, err);
+        else st = ln_adapter_take_change(a, c, t, &taken, err);
         if (st == LN_OK && !taken) st = read_name(a, c, t, &halves[n_halves++], err);
     }
     if (st == LN_OK && n == 0) st = ln_fail(err, LN_EINVALID, "%s: the adapter has no tensors", a->path);
+    if (st == LN_OK) st = ln_adapter_check_changes(a, c, err);
     if (st == LN_OK) st = make_modules(a, c, halves, n_halves, err);
     ln_free(halves);
     a->in_file = a->modules, a->n_in_file = a->n;
@@ -388,6 +363,7 @@ static ln_status open_parts(ln_adapter_file *a, const char *dir, ln_adapter_conf
     a->layout = c->layout;
     a->transposed = c->layout == LN_ADAPTER_MLX_LM;
     a->n_last_layers = c->n_last_layers;
+    a->tied = c->tied;
     LN_TRY(find_file(a, path, sizeof path, err));
     LN_TRY(ln_tensors_open_file(&a->tensors, path, err));
     LN_TRY(read_modules(a, c, err));
@@ -512,6 +488,27 @@ static void add_tensor(ln_sha256 *h, const ln_tensor *t) {
     if (t) ln_sha256_add(h, t->data, t->bytes);
 }
 
+/* Adds what the adapter changes of the model's own tensors. */
+static ln_status add_changes(ln_sha256 *h, const ln_adapter_file *a, ln_error *err) {
+    for (size_t i = 0; i < a->n_changes; i++) {
+        const ln_adapter_change *x = &a->changes[i];
+        if (x->is_copy && !x->differs && !x->a && !x->rows) continue;
+        ln_str s = {0};
+        ln_str_addf(&s, "%s %d %d %lld ", x->path, x->is_bias, a->tied, (long long)x->rank);
+        ln_str_double(&s, x->scale);
+        for (int64_t k = 0; k < x->n_listed; k++) ln_str_addf(&s, " %d:%d", x->listed[k].id, x->listed[k].at);
+        if (!s.failed) ln_sha256_add_text(h, s.data, s.len);
+        const bool failed = s.failed;
+        ln_str_free(&s);
+        if (failed) return LN_OOM(err, "a digest");
+        add_tensor(h, x->is_copy && !x->differs ? NULL : x->whole);
+        add_tensor(h, x->rows);
+        add_tensor(h, x->a);
+        add_tensor(h, x->b);
+    }
+    return LN_OK;
+}
+
 ln_status ln_adapter_file_digest(const ln_adapter_file *a, char digest[LN_SHA256_HEX], ln_error *err) {
     ln_sha256 h;
     ln_sha256_open(&h);
@@ -532,6 +529,7 @@ ln_status ln_adapter_file_digest(const ln_adapter_file *a, char digest[LN_SHA256
         add_tensor(&h, m->bias);
         if (m->magnitude) add_tensor(&h, m->magnitude);
     }
+    LN_TRY(add_changes(&h, a, err));
     ln_sha256_hex(&h, digest);
     return ln_tensors_check(&a->tensors, false, err);
 }

@@ -17,8 +17,9 @@
  * stores A [X, r, in] and B [X, out, r].
  *
  * PEFT may train biases too: `bias` all or lora_only puts biases of the model into the file, lora_bias gives
- * every B one. It may also save the model's embedding table and output head with the adapter
- * (save_embedding_layers): `copies`, which ln_adapter_match compares with the model's.
+ * every B one. What a file of PEFT has for the model's own tensors, not for the output of a matrix of a
+ * layer, are its `changes`: LoRA on the embedding table and the output head, modules that are saved whole
+ * (modules_to_save, save_embedding_layers), and rows of trained tokens (trainable_token_indices).
  *
  * DoRA (PEFT's use_dora, fine_tune_type dora of mlx-lm): every module has magnitudes m[n_out], and the matrix
  * that it makes of W is W + scale B A, each row divided by its length and multiplied by its m.
@@ -65,8 +66,31 @@ typedef struct ln_adapter_module {
                        not count */
 } ln_adapter_module;
 
-/* Matrices of the model that a file of PEFT may also have. */
-typedef enum ln_adapter_copy { LN_COPY_EMBED, LN_COPY_HEAD, LN_ADAPTER_COPIES } ln_adapter_copy;
+/* What a file of PEFT has for a tensor of the model. A row of the result is that of the model, that of
+ * `whole` if it is set, or that of `rows` if the row is listed; LoRA is added to it. */
+typedef struct ln_adapter_row {
+    int32_t id, at; /* row `id` of the tensor is row `at` of `rows` */
+} ln_adapter_row;
+typedef struct ln_adapter_change {
+    const char *path; /* of the module, as ln_adapter_module.path: embed_tokens, lm_head, norm */
+    const char *full; /* with its prefix */
+    bool is_bias;     /* `whole` stands in the place of the module's bias, not of its weight */
+    /* PEFT saved the table of the model next to the adapter: `whole` may have the model's values. differs: it
+     * was compared, and has others (ln_adapter_compare) */
+    bool is_copy, differs;
+    const ln_tensor *whole;       /* NULL: none */
+    const ln_tensor *rows;        /* [n_listed, n_cols]; NULL: none */
+    const ln_adapter_row *listed; /* [n_listed] ascending by id */
+    int64_t n_listed;
+    /* LoRA: A [rank, n_cols] and B [n_rows, rank] of the head, or A [rank, n_rows] and B [n_cols, rank] of
+     * the embedding; NULL: none */
+    const ln_tensor *a, *b;
+    int64_t rank;
+    double scale;
+} ln_adapter_change;
+/* Whether a change is for the embedding table, or for the output head. */
+bool ln_adapter_is_embedding(const ln_adapter_change *x);
+bool ln_adapter_is_head(const ln_adapter_change *x);
 
 typedef struct ln_adapter_file {
     ln_arena arena;
@@ -78,9 +102,11 @@ typedef struct ln_adapter_file {
     size_t n;
     const ln_adapter_module *in_file; /* [n_in_file] those of the file, before any was split */
     size_t n_in_file;
-    const ln_tensor *copies[LN_ADAPTER_COPIES]; /* of the model's matrices, [V,D]; NULL: the file has none */
-    size_t n_copies;
-    size_t n_unused;   /* tensors of a vision or audio tower, which no module has */
+    ln_adapter_change *changes; /* [n_changes] of the model's own tensors */
+    size_t n_changes;
+    bool tied;       /* PEFT's ensure_weight_tying: what the embedding has is of a tied head, too */
+    size_t n_copies; /* tensors that change nothing: copies of the model's tables, until they are compared */
+    size_t n_unused; /* tensors of a vision or audio tower, which no module has */
     int n_last_layers; /* mlx-lm: only the last so many layers may have modules; 0: all */
     char absent[256]; /* modules that the configuration names and of which there are no tensors: "k_proj, fc1"
                        */
@@ -139,7 +165,10 @@ typedef struct ln_adapter_config {
     bool dora;                /* every module has magnitudes */
     const json_t *targets;    /* list of names; NULL: any module, or those that `target` matches */
     const json_t *parameters; /* PEFT: list of parameters of experts, or NULL */
-    ln_name_pattern *target;  /* PEFT: target_modules as a regular expression; NULL: none */
+    const json_t *saved;      /* PEFT: list of modules that are saved whole, or NULL */
+    const json_t *tokens; /* PEFT: ids of trained tokens, or an object with those of each module, or NULL */
+    bool tied;            /* PEFT: ensure_weight_tying */
+    ln_name_pattern *target; /* PEFT: target_modules as a regular expression; NULL: none */
     /* PEFT: what is left out of the modules that are named. exclude_modules is a list or a regular
      * expression; layers_to_transform has the numbers of the only layers, of modules called layers_pattern.
      * NULL: none */
@@ -154,6 +183,10 @@ void ln_adapter_config_close(ln_adapter_config *c);
  * *whole: whether it names it by that path, with the number of its layer. */
 ln_status ln_adapter_targets(const ln_adapter_config *c, const char *full, const char *path, bool *named,
                              bool *whole, ln_error *err);
+/* Whether modules_to_save names this module, as PEFT finds it: by the end of its name. */
+bool ln_adapter_saves(const ln_adapter_config *c, const char *full);
+/* The ids of the trained tokens of a module; NULL: none. */
+const json_t *ln_adapter_token_ids(const ln_adapter_config *c, const char *full);
 /* Whether target_parameters names a parameter of this module. */
 bool ln_adapter_names_parameter(const ln_adapter_config *c, const char *full);
 /* Writes the names of the list of modules that the configuration has, except those that it excludes, to
@@ -163,5 +196,26 @@ void ln_adapter_find_absent(const ln_adapter_config *c, const ln_tensors *tensor
 ln_status ln_adapter_rank_of(const ln_adapter_config *c, const char *full, int64_t *rank, ln_error *err);
 ln_status ln_adapter_scale_of(const ln_adapter_config *c, const char *full, int64_t rank, double *scale,
                               ln_error *err);
+
+/* ---- adapter_changes.c ---- */
+
+/* Stores a tensor of a file of PEFT if it is a part of a change. *taken: it is. LN_EUNSUPPORTED: it is one
+ * that is not applied. */
+ln_status ln_adapter_take_change(ln_adapter_file *a, const ln_adapter_config *c, const ln_tensor *t,
+                                 bool *taken, ln_error *err);
+/* Checks the changes when all tensors have been taken, and reads their ids, ranks and scales. */
+ln_status ln_adapter_check_changes(ln_adapter_file *a, const ln_adapter_config *c, ln_error *err);
+/* Returns the path of a module without the prefixes of checkpoints, which may be several. */
+const char *ln_adapter_path(const char *full);
+/* Whether the adapter changes tensors of the model itself, as far as is known without the model. */
+bool ln_adapter_changes_model(const ln_adapter_file *a);
+/* Writes the values of row r that a change makes of `base`, the model's row of `cols` elements, to out. The
+ * row is one of the model, or one that the change has. */
+void ln_adapter_changed_row(const ln_adapter_change *x, int64_t r, int64_t cols, const float *base,
+                            double *out);
+/* Whether a change has row r by itself, not as a sum with the model's. */
+bool ln_adapter_has_row(const ln_adapter_change *x, int64_t r);
+/* The number of rows that a change reaches: that of the largest vocabulary that it knows. */
+int64_t ln_adapter_rows_of(const ln_adapter_change *x);
 
 #endif

@@ -3,6 +3,7 @@
  *
  * With peft_type it is PEFT's, with lora_parameters or fine_tune_type mlx-lm's, else go-mlx's, whose rank
  * and alpha may be absent. */
+#include "../base/dir_names.h"
 #include "adapter.h"
 
 #include <math.h>
@@ -72,6 +73,8 @@ static ln_status check_unknown(const ln_adapter_config *c, ln_error *err) {
                                         "use_dora",
                                         "target_modules",
                                         "target_parameters",
+                                        "modules_to_save",
+                                        "trainable_token_indices",
                                         "init_lora_weights",
                                         "auto_mapping",
                                         "base_model_name_or_path",
@@ -123,10 +126,6 @@ static ln_status check_peft(const ln_adapter_config *c, ln_error *err) {
         const char *field, *why;
     } refused[] = {{"use_qalora", "linnet applies plain LoRA, not QALoRA"},
                    {"fan_in_fan_out", "the matrices of linnet's families are not transposed"},
-                   {"modules_to_save", "whole modules in addition to LoRA are not applied; merge them into "
-                                       "the "
-                                       "model"},
-                   {"trainable_token_indices", "trained rows of the embedding are not applied"},
                    {"alora_invocation_tokens", "activated LoRA is not applied"},
                    {"layer_replication", "replicated layers are not supported"},
                    {"megatron_config", "Megatron layers are not supported"}};
@@ -201,6 +200,29 @@ static ln_status read_left_out(ln_adapter_config *c, ln_error *err) {
     return ln_name_pattern_open(&c->exclude, json_string_value(excluded), false, where, err);
 }
 
+/* LN_EINVALID unless v is a list of ids. */
+static ln_status check_ids(const ln_adapter_config *c, const json_t *v, ln_error *err) {
+    bool good = json_is_array(v);
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const json_t *id = json_array_get(v, i);
+        good = good && json_is_integer(id) && json_integer_value(id) >= 0 &&
+               json_integer_value(id) < INT32_MAX / 2;
+    }
+    return good ? LN_OK
+                : refuse(c, LN_EINVALID, "trainable_token_indices", v, "expected lists of token ids", err);
+}
+
+/* trainable_token_indices: a list for the embedding, or an object with one for each module. */
+static ln_status read_tokens(ln_adapter_config *c, ln_error *err) {
+    json_t *tokens = json_object_get(c->root, "trainable_token_indices"), *ids;
+    const char *module;
+    if (!is_set(tokens)) return LN_OK;
+    if (!json_is_object(tokens)) LN_TRY(check_ids(c, tokens, err));
+    json_object_foreach(tokens, module, ids) LN_TRY(check_ids(c, ids, err));
+    c->tokens = tokens;
+    return LN_OK;
+}
+
 static ln_status read_peft(ln_adapter_config *c, ln_error *err) {
     const json_t *bias = json_object_get(c->root, "bias");
     LN_TRY(check_peft(c, err));
@@ -219,6 +241,10 @@ static ln_status read_peft(ln_adapter_config *c, ln_error *err) {
     c->parameters = json_object_get(c->root, "target_parameters");
     LN_TRY(check_names(c, "target_parameters", c->parameters, err));
     c->biases = json_is_string(bias) && strcmp(json_string_value(bias), "none") != 0;
+    c->saved = json_object_get(c->root, "modules_to_save");
+    LN_TRY(check_names(c, "modules_to_save", c->saved, err));
+    LN_TRY(read_switch(c, "ensure_weight_tying", &c->tied, err));
+    LN_TRY(read_tokens(c, err));
     LN_TRY(read_left_out(c, err));
     return read_targets(c, err);
 }
@@ -373,6 +399,23 @@ ln_status ln_adapter_targets(const ln_adapter_config *c, const char *full, const
     }
     if (c->layers && *named && !*whole) *named = is_in_layers(c, full);
     return LN_OK;
+}
+
+bool ln_adapter_saves(const ln_adapter_config *c, const char *full) {
+    for (size_t i = 0; i < json_array_size(c->saved); i++)
+        if (ln_ends_with(full, json_string_value(json_array_get(c->saved, i)))) return true;
+    return false;
+}
+
+const json_t *ln_adapter_token_ids(const ln_adapter_config *c, const char *full) {
+    const char *module;
+    json_t *ids;
+    if (!json_is_object(c->tokens)) return c->tokens;
+    json_object_foreach((json_t *)(uintptr_t)c->tokens, module, ids) {
+        if (ends_with(full, module)) return ids;
+    }
+    /* PEFT has a tied head follow the embedding */
+    return ends_with(full, "lm_head") ? json_object_get(c->tokens, "embed_tokens") : NULL;
 }
 
 /* M of M.base_layer, as often as the end of a name has it. */

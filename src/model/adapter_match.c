@@ -328,52 +328,40 @@ static bool match(const ln_adapter_file *a, const ln_spec *s, const ln_adapter_m
 
 /* ---- the model's own matrices ---- */
 
-static const ln_weight *weight_of(const ln_weights *w, ln_adapter_copy which) {
+/* The table that a copy is of. */
+static const ln_weight *table_of(const ln_weights *w, const ln_adapter_change *x) {
     const int head = w->index_fixed[LN_W_HEAD];
-    return &w->items[which == LN_COPY_HEAD && head >= 0 ? head : w->index_fixed[LN_W_EMBED]];
+    return &w->items[ln_adapter_is_head(x) && head >= 0 ? head : w->index_fixed[LN_W_EMBED]];
 }
 
-/* The first element that differs; n: none does. */
-static int64_t first_difference(const ln_tensor *x, const ln_tensor *y, int64_t n) {
-    int64_t i = 0;
-    if (x->dtype == y->dtype && memcmp(x->data, y->data, x->bytes) == 0) return n;
-    while (i < n && ln_adapter_value(x, (size_t)i) == ln_adapter_value(y, (size_t)i)) i++;
-    return i;
-}
-
-/* A copy changes nothing where its values are the model's; linnet uses no other one. */
-static ln_status check_copy(const ln_adapter_file *a, const ln_tensor *t, const ln_weight *own,
-                            ln_error *err) {
-    char shown[80], why[160] = "";
+/* Whether a tensor has the values of a table. */
+static bool has_values(const ln_tensor *t, const ln_weight *own) {
     const int64_t n = own->d0 * own->d1;
-    const bool known = t->dtype == LN_ST_F32 || t->dtype == LN_ST_BF16 || t->dtype == LN_ST_F16;
-    if (own->scales)
-        (void)snprintf(why, sizeof why,
-                       "the model's is quantised, so that the two cannot be compared; apply "
-                       "the adapter to the model that it was trained on");
-    else if (!known || t->n_dims != 2)
-        (void)snprintf(why, sizeof why, "found %s in %d dimensions, the model's is a matrix of floats",
-                       ln_st_dtype_name(t->dtype), t->n_dims);
-    else if (t->dims[0] != own->d0 || t->dims[1] != own->d1)
-        (void)snprintf(why, sizeof why, "found [%lld,%lld], the model's is [%lld,%lld]%s",
-                       (long long)t->dims[0], (long long)t->dims[1], (long long)own->d0, (long long)own->d1,
-                       t->dims[1] == own->d1 ? ": the vocabulary was resized for the adapter" : "");
-    else {
-        const int64_t at = first_difference(t, own->tensor, n);
-        if (at == n) return LN_OK;
-        (void)ln_snprintf(why, sizeof why, "row %lld is %g in column %lld, the model's %g",
-                          (long long)(at / own->d1), (double)ln_adapter_value(t, (size_t)at),
-                          (long long)(at % own->d1), (double)ln_adapter_value(own->tensor, (size_t)at));
-    }
-    return ln_fail(err, LN_EUNSUPPORTED,
-                   "%s: tensor %s: expected the values of the model's own matrix, because linnet adds to "
-                   "projections of the layers alone; %s; merge the adapter with peft (merge_and_unload), or "
-                   "train one without save_embedding_layers",
-                   a->path, ln_excerpt(shown, t->name, t->name_bytes), why);
+    if (own->scales || own->made || !own->tensor || t->n_dims != 2 || t->dims[0] != own->d0 ||
+        t->dims[1] != own->d1)
+        return false;
+    if (t->dtype == own->tensor->dtype && memcmp(t->data, own->tensor->data, t->bytes) == 0) return true;
+    for (int64_t i = 0; i < n; i++)
+        if (ln_adapter_value(t, (size_t)i) != ln_num_load(own->tensor->data, own->dtype, i)) return false;
+    return true;
 }
 
-ln_status ln_adapter_match(const ln_adapter_file *a, const ln_spec *s, const ln_weights *w, int *at_slot,
-                           int *at_layer, ln_error *err) {
+ln_status ln_adapter_compare(ln_adapter_file *a, const ln_spec *s, const ln_weights *w, ln_error *err) {
+    for (size_t i = 0; i < a->n_changes; i++) {
+        ln_adapter_change *x = &a->changes[i];
+        const ln_weight *own = x->is_copy ? table_of(w, x) : NULL;
+        if (!own || x->differs || own->changed) continue;
+        x->differs = !has_values(x->whole, own);
+        if (!x->differs) continue;
+        a->n_copies--;
+        ln_log(LN_LOG_INFO, "adapter %s: tensor %.120s differs from the model's", a->path, x->whole->name);
+    }
+    (void)s;
+    return ln_tensors_check(&a->tensors, false, err);
+}
+
+ln_status ln_adapter_match(const ln_adapter_file *a, const ln_spec *s, int *at_slot, int *at_layer,
+                           ln_error *err) {
     char why[200], first[200] = "", shown[80], more[60] = "";
     const char *path = "";
     size_t n_bad = 0;
@@ -387,8 +375,6 @@ ln_status ln_adapter_match(const ln_adapter_file *a, const ln_spec *s, const ln_
             memcpy(first, why, sizeof first);
         }
     }
-    for (int i = 0; n_bad == 0 && i < LN_ADAPTER_COPIES; i++)
-        if (a->copies[i]) LN_TRY(check_copy(a, a->copies[i], weight_of(w, (ln_adapter_copy)i), err));
     if (n_bad == 0) return LN_OK;
     if (n_bad > 1) (void)snprintf(more, sizeof more, " (and %zu more of %zu modules)", n_bad - 1, a->n);
     return ln_fail(err, LN_EINVALID, "%s: module %s: %s%s; the adapter was made for another model", a->path,

@@ -12,13 +12,31 @@
 ln_status ln_adapter_split(ln_adapter_file *a, const ln_spec *s, ln_error *err);
 
 /* Finds the weight (slot of weights.def) and the layer, -1 outside the layers, of each module. The modules
- * have been split (ln_adapter_split). slots and layers, [a->n], may be NULL. Compares the embedding table and
- * the output head that the file may have with the model's, whose bytes it reads then. LN_EINVALID: a module
- * that the model does not have, or whose matrix has another shape. The message names the first of them and
- * says how many there are. LN_EUNSUPPORTED: the table or head of the file is not the model's, or the model's
- * is quantised. */
-ln_status ln_adapter_match(const ln_adapter_file *a, const ln_spec *s, const ln_weights *w, int *slots,
-                           int *layers, ln_error *err);
+ * have been split (ln_adapter_split). slots and layers, [a->n], may be NULL. LN_EINVALID: a module that the
+ * model does not have, or whose matrix has another shape. The message names the first of them and says how
+ * many there are. */
+ln_status ln_adapter_match(const ln_adapter_file *a, const ln_spec *s, int *slots, int *layers,
+                           ln_error *err);
+
+/* Compares copies of the embedding table and of the output head with the model's, whose bytes it reads then:
+ * sets ln_adapter_change.differs, and a->n_copies to the tensors that change nothing. Copies of a quantised
+ * table differ. */
+ln_status ln_adapter_compare(ln_adapter_file *a, const ln_spec *s, const ln_weights *w, ln_error *err);
+
+/* ---- changed_tables.c ---- */
+
+/* An adapter, and the factor on what it changes. */
+typedef struct ln_adapted {
+    ln_adapter_file *file;
+    double factor;
+} ln_adapted;
+/* Whether one of n adapters that were compared changes tensors of the model itself. */
+bool ln_weights_will_change(const ln_adapted *by, size_t n);
+/* Compares n adapters with the model, and has its weights be loaded with what they change. The vocabulary,
+ * s->V, may grow, and the head of a tied model may become a weight of its own. The adapters must outlive *w.
+ * LN_EINVALID: a module that the model lacks, or of another shape. LN_EUNSUPPORTED: one that is not replaced.
+ */
+ln_status ln_weights_change(ln_weights *w, ln_spec *s, const ln_adapted *by, size_t n, ln_error *err);
 
 /* Returns for how many experts of a layer a module of a file is, at least; 0: it is for another matrix. */
 int64_t ln_adapter_experts_of(const ln_adapter_module *m);

@@ -54,7 +54,13 @@ ln_status ln_package_open_led(ln_package **out, const char *model, const ln_opti
                        sizeof what.model - 1);
     const ln_order order = {.what = LN_ORDER_MODEL, .id = ++k->last_id, .bytes = sizeof what};
     LN_TRY(ln_ranks_order(k, &order, &what, err));
-    const ln_status opened = ln_package_open(out, model, opt, err);
+    ln_status opened = ln_package_open(out, model, opt, err);
+    if (opened == LN_OK && (*out)->n_changers > 0)
+        opened =
+            ln_fail(err, LN_EUNSUPPORTED,
+                    "ln_options.adapter: an adapter that changes the model itself is applied by one rank "
+                    "alone; fuse it into the model, and run that on %d ranks",
+                    k->transport->size);
     const ln_status st = agree(out, k->transport, opened, err);
     if (st == LN_OK) (*out)->led = k, (*out)->led_id = order.id;
     ln_ranks_done(k);

@@ -29,12 +29,13 @@ static ln_status check_vocab(const ln_package *m, ln_error *err) {
  * a text returns the error that is kept here. */
 static ln_status open_tokenizer(ln_package *m, ln_error *err) {
     char path[sizeof m->path + 32];
+    const char *dir = ln_package_tokenizer_dir(m);
     ln_error why = {0};
     bool there;
-    (void)snprintf(path, sizeof path, "%s/tokenizer.json", m->path);
+    (void)snprintf(path, sizeof path, "%s/tokenizer.json", dir);
     LN_TRY(ln_look(path, &there, err));
-    const ln_status st = ln_check_tokenizer(m->path, &why);
-    if (st == LN_OK) return ln_tok_open(&m->tok, m->path, err);
+    const ln_status st = ln_check_tokenizer(dir, &why);
+    if (st == LN_OK) return ln_tok_open(&m->tok, dir, err);
     if (there || st == LN_EMEMORY) return ln_fail(err, st, "%s", why.message);
     ln_log(LN_LOG_INFO, "%s; token ids can be scored, texts cannot be read or written", why.message);
     return ln_tok_open_absent(&m->tok, &why, err);
@@ -132,6 +133,7 @@ static ln_status open_parts(ln_package *m, const char *model, ln_error *err) {
     LN_TRY(ln_spec_open(&m->spec, &m->config, err));
     LN_TRY(ln_tensors_open(&m->tensors, m->path, m->opt.skip_unknown, err));
     LN_TRY(ln_weights_bind(&m->weights, &m->spec, &m->tensors, err));
+    LN_TRY(ln_package_change(m, err));
     if (m->opt.quantize_bits)
         LN_TRY(ln_weights_encode(&m->weights, &m->spec, (ln_groups){m->opt.quantize_bits, 64}, err));
     LN_TRY(ln_path_join(shared, m->path, "tokenizer_config.json", err)); /* which each of the parts reads */
@@ -176,6 +178,7 @@ void ln_package_close(ln_package **m) {
     ln_tok_close(&(*m)->tok);
     ln_genconfig_close(&(*m)->gen);
     ln_weights_close(&(*m)->weights);
+    ln_package_close_changers(*m);
     ln_tensors_close(&(*m)->tensors);
     ln_spec_close(&(*m)->spec);
     ln_config_close(&(*m)->config);
@@ -233,14 +236,9 @@ int64_t ln_package_experts_of(const ln_adapter_module *m) { return ln_adapter_ex
 ln_status ln_package_match_adapter(const ln_package *m, const struct ln_adapter_file *a, int *weights,
                                    ln_error *err) {
     int *slots = ln_zalloc(2 * a->n + 2, sizeof *slots), *layers = slots ? slots + a->n + 1 : NULL;
-    ln_status st =
-        slots ? ln_adapter_match(a, &m->spec, &m->weights, slots, layers, err) : LN_OOM(err, "an adapter");
+    ln_status st = slots ? ln_adapter_match(a, &m->spec, slots, layers, err) : LN_OOM(err, "an adapter");
     for (size_t i = 0; st == LN_OK && i < a->n; i++) {
-        if (slots[i] == LN_W_HEAD)
-            st = ln_fail(err, LN_EUNSUPPORTED,
-                         "%s: module %s: linnet applies adapters to the projections of the layers alone",
-                         a->path, a->modules[i].path);
-        else if (weights)
+        if (weights)
             weights[i] = layers[i] < 0 ? m->weights.index_fixed[slots[i]]
                                        : m->weights.index_layer[layers[i]][slots[i]];
     }

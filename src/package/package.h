@@ -30,6 +30,10 @@ typedef struct ln_package {
     ln_emb_files embedding;            /* how texts become embeddings */
     ln_error embedding_error;          /* why these files cannot be used; reported by ln_embed */
     ln_tok *lower_tok; /* the tokenizer of texts that are embedded in lower case; NULL: `tok` is */
+    /* [n_changers] the adapters of ln_options.adapter that change tensors of the model itself, with their
+     * factors: the weights are loaded with them, whatever adapter a request names */
+    struct ln_adapted *changers;
+    size_t n_changers;
     ln_options opt;
     double load_seconds;           /* time that ln_package_open took */
     ln_weight_cache *weight_cache; /* device weights, shared by this model's engines; has its own lock */
@@ -78,11 +82,21 @@ struct ln_adapter_module;
 int64_t ln_package_experts_of(const struct ln_adapter_module *m);
 /* Splits the modules of an adapter for tensors of the model that hold several weights (ln_adapter_split). */
 ln_status ln_package_split_adapter(const ln_package *m, struct ln_adapter_file *a, ln_error *err);
-/* LN_EINVALID unless every module of an adapter has its place in the model; LN_EUNSUPPORTED: one of the
- * output head. The modules have been split (ln_adapter_split). weights, [modules] or NULL: the index of each
- * one's matrix in m->weights. */
+/* LN_EINVALID unless every module of an adapter has its place in the model. The modules have been split
+ * (ln_adapter_split). weights, [modules] or NULL: the index of each one's matrix in m->weights. */
 ln_status ln_package_match_adapter(const ln_package *m, const struct ln_adapter_file *a, int *weights,
                                    ln_error *err);
+/* changed_model.c: loads the adapters of ln_options.adapter that change tensors of the model itself, and has
+ * the weights follow them. */
+ln_status ln_package_change(ln_package *m, ln_error *err);
+void ln_package_close_changers(ln_package *m);
+/* The directory of the tokenizer: the model's, or that of an adapter that has added tokens. */
+const char *ln_package_tokenizer_dir(const ln_package *m);
+/* LN_EUSAGE unless the n adapters, opened as `files`, that an engine is to apply together change what the
+ * model was opened with: those of its own adapter (`own`) what that changes, any other nothing. Compares
+ * copies of tables in the files with the model's. */
+ln_status ln_package_check_changes(const ln_package *m, struct ln_adapter_file *const *files,
+                                   const double *factors, size_t n, bool own, ln_error *err);
 /* The bias of the matrix m->weights.items[weight]; NULL: the model has none. */
 const ln_weight *ln_package_bias_of(const ln_package *m, size_t weight);
 /* kept_weights.c: describes the encodings of the weights in memory, as ln_info.kept. */

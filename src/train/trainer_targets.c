@@ -238,7 +238,7 @@ static ln_status targets_of_adapter(train_trainer *t, ln_lora *out, ln_error *er
     if (st == LN_OK) st = ln_adapter_split(a, &m->spec, err);
     if (st == LN_OK && !(slots = ln_zalloc(2 * a->n + 1, sizeof *slots))) st = LN_OOM(err, "an adapter");
     if (st == LN_OK) layers = slots + a->n;
-    if (st == LN_OK) st = ln_adapter_match(a, &m->spec, &m->weights, slots, layers, err);
+    if (st == LN_OK) st = ln_adapter_match(a, &m->spec, slots, layers, err);
     if (st == LN_OK) st = layers_of_modules(t, layers, a->n, out, err);
     if (st == LN_OK) st = check_uniform(a, &m->spec, slots, out, err);
     if (st == LN_OK) ln_adapter_warn_absent(a);

@@ -188,8 +188,37 @@ static int teardown(void **state) {
     return 0;
 }
 
+/* Adapters that change the model itself belong to the model that is opened with them: requests cannot name
+ * them, nor other adapters next to them. */
+static void of_the_model(void **state) {
+    (void)state;
+    const ln_adapter_part own = {LORA "llama-tables", 1}, half = {LORA "llama-tables", 0.5},
+                          other = {LORA "llama-few", 1};
+    ln_options o = ln_options_default();
+    ln_model *m;
+    ln_engine *e = NULL;
+    ln_adapter *a = NULL;
+    OK(ln_model_open(&m, GOLDEN "llama-plain-f32", NULL, NULL));
+    o.n_ctx = 64, o.adapter = &own, o.n_adapter_parts = 1, o.n_adapters = 1;
+    FAILS(LN_EUNSUPPORTED, "changes the model itself (", ln_engine_open(&e, m, &o, NULL));
+    o.n_adapter_parts = 0;
+    OK(ln_engine_open(&e, m, &o, NULL));
+    FAILS(LN_EUNSUPPORTED, "open the model with it", ln_adapter_open(&a, e, &own, 1, NULL));
+    ln_engine_close(&e), ln_model_close(&m);
+    o.n_adapter_parts = 1;
+    OK(ln_model_open(&m, GOLDEN "llama-plain-f32", &o, NULL));
+    OK(ln_engine_open(&e, m, &o, NULL));
+    FAILS(LN_EUSAGE, "the model was opened with this adapter", ln_adapter_open(&a, e, &other, 1, NULL));
+    ln_engine_close(&e);
+    o.adapter = &half; /* another factor */
+    FAILS(LN_EUNSUPPORTED, "changes the model itself", ln_engine_open(&e, m, &o, NULL));
+    o.n_adapter_parts = 0;
+    FAILS(LN_EUSAGE, "the model was opened with this adapter", ln_engine_open(&e, m, &o, NULL));
+    ln_model_close(&m);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(several_at_once),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(of_the_model), cmocka_unit_test(several_at_once),
                                        cmocka_unit_test(prompts_of_classify),
                                        cmocka_unit_test(facts_and_factors), cmocka_unit_test(misuse)};
     return cmocka_run_group_tests_name("adapters of the library", tests, setup, teardown);
