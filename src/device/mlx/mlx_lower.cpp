@@ -24,14 +24,13 @@ static double of_rows(const ln_lower_ask *q) {
     return UNIT * ((double)width / 8 + 16);
 }
 
-/* From x in bf16: with weights in bf16 MLX rounds a graph output to bf16, and other results to two numbers of
- * bf16. Of affine groups the reference rounds the weights s q + b, and MLX does not. */
+/* From x in bf16: with weights in bf16 MLX rounds a result to two numbers of bf16. Of affine groups the reference rounds the weights s q + b, and MLX does not. */
 static double of_product(const ln_lower_ask *q) {
     const ln_encoding enc = q->in[1].enc;
     const double sum = sum_of((double)q->in[1].dims[1]);
     if (q->in[0].format.kind != LN_FORMAT_BF16) return sum;
     if (!ln_encoding_is_dense(enc)) return sum + 0x1p-8;
-    return sum + (enc.scale != LN_BF16 ? 0 : q->reader_op[0] < 0 ? 0x1p-8 : 0x1p-16);
+    return sum + (enc.scale == LN_BF16 ? 0x1p-16 : 0);
 }
 
 static double of_attention(const ln_lower_ask *q) {

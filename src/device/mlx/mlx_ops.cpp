@@ -16,10 +16,9 @@ static array weight_dense(const ln_exec *e, const ln_pnode *n, int k) { return *
 /* ---- products ---- */
 
 /* The product of two arrays of bf16, whose sums in f32 MLX rounds to bf16 (decision 066). What rounding took is
- * the product minus the rounded one, in one operation; it is added unless the result goes to the host. */
-static array product_bf16(const array &x, const array &w, bool is_output) {
+ * the product minus the rounded one, in one operation. */
+static array product_bf16(const array &x, const array &w) {
     const array columns = mx::transpose(w), rounded = mx::matmul(x, columns);
-    if (is_output) return mlx_f32(rounded);
     return mx::add(mlx_f32(rounded), mlx_f32(mx::addmm(mx::negative(rounded), x, columns)));
 }
 
@@ -27,7 +26,7 @@ static array product_bf16(const array &x, const array &w, bool is_output) {
 static array product(const ln_exec *e, const ln_pnode *n) {
     const array &x = mlx_input(e, n, 0);
     const mlx_weight &w = *e->weights[n->in[1]];
-    if (mlx_multiplies_bf16(e->program, n)) return product_bf16(x, *w.dense, e->is_output[n->out[0]]);
+    if (mlx_multiplies_bf16(e->program, n)) return product_bf16(x, *w.dense);
     if (w.dense) return mx::matmul(mlx_f32(x), mx::transpose(mlx_f32(*w.dense)));
     return mx::quantized_matmul(mlx_f32(x), *w.codes, mlx_f32(*w.scales), mlx_f32(*w.biases), true, w.group,
                                 w.bits);
