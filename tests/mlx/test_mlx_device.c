@@ -128,16 +128,21 @@ static void ask(ln_engine *e, chat *c, int i, int turn) {
                        err));
 }
 
-/* Waits for the answer of a chat and adds it. */
-static void answer(ln_engine *e, chat *c) {
+/* Waits for the answer of a chat, and closes its request. */
+static void finish(ln_engine *e, chat *c, ln_result *r) {
     ln_event v = {.size = sizeof v};
-    ln_result r = {.size = sizeof r};
     while (v.kind != LN_EVENT_FINISH) {
         OK(ln_request_next(c->r, 0, &v, err));
         if (v.kind == LN_EVENT_NONE) OK(ln_engine_step(e, NULL, err));
     }
-    OK(ln_request_result(c->r, &r, err));
+    OK(ln_request_result(c->r, r, err));
     ln_request_close(&c->r);
+}
+
+/* Adds the answer of a chat to it. */
+static void answer(ln_engine *e, chat *c) {
+    ln_result r = {.size = sizeof r};
+    finish(e, c, &r);
     assert_int_equal(r.n_ids, answered());
     memcpy(c->ids + c->n, r.ids, r.n_ids * sizeof *r.ids);
     memcpy(c->logprobs + c->n_logprobs, r.logprobs, r.n_ids * sizeof *r.logprobs);
@@ -208,6 +213,37 @@ static void one_seed_has_one_text(void **state) {
             assert_memory_equal(again[i].logprobs, first[i].logprobs, sizeof first[i].logprobs);
         }
     }
+}
+
+/* Near tokens stay apart: the bundled model's first words of a story are those of the CPU. */
+static void a_story_is_that_of_the_cpu(void **state) {
+    static const char asked[] = "Tell me a short story.";
+    enum { WORDS = 12 };
+    int32_t ids[2][WORDS];
+    (void)state;
+    for (int device = 0; device < 2; device++) {
+        const ln_options o = {
+            .size = sizeof o, .device = device ? LN_DEVICE_MLX : LN_DEVICE_CPU, .n_ctx = 64, .n_parallel = 1};
+        const ln_sampling greedy = {.size = sizeof greedy, .n_max = WORDS, .top_p = 1, .repeat_penalty = 1};
+        ln_prompt prompt = ln_prompt_default();
+        ln_request_options how = ln_request_options_default();
+        ln_result r = {.size = sizeof r};
+        ln_model *m;
+        ln_engine *e;
+        chat c = {0};
+        prompt.text = asked, prompt.text_bytes = sizeof asked - 1;
+        how.sampling = &greedy;
+        OK(ln_model_open(&m, LN_ROOT "/models/tiny", &o, err));
+        OK(ln_engine_open(&e, m, &o, err));
+        OK(ln_request_open(&c.r, e, &prompt, &how, err));
+        finish(e, &c, &r);
+        assert_int_equal(r.n_ids, WORDS);
+        memcpy(ids[device], r.ids, sizeof ids[device]);
+        ln_result_free(&r);
+        ln_engine_close(&e);
+        ln_model_close(&m);
+    }
+    assert_memory_equal(ids[0], ids[1], sizeof ids[0]);
 }
 
 /* What doctor and docs/mlx.md say of MLX's CPU build. MLX does not promise it, and it was not measured on a
@@ -300,7 +336,7 @@ int main(void) {
     find_figures();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_are_within_their_bounds), cmocka_unit_test(long_chats_leave_nothing),
-        cmocka_unit_test(one_seed_has_one_text), cmocka_unit_test(alone_and_among_others),
-        cmocka_unit_test(temporaries_end_with_the_step)};
+        cmocka_unit_test(one_seed_has_one_text),         cmocka_unit_test(alone_and_among_others),
+        cmocka_unit_test(a_story_is_that_of_the_cpu),    cmocka_unit_test(temporaries_end_with_the_step)};
     return cmocka_run_group_tests_name("mlx_device", tests, NULL, NULL);
 }
