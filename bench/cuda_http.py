@@ -4,7 +4,7 @@
 usage: bench/cuda_http.py MODEL [CLIENTS [TOKENS [ROUNDS]]]       64 clients, 128 tokens each, 3 rounds
 
 Kinds alternate in each round; a row has the median, and its ratio to plain (greedy) requests. Each client sends one request a round, not streamed. The
-environment variable LINNET is the path of the command. Only Python's standard library is needed; the client runs on the same machine."""
+environment variable LINNET is the path of the command. If the model has a chat template, the last kind are calls of a tool. Only Python's standard library is needed; the client runs on the same machine."""
 import http.client
 import json
 import os
@@ -26,11 +26,19 @@ KINDS = {
     "logprobs 5": dict(DRAW, logprobs=5),
     "JSON schema": dict(DRAW, json_schema=SCHEMA, ignore_eos=False),
 }
+TOOL = dict(type="function", function=dict(name="report", description="Reports names of towns.", parameters=dict(
+    type="object", properties=dict(towns=SCHEMA), required=["towns"])))
+TOOLS = dict(DRAW, tools=[TOOL], tool_choice="required", ignore_eos=False, chat_template_kwargs=dict(enable_thinking=False))
 
 
-def start(model, clients, tokens):
-    p = subprocess.Popen([LINNET, "serve", model, "--port", "0", "--device", "cuda", "--numerics", "fast", "--parallel", str(clients), "--ctx",
-                          str(tokens + 256), "--log-format", "none"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+def has_template(model):
+    path = os.path.join(model, "tokenizer_config.json")
+    return os.path.exists(os.path.join(model, "chat_template.jinja")) or os.path.exists(path) and "chat_template" in open(path).read()
+
+
+def start(*flags):
+    """Starts a server with these flags of `linnet serve`; returns it and its port."""
+    p = subprocess.Popen([LINNET, "serve", *flags, "--port", "0", "--log-format", "none"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     for line in p.stderr:
         if "listening on http://" in line:
             threading.Thread(target=p.stderr.read, daemon=True).start()
@@ -40,32 +48,43 @@ def start(model, clients, tokens):
 
 def ask(port, body, out):
     c = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    c.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+    c.request("POST", "/v1/chat/completions" if "messages" in body else "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
     r = c.getresponse()
     answer = json.loads(r.read())
-    out.append(answer["usage"]["completion_tokens"] if r.status == 200 else sys.exit(f"{r.status}: {answer}"))
+    out.append(answer if r.status == 200 else sys.exit(f"{r.status}: {answer}"))
 
 
-def run(port, kind, clients, tokens):
+def ask_all(port, bodies):
+    """Sends the requests at once; returns the answers, in no order, and the seconds that they took."""
     out = []
-    bodies = [dict(dict(prompt=f"Client {i} asks about the weather in {i * 37} towns.", max_tokens=tokens, seed=i, ignore_eos=True), **KINDS[kind])
-              for i in range(clients)]
     threads = [threading.Thread(target=ask, args=(port, b, out)) for b in bodies]
     begin = time.monotonic()
     for t in threads:
         t.start()
     for t in threads:
         t.join()
-    if len(out) < clients:
-        sys.exit(f"{kind}: {clients - len(out)} requests failed")
-    return sum(out) / (time.monotonic() - begin)
+    if len(out) < len(bodies):
+        sys.exit(f"{len(bodies) - len(out)} requests failed")
+    return out, time.monotonic() - begin
+
+
+def run(port, kind, clients, tokens):
+    bodies = []
+    for i in range(clients):
+        text = f"Client {i} asks about the weather in {i * 37} towns."
+        prompt = dict(messages=[dict(role="user", content=text)]) if "tools" in KINDS[kind] else dict(prompt=text)
+        bodies.append(dict(dict(prompt, max_tokens=tokens, seed=i, ignore_eos=True), **KINDS[kind]))
+    answers, seconds = ask_all(port, bodies)
+    return sum(a["usage"]["completion_tokens"] for a in answers) / seconds
 
 
 def main():
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     clients, tokens, rounds = (int(sys.argv[i]) if len(sys.argv) > i else d for i, d in ((2, 64), (3, 128), (4, 3)))
-    server, port = start(sys.argv[1], clients, tokens)
+    if has_template(sys.argv[1]):
+        KINDS["tools"] = TOOLS
+    server, port = start(sys.argv[1], "--device", "cuda", "--numerics", "fast", "--parallel", str(clients), "--ctx", str(tokens + 512))
     rates = {k: [] for k in KINDS}
     try:
         for r in range(rounds + 1):
@@ -81,4 +100,5 @@ def main():
         server.wait()
 
 
-main()
+if __name__ == "__main__":
+    main()

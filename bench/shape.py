@@ -6,7 +6,8 @@ usage: shape.py SHAPE DIR          write a Hugging Face directory (bf16)
        shape.py --gguf DIR FILE    write the same weights for llama.cpp (pip install gguf)
 
 SHAPE: qwen3-0.6b, qwen3-4b, qwen3-8b, gemma3-1b, llama-3.2-1b, qwen3-0.6b-4-layers (4 of the 28 layers), qwen3-30b-a3b-4-layers (4 of the 48),
-qwen3.5-0.8b, qwen3.5-4b; with -f16 or -f32 after the name the weights are f16 or f32. Needs numpy."""
+qwen3.5-0.8b, qwen3.5-4b; with -f16 or -f32 after the name the weights are f16 or f32. With -counts after it the token after id t is t + 1, whatever
+precedes it (bench/lookup.py): a model whose answers are known, with the speed of the others. Needs numpy."""
 import json
 import os
 import struct
@@ -102,6 +103,22 @@ def blocks(name, shape, c, rng, numbers, stored):
         n -= k
 
 
+def counting(named):
+    """Yields the blocks of all tensors, given as (name, shape, blocks), changed so that the model counts: what the layers add is small next to the
+    embedding of a token, and row i of the head is the embedding of i - 1."""
+    for name, shape, parts in named:
+        if name == "model.embed_tokens.weight":
+            table = np.concatenate(list(parts))
+            yield table
+        elif name == "lm_head.weight":
+            yield np.roll(table, shape[1])
+        elif name.endswith(("o_proj.weight", "down_proj.weight", "out_proj.weight")):
+            for b in parts:  # bf16, times 2^-14
+                yield np.where((b & 0x7F80) > 14 << 7, b - (14 << 7), b & 0x8000).astype("<u2")
+        else:
+            yield from parts
+
+
 def byte_letters():
     """Returns the byte-level alphabet of GPT-2: a printable character for each byte."""
     keep = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -110,15 +127,20 @@ def byte_letters():
 
 
 def write_hf(shape, out):
+    counts = shape.endswith("-counts")
+    shape = shape.removesuffix("-counts")
     end = next((e for e in STORED if e and shape.endswith(e)), "")
+    if counts and end:
+        sys.exit("shape.py: a model that counts has bf16 weights")
     dtype, name_of_dtype, width = STORED[end]
     stored = {"": bf16, "-f16": lambda x: x.astype("<f2"), "-f32": lambda x: x.astype("<f4")}[end]
     c = {**COMMON, **SHAPES[shape.removesuffix(end)], "torch_dtype": name_of_dtype}
-    c["tie_word_embeddings"] = True
+    c["tie_word_embeddings"] = not counts
     c["eos_token_id"] = c["vocab_size"] - 1
     os.makedirs(out, exist_ok=True)
     head, at = {}, 0
-    for name, s in tensors(c):
+    listed = tensors(c) + ([("lm_head.weight", (c["vocab_size"], c["hidden_size"]))] if counts else [])
+    for name, s in listed:
         size = int(np.prod(s)) * width
         head[name] = dict(dtype=dtype, shape=list(s), data_offsets=[at, at + size])
         at += size
@@ -128,9 +150,9 @@ def write_hf(shape, out):
     numbers = stored(rng.standard_normal(1 << 24, dtype=np.float32) * np.float32(0.02))
     with open(f"{out}/model.safetensors", "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
-        for name, s in tensors(c):
-            for b in blocks(name, s, c, rng, numbers, stored):
-                f.write(b.tobytes())
+        named = ((name, s, blocks(name, s, c, rng, numbers, stored)) for name, s in listed)
+        for b in counting(named) if counts else (b for _, _, parts in named for b in parts):
+            f.write(b.tobytes())
     json.dump(c, open(f"{out}/config.json", "w"), indent=1)
     vocab = {ch: b for b, ch in byte_letters().items()}
     for i in range(len(vocab), c["vocab_size"]):
@@ -191,7 +213,7 @@ def write_gguf(src, out):
 
 if len(sys.argv) == 4 and sys.argv[1] == "--gguf":
     write_gguf(sys.argv[2], sys.argv[3])
-elif len(sys.argv) == 3 and sys.argv[1].removesuffix("-f16").removesuffix("-f32") in SHAPES:
+elif len(sys.argv) == 3 and sys.argv[1].removesuffix("-counts").removesuffix("-f16").removesuffix("-f32") in SHAPES:
     write_hf(sys.argv[1], sys.argv[2])
 else:
     sys.exit(__doc__)

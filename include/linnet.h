@@ -215,6 +215,9 @@ typedef struct ln_options {
     /* The most positions of the pool of KV pages, if fewer than n_parallel contexts; 0: no such limit. */
     int64_t pool_positions;
     bool adapter_experts; /* adapters that are loaded later may have LoRA on experts, which takes memory */
+    /* Tokens, at most 64, that a step computes ahead for a request if its text repeats itself; texts and
+     * log-probabilities are the same (docs/lookup.md). 0: none. */
+    int n_lookup;
 } ln_options;
 
 LN_DEFAULT(ln_options) /* all fields but `size` zero */
@@ -271,14 +274,12 @@ typedef struct ln_sampling {
     bool ignore_eos; /* the logits of the model's stop ids that `stop` does not name become minus infinity */
     bool has_seed;   /* false: the seed comes from the system; ln_result.seed has it */
     uint64_t seed;
-    /* Maximum number of tokens to generate. 0: none. -1: up to the end of the context if a chat template is
-     * used, else 256. */
+    /* The most tokens to generate. 0: none. -1: to the end of the context after a chat template, else 256. */
     int64_t n_max;
     bool has_think_budget; /* false: reasoning is not limited */
     /* Tokens of reasoning after which its closing delimiter is appended; 0: the model answers at once. */
     int64_t think_budget;
-    /* Receives the reasoning piece by piece, with the `user` argument of the call; NULL: the reasoning is in
-     * ln_result only. */
+    /* Receives the reasoning piece by piece, with the `user` argument of the call. NULL: ln_result has it. */
     ln_text_fn *on_reasoning;
     /* What the model's generation_config.json forbids, as the logits processors of transformers define it:
      * the logits become minus infinity. ln_sampling_default points these fields into the model; they are
@@ -305,8 +306,7 @@ typedef struct ln_sampling {
      * false in the tool's definition its arguments are any object instead. With `grammar` the answer matches
      * the grammar, or is calls; REQUIRED excludes `grammar`. */
     ln_tool_choice tool_choice;
-    /* [n_tool_names] names of the tools that may be called; a call of another one is text. None: all tools
-     * of the request. */
+    /* [n_tool_names] tools that may be called; a call of another one is text. None: all of the request. */
     const char *const *tool_names;
     size_t n_tool_names;
     bool single_tool_call; /* generation ends after the first call */
@@ -384,8 +384,7 @@ typedef struct ln_info {
 
 /* Writes the facts of an open model to *info, which the caller owns. */
 LN_API LN_MUST_CHECK ln_status ln_model_info(const ln_model *model, ln_info *info, ln_error *err);
-/* Writes the same facts of a model that is opened for this call alone; no weight is read. Errors: those of
- * ln_model_open. */
+/* Writes the same facts of a model that this call opens, without its weights. Errors: see ln_model_open. */
 LN_API LN_MUST_CHECK ln_status ln_show(const char *model, const ln_options *opt, ln_info *info,
                                        ln_error *err);
 /* Writes the model's sampling defaults to *out: those of generation_config.json, with the tokens that it
@@ -510,7 +509,8 @@ typedef struct ln_metrics {
      * (docs/memory.md). "diverged": the held text continues with another token. "adapter", "rope": another
      * adapter, or other rotary frequencies. "disabled": ln_request_options.no_cache. Static. */
     const char *cache_miss_reason;
-    uint64_t reserved[16]; /* zero */
+    int64_t proposed_tokens, accepted_tokens; /* tokens that were computed ahead, and kept of these */
+    uint64_t reserved[14];                    /* zero */
 } ln_metrics;
 
 /* STOP: stop id or text. LENGTH: n_max or the context ended. CANCELLED: a callback, ln_cancel or an error */
@@ -704,7 +704,7 @@ typedef struct ln_engine_stats {
     uint64_t prompt_tokens, cached_tokens, generated_tokens; /* so far, of finished and running requests */
     double step_seconds;                                     /* of the last step */
     int64_t n_state_pages, n_state_used, n_state_cached;     /* likewise, of recurrent state */
-    uint64_t state_page_bytes;
+    uint64_t state_page_bytes, proposed_tokens, accepted_tokens; /* tokens so far, as in ln_metrics */
 } ln_engine_stats;
 LN_API LN_MUST_CHECK ln_status ln_engine_get_stats(const ln_engine *engine, ln_engine_stats *out,
                                                    ln_error *err);

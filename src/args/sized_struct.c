@@ -81,7 +81,7 @@ static ln_status check_options(const ln_options *o, ln_error *err) {
         {"n_expected", o->n_expected, INT64_MAX}, {"n_chunk", o->n_chunk, 1 << 20},
         {"n_parallel", o->n_parallel, 4096},      {"n_logits", o->n_logits, 1 << 20},
         {"n_queue", o->n_queue, 1 << 20},         {"n_adapters", o->n_adapters, 1024},
-        {"adapter_rank", o->adapter_rank, 4096},
+        {"adapter_rank", o->adapter_rank, 4096},  {"n_lookup", o->n_lookup, 64},
     };
     for (size_t i = 0; i < LN_COUNT(counts); i++) {
         if (counts[i].value < 0)

@@ -52,6 +52,7 @@ ln_status options_of(const args *a, ln_options *opt, ln_error *err) {
     opt->memory_bytes = (uint64_t)a->flag[F_MEMORY].i;
     opt->n_parallel = (int)a->flag[F_PARALLEL].i;
     opt->kv_bytes = (uint64_t)a->flag[F_KV_MEMORY].i;
+    opt->n_lookup = (int)a->flag[F_LOOKUP].i;
     opt->mlock = has(a, F_MLOCK);
     if (planned_verb(a) == VERB_SCORE || planned_verb(a) == VERB_EVAL) opt->n_logits = SCORE_ROWS;
     opt->keep_full_kv = planned_verb(a) == VERB_ATTENTION;

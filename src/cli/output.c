@@ -113,6 +113,10 @@ void put_metrics(ln_str *s, const ln_metrics *m) {
     put_int(s, "cached_tokens", m->cached_tokens);
     if (miss_text(m)[0]) put_text(s, "cache_miss_reason", miss_text(m));
     put_int(s, "reasoning_tokens", m->reasoning_tokens);
+    if (m->proposed_tokens > 0) {
+        put_int(s, "proposed_tokens", m->proposed_tokens);
+        put_int(s, "accepted_tokens", m->accepted_tokens);
+    }
     put_real(s, "load_seconds", m->load_seconds);
     put_real(s, "prefill_seconds", m->prefill_seconds);
     put_real(s, "decode_seconds", m->decode_seconds);
@@ -139,6 +143,9 @@ void stats_print(const ln_metrics *m) {
     if (m->generated_tokens > 0)
         note("generated %lld tokens in %.3f s, %.1f tok/s, the first after %.3f s",
              (long long)m->generated_tokens, m->decode_seconds, m->decode_tok_s, m->first_token_seconds);
+    if (m->proposed_tokens > 0)
+        note("computed %lld tokens ahead, %lld of them kept", (long long)m->proposed_tokens,
+             (long long)m->accepted_tokens);
     note("memory %s, at most %s", bytes_text(now, m->active_bytes), bytes_text(peak, m->peak_bytes));
 }
 

@@ -34,6 +34,7 @@
 #define TEXT_WAITING  ((uint64_t)8 << 10)
 
 enum { ADAPTER_RANK = 16, RANK_MOST = 4096 }; /* ln_options.adapter_rank: default, the largest */
+enum { LOOKUP_ROWS = 64 };
 
 /* Slots and rank of the pool of adapters. */
 static ln_status set_adapters(const ln_options *opt, ln_run_options *out, ln_error *err) {
@@ -51,6 +52,13 @@ static ln_status set_adapters(const ln_options *opt, ln_run_options *out, ln_err
                        (long long)rank, (int)RANK_MOST);
     out->adapter_rank = (int)rank;
     return LN_OK;
+}
+
+/* Rows of logits of a step: one for each sequence, and for proposed tokens up to LOOKUP_ROWS in all, as many
+ * as a GPU's captured steps have. */
+static int logits_with_lookup(int n_seqs, int n_lookup) {
+    const int64_t rows = (int64_t)n_seqs * (1 + n_lookup);
+    return (int)LN_MAX((int64_t)n_seqs, LN_MIN(rows, (int64_t)LOOKUP_ROWS));
 }
 
 ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_options *out, ln_error *err) {
@@ -83,7 +91,8 @@ ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_opti
     const int64_t rows = ln_spec_both_ways(&m->spec) ? out->n_ctx : DEFAULT_CHUNK; /* or whole texts */
     out->n_chunk = (int)LN_MIN(opt->n_chunk > 0 ? opt->n_chunk : rows, out->n_ctx);
     out->n_chunk = LN_MAX(out->n_chunk, out->n_seqs);
-    out->n_logits = opt->n_logits > 0 ? opt->n_logits : out->n_seqs;
+    out->n_lookup = opt->n_lookup;
+    out->n_logits = opt->n_logits > 0 ? opt->n_logits : logits_with_lookup(out->n_seqs, out->n_lookup);
     out->n_logits = LN_MIN(out->n_logits, out->n_chunk);
     out->page_len = PAGE_LEN;
     out->keep_full_kv = opt->keep_full_kv;
@@ -134,7 +143,7 @@ typedef struct layout {
 
 uint64_t ln_requests_bytes(const ln_run_options *o, const ln_run_sizes *z, int64_t n_queue) {
     const ln_sampling how = {.n_max = o->n_ctx};
-    const ln_req_options running = {.how = &how}, waiting = {.n_ids = o->n_ctx};
+    const ln_req_options running = {.how = &how, .n_lookup = o->n_lookup}, waiting = {.n_ids = o->n_ctx};
     const uint64_t one = ln_req_bytes(&running, o->n_ctx) - sizeof(ln_req);
     const double contexts = (double)z->n_pages / (double)z->seq_pages;
     return (uint64_t)o->n_seqs * sizeof(ln_req) + (uint64_t)((double)one * contexts) +

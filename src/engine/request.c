@@ -81,6 +81,7 @@ static ln_status copy_options(ln_req *r, const ln_req_options *opt, ln_error *er
     r->opt = *opt;
     r->opt.ids = NULL;
     if (r->opt.opened == 0) r->opt.opened = ln_now();
+    r->opt.n_lookup = r->e->run->opt.n_lookup;
     if (!r->opt.logprobs) r->opt.n_top = 0;
     r->opt.n_top = (int)LN_MIN((int64_t)LN_MIN(r->opt.n_top, LN_TOP_MOST), r->e->run->spec->V);
     r->stop_id = r->stop_text = -1;
@@ -114,7 +115,8 @@ uint64_t ln_req_bytes(const ln_req_options *o, int64_t n_most) {
     if (o->logprobs) token += sizeof(double) + n_top * sizeof(ln_top);
     if (o->prompt_logprobs) prompt = sizeof(double) + n_top * sizeof(ln_top);
     const uint64_t n_new = o->how ? (uint64_t)(n_most - o->n_ids + 1) : 0;
-    return sizeof(ln_req) + (uint64_t)o->n_ids * (sizeof(int32_t) + prompt) + n_new * token * 5 / 2;
+    const uint64_t lookup = o->how && o->n_lookup > 0 ? ln_lookup_bytes(n_most + 1) : 0;
+    return sizeof(ln_req) + (uint64_t)o->n_ids * (sizeof(int32_t) + prompt) + n_new * token * 5 / 2 + lookup;
 }
 
 /* Counts a request among those of its engine. Beyond the memory that was planned for them it asks what the
@@ -173,6 +175,7 @@ static void uncount(ln_req *r) {
 static void free_all(ln_req *r) {
     ln_answer_close(&r->answer);
     ln_constraint_close(&r->constraint);
+    ln_lookup_close(&r->lookup);
     ln_ids_free(&r->all);
     ln_free(r->logprobs);
     ln_free(r->top);

@@ -10,6 +10,7 @@
 #include "answer_text.h"
 #include "constraint.h"
 #include "eng_step.h"
+#include "lookup.h"
 
 #include <stdatomic.h>
 
@@ -47,6 +48,7 @@ typedef struct ln_req_options {
     int64_t first_row, n_allowed;
     bool no_logits;   /* on_row reads the hidden states (ln_run_hidden), not the logits */
     int64_t n_share;  /* tokens whose keys and values later requests may reuse; 0: all */
+    int n_lookup;     /* set by ln_req_new: see ln_options */
     bool hold;        /* without `how`: keep the sequence after the prompt, until ln_req_free */
     bool defer;       /* not queued before ln_req_start */
     int adapter_slot; /* slot of its adapter plus 1; 0: that of the engine, if there is one */
@@ -89,6 +91,10 @@ struct ln_req {
     double sampled_logprob;
     ln_top sampled_top[LN_TOP_MOST];
     ln_error fault;          /* of this step, unless its code is LN_OK */
+    ln_lookup lookup;
+    int64_t n_proposed, n_accepted; /* tokens that this step has rows of; how many of them were sampled */
+    bool over;                      /* a token that was proposed has ended the answer in this step, */
+    ln_finish over_how;             /* in this way */
     double *prompt_logprobs; /* [n_ids], where asked for */
     ln_top *prompt_top;      /* [n_ids, n_top] */
 

@@ -79,6 +79,7 @@ void ln_sched_end(ln_sched *s, ln_req *r, ln_finish how, const ln_error *error) 
     ln_error fault;
     if (!error && r->opt.how && ln_answer_flush(&r->answer, &fault) != LN_OK) error = &fault;
     if (r->seq) ln_seq_close(s->e, &r->seq);
+    ln_lookup_close(&r->lookup);
     pthread_mutex_lock(&s->lock);
     count_pages(s);
     ln_sched_remove(s, r);
@@ -168,6 +169,8 @@ static ln_status open_seq(ln_sched *s, ln_req *r, ln_error *err) {
         r->prompt_top = ln_zalloc(n * n_top + 1, sizeof *r->prompt_top);
         if (!r->prompt_logprobs || !r->prompt_top) return LN_OOM(err, "log-probabilities of a prompt");
     }
+    if (r->opt.n_lookup > 0 && r->opt.how && r->how.n_max > 1 && !r->lookup.ends)
+        LN_TRY(ln_lookup_open(&r->lookup, r->n_most + 1, r->opt.n_lookup, err));
     return ln_seq_open(s->e, &o, &r->seq, err);
 }
 
@@ -352,29 +355,27 @@ static int64_t build(ln_sched *s, int64_t *n_decode) {
         else add_item(s, r, r->share - 1, LN_LOGITS_NONE);
         if (s->n_items > before) n_prefill += s->items[before].n;
     }
+    if (o->n_lookup > 0) ln_sched_propose(s, (int)*n_decode);
     return n_prefill;
 }
 
 /* ---- after the step's model run ---- */
 
-static int64_t rows_out(const ln_batch_item *item) {
-    return item->want == LN_LOGITS_ALL ? item->n : item->want == LN_LOGITS_LAST;
-}
-
-static void add_job(ln_sched *s, ln_sample_job d) { s->jobs[s->n_jobs++] = d; }
-
 /* Lists what is read of the rows of one item, from row `row` of the step's logits on. A request has at most
  * one entry for each row: LN_SAMPLE_ROWS stands for all of them. The sequence has not advanced yet. */
 static void list_rows(ln_sched *s, ln_req *r, const ln_batch_item *item, int64_t row) {
-    const int64_t n = rows_out(item), end = r->seq->n + item->n, first = end - n;
+    const int64_t n = ln_sched_rows_out(item), end = r->seq->n + item->n, first = end - n;
     const bool of_prompt = n > 0 && r->seq->n < r->n_prompt && wants_rows(r),
                rows = of_prompt && r->opt.on_row;
-    if (rows) add_job(s, (ln_sample_job){.r = r, .kind = LN_SAMPLE_ROWS, .row = row, .t = first, .n = n});
+    if (rows)
+        ln_sched_add_job(s, (ln_sample_job){.r = r, .kind = LN_SAMPLE_ROWS, .row = row, .t = first, .n = n});
     for (int64_t i = 0; i < n && of_prompt && r->opt.prompt_logprobs; i++)
         if (first + i + 1 < r->opt.n_ids)
-            add_job(s, (ln_sample_job){.r = r, .kind = LN_SAMPLE_SCORE, .row = row + i, .t = first + i});
+            ln_sched_add_job(s, (ln_sample_job){
+                                    .r = r, .kind = LN_SAMPLE_SCORE, .row = row + i, .t = first + i});
     if (ln_req_generates(r) && end >= r->n_prompt && !rows)
-        add_job(s, (ln_sample_job){.r = r, .kind = LN_SAMPLE_TOKEN, .row = row + n - 1});
+        ln_sched_add_job(s, (ln_sample_job){
+                                .r = r, .kind = LN_SAMPLE_TOKEN, .row = row + n - 1 - r->n_proposed});
 }
 
 static void list_all_rows(ln_sched *s) {
@@ -383,7 +384,7 @@ static void list_all_rows(ln_sched *s) {
     for (int i = 0; i < s->n_items; i++) {
         s->parts[i]->fault.code = LN_OK;
         list_rows(s, s->parts[i], &s->items[i], row);
-        row += rows_out(&s->items[i]);
+        row += ln_sched_rows_out(&s->items[i]);
     }
 }
 
@@ -418,6 +419,9 @@ static void publish(ln_sched *s, const step_times *t) {
             m->decode_seconds += t->sampled - t->start + t->late;
         }
         m->reasoning_tokens = r->opt.how ? r->answer.n_reasoning : 0;
+        m->proposed_tokens += r->n_proposed, m->accepted_tokens += r->n_accepted;
+        s->stats.proposed_tokens += (uint64_t)r->n_proposed;
+        s->stats.accepted_tokens += (uint64_t)r->n_accepted;
     }
     count_pages(s);
     s->stats.n_steps++;
@@ -436,7 +440,9 @@ static void deliver(ln_sched *s, ln_req *r) {
         return;
     }
     if (r->seq->n < r->n_prompt) return; /* its prompt goes on */
-    if (ln_req_generates(r)) {
+    if (r->over) {
+        ln_sched_end(s, r, r->over_how, NULL);
+    } else if (ln_req_generates(r)) {
         if (ln_req_take(r, &done, &how, &err) != LN_OK) ln_sched_end(s, r, LN_FINISH_CANCELLED, &err);
         else if (done) ln_sched_end(s, r, how, NULL);
     } else if (r->opt.hold) {
@@ -447,6 +453,15 @@ static void deliver(ln_sched *s, ln_req *r) {
     } else {
         ln_sched_end(s, r, LN_FINISH_LENGTH, NULL);
     }
+}
+
+/* Computes the rows of the step, and keeps all of those that were not proposed. */
+static ln_status run_items(ln_sched *s, ln_error *err) {
+    if (s->headless) return ln_eng_step_headless(s->e, s->items, s->n_items, err);
+    LN_TRY(ln_eng_run(s->e, s->items, s->n_items, err));
+    for (int i = 0; i < s->n_items; i++)
+        if (s->parts[i]->n_proposed == 0) LN_TRY(ln_eng_commit(s->e, &s->items[i], s->items[i].n, err));
+    return LN_OK;
 }
 
 ln_status ln_sched_step(ln_sched *s, bool *worked, ln_error *err) {
@@ -464,15 +479,17 @@ ln_status ln_sched_step(ln_sched *s, bool *worked, ln_error *err) {
     *worked = true;
     s->n_steps++;
     s->e->run->submitted = on_submitted, s->e->run->submitted_user = s;
-    const ln_status st = s->headless ? ln_eng_step_headless(s->e, s->items, s->n_items, err)
-                                     : ln_eng_step(s->e, s->items, s->n_items, err);
+    ln_status st = run_items(s, err);
     s->e->run->submitted = NULL;
+    t.ran = ln_now();
+    if (st == LN_OK) {
+        ln_sched_sample(s);
+        st = ln_sched_accept(s, err);
+    }
     if (st != LN_OK) {
         end_all(s, err);
         return st;
     }
-    t.ran = ln_now();
-    ln_sched_sample(s);
     t.sampled = ln_now();
     ln_prefill_budget_record(&s->prefill_budget, n_decode, n_prefill, t.sampled - t.start);
     publish(s, &t);
@@ -494,6 +511,7 @@ static int most_jobs(const ln_run_options *o) { return LN_MAX(o->n_logits, o->n_
 
 uint64_t ln_sched_bytes(const ln_run_options *o, int64_t n_vocab) {
     return sizeof(ln_sched) + (uint64_t)o->n_seqs * (sizeof(ln_batch_item) + 3 * sizeof(ln_req *)) +
+           (o->n_lookup > 0 ? (uint64_t)o->n_logits * sizeof(int32_t) : 0) +
            (uint64_t)most_jobs(o) *
                (sizeof(ln_sample_job) + sizeof(ln_row_sampling) + sizeof(int32_t) + sizeof(int)) +
            (uint64_t)scratch_of(o) *
@@ -508,13 +526,14 @@ static ln_status open_arrays(ln_sched *s, ln_error *err) {
     s->parts = ln_zalloc(n, sizeof *s->parts);
     s->order = ln_zalloc(n, sizeof *s->order);
     s->items = ln_zalloc(n, sizeof *s->items);
+    s->proposed = ln_zalloc(o->n_lookup > 0 ? (size_t)o->n_logits : 1, sizeof *s->proposed);
     s->jobs = ln_zalloc((size_t)most_jobs(o), sizeof *s->jobs);
     s->rows = ln_zalloc((size_t)most_jobs(o), sizeof *s->rows);
     s->row_ids = ln_zalloc((size_t)most_jobs(o), sizeof *s->row_ids);
     s->row_jobs = ln_zalloc((size_t)most_jobs(o), sizeof *s->row_jobs);
     s->scratch = ln_zalloc((size_t)scratch_of(o), sizeof *s->scratch);
-    if (!s->running || !s->parts || !s->order || !s->items || !s->jobs || !s->scratch || !s->rows ||
-        !s->row_ids || !s->row_jobs)
+    if (!s->running || !s->parts || !s->order || !s->items || !s->proposed || !s->jobs || !s->scratch ||
+        !s->rows || !s->row_ids || !s->row_jobs)
         return LN_OOM(err, "the scheduler");
     for (; s->n_scratch < scratch_of(o); s->n_scratch++) {
         ln_scratch *x = &s->scratch[s->n_scratch];
@@ -555,6 +574,7 @@ void ln_sched_close(ln_sched **out) {
     ln_free(s->parts);
     ln_free(s->order);
     ln_free(s->items);
+    ln_free(s->proposed);
     ln_free(s->jobs);
     ln_free(s->rows);
     ln_free(s->row_ids);

@@ -95,6 +95,7 @@ typedef struct ln_sched {
     ln_req **parts;       /* [n_seqs] whose items they are */
     ln_req **order;       /* [n_seqs] scratch */
     int n_items;
+    int32_t *proposed;   /* [n_logits] with n_lookup: last tokens and those proposed after them */
     bool headless;       /* no request needs logits of the step, which computes none */
     ln_sample_job *jobs; /* [max(n_logits, n_seqs)] */
     int n_jobs;
@@ -160,8 +161,24 @@ void ln_sched_sample_on_device(ln_sched *s);
  * prompt_logprobs and prompt_top, or its on_row. */
 void ln_sched_sample(ln_sched *s);
 
+/* ---- propose.c ---- */
+
+/* Adds rows of proposed tokens to the first n_decode items, which have one row each, up to
+ * n_chunk rows and n_logits rows of logits. */
+void ln_sched_propose(ln_sched *s, int n_decode);
+/* After the first token of each item with proposals was sampled: samples those that follow, as long as a
+ * token is the one that was proposed, and appends all but the last to the request. Keeps the rows whose
+ * tokens are in the text. LN_EDEVICE. */
+ln_status ln_sched_accept(ln_sched *s, ln_error *err);
+
 /* ---- scheduler.c ---- */
 
+/* Rows of logits that an item has. */
+static inline int64_t ln_sched_rows_out(const ln_batch_item *item) {
+    return item->want == LN_LOGITS_ALL ? item->n : item->want == LN_LOGITS_LAST;
+}
+/* Appends an entry to s->jobs. */
+static inline void ln_sched_add_job(ln_sched *s, ln_sample_job d) { s->jobs[s->n_jobs++] = d; }
 /* Runs one step, with the token. *worked: there was something to do. */
 ln_status ln_sched_step(ln_sched *s, bool *worked, ln_error *err);
 /* With the lock: appends to the queue; takes from the queue or from the running requests. */

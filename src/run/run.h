@@ -90,6 +90,7 @@ typedef struct ln_run_options {
     ln_device device;
     const ln_device_ops *ops; /* a device that is used instead, for tests; NULL: none */
     int n_threads, n_chunk, n_seqs, n_logits;
+    int n_lookup; /* for the engine: tokens that it proposes at most (ln_options) */
     int64_t n_ctx;
     int64_t n_prefault; /* positions of each sequence, at most n_ctx, whose KV pages are faulted in by
                            ln_run_open */

@@ -74,6 +74,9 @@ static void put_engine(ln_str *out, const server *s) {
     put_uint(out, "cached_tokens_total", "counter", "Tokens of prompts that were not computed again.",
              e.cached_tokens);
     put_uint(out, "generated_tokens_total", "counter", "Generated tokens.", e.generated_tokens);
+    put_uint(out, "proposed_tokens_total", "counter", "Tokens that were computed ahead.", e.proposed_tokens);
+    put_uint(out, "accepted_tokens_total", "counter", "Tokens computed ahead that were kept.",
+             e.accepted_tokens);
     put_uint(out, "steps_total", "counter", "Steps of the engine.", e.n_steps);
     put_uint(out, "kv_pages", "gauge", "Pages of keys and values in the pool.", (uint64_t)e.n_pages);
     put_uint(out, "kv_pages_used", "gauge", "Pages of running requests.", (uint64_t)e.n_used);

@@ -89,9 +89,12 @@ void handle_status(request_context *x) {
     ln_str_addf(&out, ",\"state\":{\"pages\":%lld,\"used\":%lld,\"cached\":%lld,\"page_bytes\":%llu}",
                 (long long)e.n_state_pages, (long long)e.n_state_used, (long long)e.n_state_cached,
                 (unsigned long long)e.state_page_bytes);
-    ln_str_addf(&out, ",\"tokens\":{\"prompt\":%llu,\"cached\":%llu,\"generated\":%llu},\"steps\":%llu",
+    ln_str_addf(&out,
+                ",\"tokens\":{\"prompt\":%llu,\"cached\":%llu,\"generated\":%llu,\"proposed\":%llu,"
+                "\"accepted\":%llu},\"steps\":%llu",
                 (unsigned long long)e.prompt_tokens, (unsigned long long)e.cached_tokens,
-                (unsigned long long)e.generated_tokens, (unsigned long long)e.n_steps);
+                (unsigned long long)e.generated_tokens, (unsigned long long)e.proposed_tokens,
+                (unsigned long long)e.accepted_tokens, (unsigned long long)e.n_steps);
     put_real(&out, "step_seconds", e.step_seconds);
     ln_str_addf(&out,
                 ",\"memory\":{\"active_bytes\":%llu,\"peak_bytes\":%llu,\"weights_bytes\":%llu,\"kv_bytes\":%"
@@ -158,8 +161,9 @@ void handle_slots(request_context *x) {
     if (ln_engine_get_stats(s->engine, &e, &err) != LN_OK) e.n_running = 0;
     ln_str_adds(&out, "[");
     for (int i = 0; i < s->plan.n_parallel; i++)
-        ln_str_addf(&out, "%s{\"id\":%d,\"n_ctx\":%lld,\"speculative\":false,\"is_processing\":%s}",
-                    i > 0 ? "," : "", i, (long long)s->plan.n_ctx, i < e.n_running ? "true" : "false");
+        ln_str_addf(&out, "%s{\"id\":%d,\"n_ctx\":%lld,\"speculative\":%s,\"is_processing\":%s}",
+                    i > 0 ? "," : "", i, (long long)s->plan.n_ctx,
+                    s->o->engine.n_lookup > 0 ? "true" : "false", i < e.n_running ? "true" : "false");
     ln_str_adds(&out, "]");
     reply_json(x, &out);
 }

@@ -144,20 +144,26 @@ static void put_count(ln_str *out, const char *key, const char *name, int64_t n)
 }
 
 void wire_put_usage(ln_str *out, const wire_request *q, const ln_result *results) {
-    int64_t prompt = 0, cached = 0, generated = 0, reasoning = 0;
+    int64_t prompt = 0, cached = 0, generated = 0, reasoning = 0, proposed = 0, accepted = 0;
     for (size_t i = 0; i < wire_n_choices(q); i++) {
         const ln_metrics *m = &results[i].metrics;
         if (i % (size_t)q->n == 0) prompt += (int64_t)results[i].n_prompt_ids, cached += m->cached_tokens;
         generated += m->generated_tokens;
         reasoning += m->reasoning_tokens;
+        proposed += m->proposed_tokens, accepted += m->accepted_tokens;
     }
     put_object(out, "usage");
     put_int(out, "prompt_tokens", prompt);
     put_int(out, "completion_tokens", generated);
     put_int(out, "total_tokens", prompt + generated);
     put_count(out, "prompt_tokens_details", "cached_tokens", cached);
-    put_count(out, "completion_tokens_details", "reasoning_tokens", reasoning);
-    ln_str_adds(out, "}");
+    put_object(out, "completion_tokens_details");
+    put_int(out, "reasoning_tokens", reasoning);
+    if (proposed > 0) {
+        put_int(out, "accepted_prediction_tokens", accepted);
+        put_int(out, "rejected_prediction_tokens", proposed - accepted);
+    }
+    ln_str_adds(out, "}}");
 }
 
 static void put_warning(ln_str *out, bool *first, const char *code, size_t choice, const char *message) {

@@ -71,12 +71,13 @@ static void put_rate(ln_str *out, const char *kind, int64_t tokens, double secon
 }
 
 void wire_put_timings(ln_str *out, const wire_request *q, const ln_result *results) {
-    int64_t cached = 0, prompt = 0, generated = 0;
+    int64_t cached = 0, prompt = 0, generated = 0, proposed = 0, accepted = 0;
     double prefill = 0, decode = 0, queue = 0;
     for (size_t i = 0; i < wire_n_choices(q); i++) {
         const ln_metrics *m = &results[i].metrics;
         if (i % (size_t)q->n == 0) cached += m->cached_tokens, prompt += m->prompt_tokens - m->cached_tokens;
         generated += m->generated_tokens;
+        proposed += m->proposed_tokens, accepted += m->accepted_tokens;
         prefill = LN_MAX(prefill, m->prefill_seconds - m->queue_seconds);
         decode = LN_MAX(decode, m->decode_seconds);
         queue = LN_MAX(queue, m->queue_seconds);
@@ -85,6 +86,10 @@ void wire_put_timings(ln_str *out, const wire_request *q, const ln_result *resul
     put_int(out, "cache_n", cached);
     put_rate(out, "prompt", prompt, LN_MAX(prefill, 0));
     put_rate(out, "predicted", generated, decode);
+    if (proposed > 0) {
+        put_int(out, "draft_n", proposed);
+        put_int(out, "draft_n_accepted", accepted);
+    }
     put_real(out, "queue_ms", queue * 1e3);
     ln_str_adds(out, "}");
 }

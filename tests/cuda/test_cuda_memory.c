@@ -1,6 +1,6 @@
 /* Memory of the CUDA device: the peak against the plan, steps that allocate nothing, and requests that leave
  * nothing behind. With LN_CUDA_MODEL=DIR on that model instead of the bundled one, whose parts are smaller
- * than the driver's granules; with LN_LONG 10,000 requests instead of 300. Skipped if there is no GPU. */
+ * than the driver's granules; with LN_LONG 10,000 requests instead of 800. Skipped if there is no GPU. */
 /* run: quick cuda */
 #include "cuda_case.h"
 #include "engine/embed.h"
@@ -149,22 +149,60 @@ static void steps_allocate_nothing(void **state) {
     ln_package_close(&m);
 }
 
-/* Requests of all kinds, some cancelled, come and go; engines are opened and closed: memory stays flat. */
-static void requests_leave_nothing(void **state) {
-    (void)state;
-    enum { AT_ONCE = 8, WARM = 64 };
-    const int n_requests = getenv("LN_LONG") ? 10000 : 300;
+/* Opens request number i, of all kinds in turn: greedy, sampled, with penalties, a bias, log-probabilities of
+ * the answer and of the prompt, a schema, other grammars, stop texts, tokens that are forbidden. */
+static void open_kind(ln_eng *e, ln_req **r, int i) {
+    enum { KINDS = 11 };
+    static const char schema[] = "{\"schema\":{\"type\":\"array\",\"items\":{\"enum\":[\"a\",12,null]}}}",
+                      regex[] = "{\"regex\":\"(ab|cd){3,9}\"}";
+    static const ln_logit_bias bias[] = {{5, 4}, {9, -INFINITY}, {11, 2}};
+    static const char *const stops[] = {"the", "\n\n"};
+    const int kind = i % KINDS;
+    ln_sampling how = {.size = sizeof how,
+                       .n_max = 1 + i % 9,
+                       .repeat_penalty = 1,
+                       .top_p = 1,
+                       .seed = (uint64_t)i,
+                       .has_seed = true,
+                       .ignore_eos = kind != 6 && kind != 7};
+    if (kind > 0) how.temperature = 0.8, how.top_p = kind % 2 ? 0.9 : 1, how.top_k = kind % 3 ? 0 : 20;
+    if (kind == 2) how.presence_penalty = 0.5, how.frequency_penalty = 0.2, how.repeat_penalty = 1.1;
+    if (kind == 2) how.repeat_last = -1;
+    if (kind == 3) how.bias = bias, how.n_bias = LN_COUNT(bias);
+    if (kind == 6) how.grammar = schema, how.grammar_bytes = strlen(schema);
+    if (kind == 7) how.grammar = regex, how.grammar_bytes = strlen(regex);
+    if (kind == 8) how.stop = stops, how.n_stop = LN_COUNT(stops);
+    if (kind == 9) how.no_repeat_ngram = 2, how.min_new = 3;
+    if (kind == 10) how.min_p = 0.05;
+    OK(ln_req_new(r, e,
+                  &(ln_req_options){.ids = ids + i % 16,
+                                    .n_ids = 5 + i % 60,
+                                    .how = &how,
+                                    .logprobs = kind == 4 || kind == 5,
+                                    .n_top = kind == 4 ? 5 : 0,
+                                    .prompt_logprobs = kind == 5,
+                                    .no_cache = i % 7 == 0},
+                  err));
+}
+
+/* Requests of all kinds, some cancelled, come and go: memory stays flat, with tokens computed ahead too. */
+static void check_requests(int n_lookup) {
+    enum { AT_ONCE = 8, WARM = 704 };
+    const int n_requests = getenv("LN_LONG") ? 10000 : WARM + 96;
     ln_package *m;
     ln_eng *e;
     OK(ln_package_open(&m, model_dir(), &(ln_options){0}, err));
-    OK(ln_eng_open(&e, m, &(ln_options){.device = LN_DEVICE_CUDA, .n_ctx = 128, .n_parallel = AT_ONCE}, err));
+    OK(ln_eng_open(&e, m,
+                   &(ln_options){
+                       .device = LN_DEVICE_CUDA, .n_ctx = 128, .n_parallel = AT_ONCE, .n_lookup = n_lookup},
+                   err));
     uint64_t left = 0, counted = 0;
     size_t held = 0;
+    const double start = ln_now();
     for (int i = 0; i < n_requests; i += AT_ONCE) {
         ln_req *r[AT_ONCE];
         if (i == WARM) left = free_now(), counted = ln_mem_bytes(), held = mallinfo2().uordblks;
-        for (int k = 0; k < AT_ONCE; k++)
-            open_request(e, &r[k], 5 + (i + k) % 60, 1 + k, k % 2 ? 1 : 0, (uint64_t)(i + k));
+        for (int k = 0; k < AT_ONCE; k++) open_kind(e, &r[k], i + k);
         ln_req_cancel(r[i / AT_ONCE % AT_ONCE]);
         for (int k = 0; k < AT_ONCE; k++) {
             ln_error why;
@@ -173,14 +211,23 @@ static void requests_leave_nothing(void **state) {
             ln_req_free(&r[k]);
         }
     }
-    print_message("%d requests: GPU %+lld bytes, library %+lld, heap %+lld\n", n_requests,
-                  (long long)(left - free_now()), (long long)(ln_mem_bytes() - counted),
-                  (long long)(mallinfo2().uordblks - held));
+    print_message("%d requests in %.1f s, up to %d tokens ahead: GPU %+lld bytes of %llu free, library %+lld "
+                  "of "
+                  "%llu, heap %+lld of %zu\n",
+                  n_requests, ln_now() - start, n_lookup, (long long)(left - free_now()),
+                  (unsigned long long)left, (long long)(ln_mem_bytes() - counted),
+                  (unsigned long long)counted, (long long)(mallinfo2().uordblks - held), held);
     assert_int_equal(free_now(), left);
     assert_int_equal(ln_mem_bytes(), counted);
     assert_int_equal(mallinfo2().uordblks, held);
     ln_eng_close(&e);
     ln_package_close(&m);
+}
+
+static void requests_leave_nothing(void **state) {
+    (void)state;
+    check_requests(0);
+    check_requests(6);
 }
 
 int main(int argc, char **argv) {

@@ -1,7 +1,8 @@
 /* What holds for the four first families holds for every golden model of the others. A row has the same bits
  * in one chunk or many, on one thread or more, alone or among other texts, after a reused prefix, and after
  * keys and values that came from a file, in both numerics modes and quantised at load. What `quantize` writes
- * computes what quantising at load does. Scores and embeddings are those of the reference. */
+ * computes what quantising at load does. Scores and embeddings are those of the reference. Tokens that are
+ * computed ahead change no bit. */
 /* run: slow cuda */
 #include "family_models.h"
 #include "engine/kv_file.h"
@@ -219,6 +220,68 @@ static void what_is_written_is_what_is_loaded(void **state) {
     each_family(quantised, false);
 }
 
+/* ---- tokens that are computed ahead ---- */
+
+/* What a request generates after the beginning of the model's text, twice; all tokens but eight are excluded,
+ * so that the answer repeats itself. */
+static void generate(ln_eng *e, const family_model *f, double temperature, ln_result *out) {
+    enum { BEGINNING = 20, GENERATED = 30, KEPT = 8 };
+    int32_t ids[2 * BEGINNING];
+    ln_logit_bias bias[KEPT];
+    ln_req *r;
+    const ln_sampling how = {.size = sizeof how,
+                             .n_max = GENERATED,
+                             .temperature = temperature,
+                             .top_p = 1,
+                             .repeat_penalty = 1.1,
+                             .repeat_last = 8,
+                             .bias = bias,
+                             .n_bias = KEPT,
+                             .has_seed = true,
+                             .ignore_eos = true};
+    for (int i = 0; i < 2 * BEGINNING; i++) ids[i] = f->ids[i % BEGINNING];
+    for (int i = 0; i < KEPT; i++) bias[i] = (ln_logit_bias){f->ids[i], 60 + (float)i};
+    const ln_req_options o = {.ids = ids, .n_ids = 2 * BEGINNING, .how = &how, .logprobs = true, .n_top = 2};
+    OK(ln_req_new(&r, e, &o, err));
+    OK(ln_req_wait(r, err));
+    OK(ln_req_result(r, out, err));
+    ln_req_free(&r);
+}
+
+static int64_t n_proposed, n_accepted;
+static void ahead(family_model *f) {
+    for (int way = 0; way < 4; way++) {
+        const ln_numerics numerics = way % 2 ? LN_FAST : LN_EXACT;
+        ln_result want, got;
+        if (ln_run_numerics(&f->m->spec, numerics) != numerics) continue;
+        ln_run_options o = test_options(f->m, LN_DEVICE_AUTO, 2, 64, 1);
+        o.numerics = numerics, o.n_ctx = o.n_prefault = FAMILY_MOST;
+        ln_eng *plain, *e;
+        OK(ln_eng_open_with(&plain, f->m, &o, err));
+        o.n_lookup = 6, o.n_logits = 7;
+        OK(ln_eng_open_with(&e, f->m, &o, err));
+        generate(plain, f, way / 2, &want);
+        generate(e, f, way / 2, &got);
+        assert_int_equal(got.n_ids, want.n_ids);
+        for (size_t i = 0; i < got.n_ids; i++)
+            if (got.ids[i] != want.ids[i] || memcmp(&got.logprobs[i], &want.logprobs[i], sizeof(double)) != 0)
+                fail_msg("%s: token %zu is %d (%.17g), without lookup %d (%.17g)", f->name, i, got.ids[i],
+                         got.logprobs[i], want.ids[i], want.logprobs[i]);
+        n_proposed += got.metrics.proposed_tokens;
+        n_accepted += got.metrics.accepted_tokens;
+        ln_result_free(&want), ln_result_free(&got);
+        ln_eng_close(&plain);
+        ln_eng_close(&e);
+    }
+}
+static void tokens_computed_ahead_are_the_same(void **state) {
+    (void)state;
+    n_proposed = n_accepted = 0;
+    each_family(ahead, false);
+    print_message("%lld tokens proposed, %lld accepted\n", (long long)n_proposed, (long long)n_accepted);
+    assert_true(n_accepted > 0 && n_proposed > n_accepted);
+}
+
 /* ---- scores and embeddings ---- */
 
 typedef struct scoring {
@@ -301,6 +364,7 @@ int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(rows_have_the_same_bits),
                                        cmocka_unit_test(what_is_written_is_what_is_loaded),
+                                       cmocka_unit_test(tokens_computed_ahead_are_the_same),
                                        cmocka_unit_test(scores_and_embeddings_are_those_of_the_reference)};
     return cmocka_run_group_tests_name("families", tests, make_folder, remove_folder);
 }
