@@ -4,7 +4,8 @@
 usage: bench/cuda_http.py MODEL [CLIENTS [TOKENS [ROUNDS]]]       64 clients, 128 tokens each, 3 rounds
 
 Kinds alternate in each round; a row has the median, and its ratio to plain (greedy) requests. Each client sends one request a round, not streamed. The
-environment variable LINNET is the path of the command. If the model has a chat template, the last kind are calls of a tool. Only Python's standard library is needed; the client runs on the same machine."""
+environment variable LINNET is the path of the command. If the model has a chat template, the last kinds are a plain
+conversation whose prompt has a tool, and the same with a call of it. Only Python's standard library is needed; the client runs on the same machine."""
 import http.client
 import json
 import os
@@ -28,7 +29,10 @@ KINDS = {
 }
 TOOL = dict(type="function", function=dict(name="report", description="Reports names of towns.", parameters=dict(
     type="object", properties=dict(towns=SCHEMA), required=["towns"])))
-TOOLS = dict(DRAW, tools=[TOOL], tool_choice="required", ignore_eos=False, chat_template_kwargs=dict(enable_thinking=False))
+TOOLS = {
+    "chat": dict(temperature=0, tools=[TOOL], tool_choice="none", chat_template_kwargs=dict(enable_thinking=False)),
+    "tools": dict(DRAW, tools=[TOOL], tool_choice="required", ignore_eos=False, chat_template_kwargs=dict(enable_thinking=False)),
+}
 
 
 def has_template(model):
@@ -83,7 +87,7 @@ def main():
         sys.exit(__doc__)
     clients, tokens, rounds = (int(sys.argv[i]) if len(sys.argv) > i else d for i, d in ((2, 64), (3, 128), (4, 3)))
     if has_template(sys.argv[1]):
-        KINDS["tools"] = TOOLS
+        KINDS.update(TOOLS)
     server, port = start(sys.argv[1], "--device", "cuda", "--numerics", "fast", "--parallel", str(clients), "--ctx", str(tokens + 512))
     rates = {k: [] for k in KINDS}
     try:

@@ -1,5 +1,5 @@
-/* run --save-kv and --load-kv: a longer prompt computes only what is new and gives the same text; files are
- * not replaced unasked, and those of other options are rejected. */
+/* run --save-kv and --load-kv: a longer prompt computes only what is new and has the same text; files are not
+ * replaced unasked, and those of other options are rejected. --lookup: the same text in fewer steps. */
 /* run: quick */
 #include "spawn.h"
 
@@ -50,8 +50,27 @@ static void files_are_kept_and_checked(void **state) {
     expect(generate("Hello", "--load-kv", TINY "/model.safetensors", "--seed=1"), 3, "linnet-kv");
 }
 
+/* Tokens that are computed ahead are counted, and change nothing else. */
+static void lookup(void **state) {
+    (void)state;
+#define REPEATS \
+    S("run"), S(TINY), S("Tell me"), S("--grammar"), S("{\"regex\":\"(yes no maybe ){9}\"}"), S("--json")
+    json_t *plain = json_of(RUN(REPEATS)),
+           *ahead = json_of(RUN(REPEATS, S("--lookup"), S("8"), S("--stats")));
+    assert_string_equal(text_of(ahead, "text"), text_of(plain, "text"));
+    assert_true(metric(ahead, "accepted_tokens") > 9);
+    assert_true(metric(ahead, "proposed_tokens") >= metric(ahead, "accepted_tokens"));
+    assert_null(json_object_get(json_object_get(plain, "metrics"), "proposed_tokens"));
+    json_decref(plain);
+    json_decref(ahead);
+    expect(RUN(REPEATS, S("--lookup"), S("8"), S("--stats")), 0, " tokens ahead, ");
+    expect(RUN(S("run"), S(TINY), S("Hi"), S("--lookup"), S("65")), 2, "--lookup");
+    expect(RUN(S("classify"), S(TINY), S("--lookup"), S("4")), 2, "--lookup");
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_was_saved_is_not_computed),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lookup),
+                                       cmocka_unit_test(what_was_saved_is_not_computed),
                                        cmocka_unit_test(files_are_kept_and_checked)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

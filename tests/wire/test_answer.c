@@ -69,6 +69,11 @@ static void usage(void **state) {
     has("\"usage\":{\"prompt_tokens\":30,\"completion_tokens\":4,\"total_tokens\":34,\"prompt_tokens_"
         "details\":{\"cached_tokens\":2},"
         "\"completion_tokens_details\":{\"reasoning_tokens\":8}}");
+    r[0].metrics.proposed_tokens = 5, r[2].metrics.proposed_tokens = 2; /* with lookup */
+    r[0].metrics.accepted_tokens = 3, r[2].metrics.accepted_tokens = 1;
+    write_answer(r);
+    has("\"completion_tokens_details\":{\"reasoning_tokens\":8,\"accepted_prediction_tokens\":4,"
+        "\"rejected_prediction_tokens\":3}}");
     for (size_t i = 0; i < 4; i++) {
         const json_t *c = json_array_get(json_object_get(body, "choices"), i);
         assert_int_equal(json_integer_value(json_object_get(c, "index")), i);
