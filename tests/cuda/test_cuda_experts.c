@@ -98,7 +98,7 @@ static void build_experts(ln_graph *g, const void *user) {
 }
 static case_weight of_experts(case_weight w, int D, int C) {
     w.desc.n_dims = 3, w.desc.dims[0] = X, w.desc.dims[1] = D, w.desc.dims[2] = C;
-    w.desc.uses = LN_USE_F32 | LN_USE_BF16;
+    w.desc.uses = (w.desc.uses & LN_USE_FP8) | LN_USE_F32 | LN_USE_BF16;
     return w;
 }
 static void check_experts(const experts_case *c) {
