@@ -72,8 +72,9 @@ ln_status ln_graph_tangent(ln_graph *g, ln_v y, const ln_v *wrt, const ln_v *tan
 
 /* Has the reverse pass of layers 0 .. n_layers - 1 compute again what it reads of the forward pass of its
  * layer, which is the first n_forward nodes; then those values live during the reverse pass of their layer
- * only. The bits of all outputs stay. After ln_graph_grad. LN_EMEMORY. */
-ln_status ln_graph_recompute(ln_graph *g, size_t n_forward, int n_layers, ln_error *err);
+ * only. cheap: of the other layers, too, what costs little and is made of values that it reads in any case.
+ * The bits of all outputs stay. After ln_graph_grad. LN_EMEMORY. */
+ln_status ln_graph_recompute(ln_graph *g, size_t n_forward, int n_layers, bool cheap, ln_error *err);
 
 /* The name of the gradient of a value: `d.` and its name, cut to fit. Returns out. */
 const char *ln_grad_name(const ln_graph *g, ln_v v, char out[64]);

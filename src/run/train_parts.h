@@ -7,7 +7,9 @@
 #include "trained_weights.h"
 
 /* LENGTHS: of DoRA, what the lengths of rows depend on; else it has no program. */
-enum { ALIGN = 64, MODES = 3, EVALUATE = 0, TRAIN = 1, LENGTHS = 2, MOST_READ = 1 << 20 };
+enum { ALIGN = 64, MODES = 3, EVALUATE = 0, TRAIN = 1, LENGTHS = 2 };
+/* Numbers of one gradient, and of the gradients of adapters, that are read at a time. */
+enum { MOST_READ = 1 << 20, MOST_TOGETHER = 1 << 22 };
 
 /* A trainable of the graphs, or a weight that is trained: rows of a parameter. */
 typedef struct piece {
@@ -75,6 +77,20 @@ static inline const piece *ln_train_piece(const ln_train_program *p, int slot) {
     while (p->pieces[i].slot > slot) i--;
     return &p->pieces[i];
 }
+
+/* Returns the row of its parameter that is row r of a piece; *n becomes at most how many follow each other.
+ */
+static inline int64_t ln_train_row(const piece *y, int64_t r, int64_t *n) {
+    return y->pieces ? ln_pieces_row(y->pieces, r, n) : y->row0 + r;
+}
+
+/* ---- train_gradients.c ---- */
+
+/* Adds the gradient of piece i to that of its parameter, some rows at a time. */
+ln_status ln_train_add_gradient(ln_train_program *p, const mode *m, size_t i, ln_train_result *out,
+                                ln_error *err);
+/* Adds the gradients of all pieces, on the threads of the program. */
+ln_status ln_train_add_gradients(ln_train_program *p, const mode *m, ln_train_result *out, ln_error *err);
 
 /* ---- train_directions.c: DoRA ---- */
 

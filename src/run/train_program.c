@@ -59,7 +59,8 @@ static ln_status build_mode(ln_train_program *p, int which, int n_recompute, ln_
     const size_t n_forward = m->graph.n_nodes;
     LN_TRY(list_trained(p, m, err));
     LN_TRY(add_gradient_nodes(p, m, err));
-    LN_TRY(ln_graph_recompute(&m->graph, n_forward, n_recompute, err));
+    /* A device with memory of its own has little of it, and computes faster than it reads. */
+    LN_TRY(ln_graph_recompute(&m->graph, n_forward, n_recompute, p->info.memory_total > 0, err));
     return ln_graph_check(&m->graph, "recompute", err);
 }
 
@@ -182,6 +183,7 @@ static ln_status take_sizes(ln_train_program *p, ln_error *err) {
     size_t at = 0;
     uint64_t copies;
     LN_TRY(describe_params(p, &at, err));
+    if (!p->opt.full) p->read_numbers = LN_MAX(p->read_numbers, LN_MIN(p->n_numbers, (size_t)MOST_TOGETHER));
     const size_t inputs[LN_TRAIN_INPUTS] = {[LN_TRAIN_TARGETS] = 4 * (size_t)b->N,
                                             [LN_TRAIN_WEIGHTS] = 4 * (size_t)b->N,
                                             [LN_TRAIN_SAMPLES] = 8 * (size_t)b->B};
@@ -437,32 +439,33 @@ static void store_numbers(uint8_t *to, ln_dtype dtype, const float *from, int64_
         for (int64_t i = 0; i < n; i++) ln_num_store(to, dtype, i, from[i]);
 }
 
-/* Returns the row of its parameter that is row r of a piece; *n becomes at most how many follow each other.
- */
-static int64_t param_row(const piece *y, int64_t r, int64_t *n) {
-    return y->pieces ? ln_pieces_row(y->pieces, r, n) : y->row0 + r;
-}
-
 /* Writes the values of a trainable. */
 static void write_trainable(ln_train_program *p, const piece *y, const ln_train_param *x) {
     for (int64_t r = 0, n; r < y->rows; r += n) {
         n = y->rows - r;
-        const float *from = x->value + param_row(y, r, &n) * x->cols;
+        const float *from = x->value + ln_train_row(y, r, &n) * x->cols;
         uint8_t *to = p->host + y->at + (size_t)(r * x->cols) * (size_t)ln_dtype_bytes(p->opt.lora.dtype);
         store_numbers(to, p->opt.lora.dtype, from, n * x->cols);
     }
 }
 
+/* A thread writes every n_threads-th trainable. */
+static void write_some(void *user, int thread, int n_threads) {
+    ln_train_program *p = user;
+    for (size_t i = (size_t)thread; i < p->n_pieces; i += (size_t)n_threads)
+        write_trainable(p, &p->pieces[i], &p->params[p->pieces[i].param]);
+}
+
 /* Writes the parameters as the programs read them. */
 static ln_status write_params(ln_train_program *p, ln_error *err) {
-    for (size_t i = 0; p->changed && i < p->n_pieces; i++) {
+    for (size_t i = 0; p->changed && p->changing && i < p->n_pieces; i++) {
         const piece *y = &p->pieces[i];
         const ln_train_param *x = &p->params[y->param];
         const float *from = x->value + y->row0 * x->cols;
-        if (p->changing)
-            LN_TRY(ln_trained_weights_store(p->changing, (size_t)y->slot, from, p->rounded, err));
-        else write_trainable(p, y, x);
+        LN_TRY(ln_trained_weights_store(p->changing, (size_t)y->slot, from, p->rounded, err));
     }
+    if (p->changed && !p->changing)
+        ln_pool_run(ln_run_pool(&p->opt.run), p->opt.run.n_threads, write_some, p);
     if (p->changed && p->directions) LN_TRY(ln_directions_write(p, err));
     p->changed = false;
     return LN_OK;
@@ -478,31 +481,6 @@ static ln_status add_losses(ln_train_program *p, const mode *m, const ln_train_b
     out->finite = out->finite && isfinite(out->loss);
     return LN_OK;
 }
-/* Adds the gradient of a piece to that of its parameter, some rows at a time. */
-static ln_status add_gradient(ln_train_program *p, const mode *m, size_t i, ln_train_result *out,
-                              ln_error *err) {
-    const piece *y = &p->pieces[i];
-    const ln_train_param *x = &p->params[y->param];
-    const int64_t rows = y->is_vector ? 1 : y->rows, cols = y->is_vector ? y->rows : x->cols,
-                  some = LN_MAX(1, (int64_t)p->read_numbers / cols);
-    for (int64_t r = 0, n; r < rows; r += n) {
-        n = LN_MIN(some, rows - r);
-        bool finite = true;
-        float *grad = x->grad + (y->is_vector ? y->row0 * x->cols + r * cols : param_row(y, r, &n) * cols);
-        LN_TRY(p->ops->value(m->exec, m->grads[i], r, n, p->read, false, err));
-        for (int64_t k = 0; k < n * cols; k++) {
-            grad[k] += p->read[k];
-            finite &= isfinite(grad[k]) != 0;
-        }
-        out->finite = out->finite && finite;
-    }
-    return LN_OK;
-}
-static ln_status add_gradients(ln_train_program *p, const mode *m, ln_train_result *out, ln_error *err) {
-    for (size_t i = 0; i < p->n_pieces; i++) LN_TRY(add_gradient(p, m, i, out, err));
-    return LN_OK;
-}
-
 /* A run whose gradients are added as soon as each is computed. */
 typedef struct taking {
     ln_train_program *p;
@@ -517,7 +495,7 @@ static void take_gradients(void *user, int node, double seconds) {
     (void)seconds;
     for (int k = 0; k < n->n_out; k++)
         for (size_t i = 0; i < t->p->n_pieces && t->st == LN_OK; i++)
-            if (t->m->grads[i] == n->out[k]) t->st = add_gradient(t->p, t->m, i, t->out, t->err);
+            if (t->m->grads[i] == n->out[k]) t->st = ln_train_add_gradient(t->p, t->m, i, t->out, t->err);
 }
 
 static ln_status run_batch(ln_train_program *p, int which, const ln_train_batch *b, ln_train_result *out,
@@ -537,7 +515,7 @@ static ln_status run_batch(ln_train_program *p, int which, const ln_train_batch 
     LN_TRY(p->ops->wait(p->queue, fence, err));
     LN_TRY(t.st);
     LN_TRY(add_losses(p, m, b, out, err));
-    return which == TRAIN && !takes ? add_gradients(p, m, out, err) : LN_OK;
+    return which == TRAIN && !takes ? ln_train_add_gradients(p, m, out, err) : LN_OK;
 }
 ln_status ln_train_step(ln_train_program *p, const ln_train_batch *batch, ln_train_result *out,
                         ln_error *err) {
