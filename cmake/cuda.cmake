@@ -76,7 +76,7 @@ endif()
 message(STATUS "linnet: the CUDA device is built with ${LN_NVCC} for compute capabilities ${archs}")
 set(LN_NVCC_FLAGS ${LN_CUDA_OPTIMISE} -std=c++17 -fmad=false -lineinfo -I${CMAKE_SOURCE_DIR}/include
   -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall,-Wextra$<$<BOOL:${LN_WERROR}>:,-Werror>)
-set(LN_NVCC_HOPPER ${LN_NVCC_FLAGS} -gencode=arch=compute_90a,code=sm_90a) # wgmma exists there only
+set(LN_NVCC_HOPPER ${LN_NVCC_FLAGS} -DGPU_HOPPER -gencode=arch=compute_90a,code=sm_90a) # wgmma exists there only
 foreach(arch ${archs})
   list(APPEND LN_NVCC_FLAGS -gencode=arch=compute_${arch},code=sm_${arch})
 endforeach()
@@ -117,7 +117,7 @@ foreach(source ${LN_CUDA_KERNELS})
         ln_cuda_object(products_wgmma_${form} ${source} -DGPU_WGMMA_FORM=${form})
       endforeach()
     endif()
-  else()
+  elseif(NOT name MATCHES "wgmma" OR 90 IN_LIST archs)
     ln_cuda_object(${name} ${source})
   endif()
 endforeach()

@@ -39,7 +39,6 @@ template <int WIDTH> struct split_tile { // of keys or of values
     enum { PITCH = 2 * WIDTH + 16, BYTES = MMA_SPLIT * PITCH, VECTORS = WIDTH / 8 };
 };
 
-__device__ inline uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 // Copies 16 bytes to shared memory; zeros where the source does not exist.
 __device__ inline void copy_vector(uint32_t to, const void *from, bool exists) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(exists ? 16 : 0)

@@ -198,4 +198,12 @@ int gpu_linear_back(const gpu_launch *l, const gpu_step *s, const gpu_array *dy,
     return launched();
 }
 
-int gpu_training_open(int32_t shared_limit) { return packed_tiles_open(shared_limit); }
+int gpu_training_open(int32_t shared_limit, bool hopper) {
+    const int error = packed_tiles_open(shared_limit);
+#ifdef GPU_HOPPER
+    if (hopper && !error) return packed_wgmma_open(shared_limit);
+#else
+    (void)hopper;
+#endif
+    return error;
+}

@@ -227,19 +227,20 @@ __global__ void __launch_bounds__(ROW_THREADS)
 template <int PER>
 __global__ void __launch_bounds__(ROW_THREADS)
     rmsnorm_back_wide(gpu_step s, gpu_array x, gpu_weight w, gpu_array dy, gpu_array dx, float eps,
-                      float offset) {
+                      float offset, gpu_array other, gpu_array also) {
     begin();
     const int64_t r = blockIdx.x;
     const bool live = r < live_rows(s, dx.rows);
     const int32_t C = x.cols;
-    float4 v[PER], slope[PER];
+    float4 v[PER], slope[PER], add[PER];
     float squares = 0, along = 0;
 #pragma unroll
     for (int i = 0; i < PER; i++) {
         const int32_t c = ((int32_t)threadIdx.x + i * ROW_THREADS) * 4;
-        v[i] = slope[i] = make_float4(0, 0, 0, 0);
+        v[i] = slope[i] = add[i] = make_float4(0, 0, 0, 0);
         if (!live || c >= C) continue;
         v[i] = load_four(x, r, c), slope[i] = load_four(dy, r, c);
+        if (other.data) add[i] = load_four(other, r, c);
         if (!w.data) continue;
         slope[i].x *= load_element(w.data, w.type, c) + offset;
         slope[i].y *= load_element(w.data, w.type, c + 1) + offset;
@@ -258,32 +259,41 @@ __global__ void __launch_bounds__(ROW_THREADS)
 #pragma unroll
     for (int i = 0; i < PER; i++) {
         const int32_t c = ((int32_t)threadIdx.x + i * ROW_THREADS) * 4;
-        if (live && c < C)
-            store_four(dx, r, c,
-                       make_float4(scale * (slope[i].x - v[i].x * mean), scale * (slope[i].y - v[i].y * mean),
-                                   scale * (slope[i].z - v[i].z * mean),
-                                   scale * (slope[i].w - v[i].w * mean)));
+        if (!live || c >= C) continue;
+        float4 y = make_float4(scale * (slope[i].x - v[i].x * mean), scale * (slope[i].y - v[i].y * mean),
+                               scale * (slope[i].z - v[i].z * mean), scale * (slope[i].w - v[i].w * mean));
+        if (other.data) y = make_float4(add[i].x + y.x, add[i].y + y.y, add[i].z + y.z, add[i].w + y.w);
+        store_four(dx, r, c, y);
+        if (also.data) store_four(also, r, c, y);
     }
 }
 
+static bool is_wide(const gpu_array *x, const gpu_weight *w, const gpu_array *dy, const gpu_array *dx) {
+    return w->C > 256 && w->C <= 4096 && w->C % 4 == 0 && x->cols == w->C && has_fours(x) && has_fours(dy) &&
+           has_fours(dx);
+}
+bool gpu_adds_rmsnorm_back(const gpu_array *x, const gpu_weight *w, const gpu_array *dy,
+                           const gpu_array *other, const gpu_array *dx) {
+    return is_wide(x, w, dy, dx) && has_fours(other);
+}
 int gpu_rmsnorm_back(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_weight *w,
-                     const gpu_array *dy, const gpu_array *dx, float eps, float offset) {
+                     const gpu_array *dy, const gpu_array *dx, float eps, float offset,
+                     const gpu_array *other, const gpu_array *also) {
     const int64_t groups = (int64_t)grid_rows(l, dx->rows) * (x->cols / w->C);
-    const bool fours = w->C % 4 == 0 && has_fours(x) && has_fours(dy) && has_fours(dx),
-               wide = fours && x->cols == w->C && w->C <= 4096;
-    if (fours && w->C <= 128)
+    const bool fours = w->C % 4 == 0 && has_fours(x) && has_fours(dy) && has_fours(dx);
+    if (is_wide(x, w, dy, dx)) {
+        run(l, (unsigned)groups, ROW_THREADS, 0,
+            w->C <= 1024   ? rmsnorm_back_wide<1>
+            : w->C <= 2048 ? rmsnorm_back_wide<2>
+                           : rmsnorm_back_wide<4>,
+            *s, *x, *w, *dy, *dx, eps, offset, *other, *also);
+    } else if (fours && w->C <= 128)
         run(l, blocks_of(groups, ROW_WARPS), ROW_THREADS, 0, rmsnorm_back_heads, *s, *x, *w, *dy, *dx, eps,
             offset);
     else if (w->C <= 256)
         run(l, blocks_of(groups, ROW_WARPS), ROW_THREADS, 0, rmsnorm_back<32>, *s, *x, *w, *dy, *dx, eps,
             offset);
-    else if (!wide)
-        run(l, (unsigned)groups, ROW_THREADS, 0, rmsnorm_back<256>, *s, *x, *w, *dy, *dx, eps, offset);
-    else if (x->cols <= 1024)
-        run(l, (unsigned)groups, ROW_THREADS, 0, rmsnorm_back_wide<1>, *s, *x, *w, *dy, *dx, eps, offset);
-    else if (x->cols <= 2048)
-        run(l, (unsigned)groups, ROW_THREADS, 0, rmsnorm_back_wide<2>, *s, *x, *w, *dy, *dx, eps, offset);
-    else run(l, (unsigned)groups, ROW_THREADS, 0, rmsnorm_back_wide<4>, *s, *x, *w, *dy, *dx, eps, offset);
+    else run(l, (unsigned)groups, ROW_THREADS, 0, rmsnorm_back<256>, *s, *x, *w, *dy, *dx, eps, offset);
     return launched();
 }
 

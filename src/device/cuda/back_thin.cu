@@ -60,6 +60,22 @@ __device__ void copy_part(char *to, const gpu_array &a, int64_t row0, int64_t ro
     }
 }
 
+// Factors k to k + 3 of columns n and n + 1, by vectors.
+template <bool BY_ROWS>
+__device__ inline void few_factors(float (&w)[FEW_EACH][4], const float *right, int pitch, int k, int n) {
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        if constexpr (BY_ROWS) {
+            if (j >= FEW_EACH) break;
+            const float4 x = *(const float4 *)(right + (n + j) * pitch + k);
+            w[j][0] = x.x, w[j][1] = x.y, w[j][2] = x.z, w[j][3] = x.w;
+        } else {
+            const float2 x = *(const float2 *)(right + (k + j) * pitch + n);
+            w[0][j] = x.x, w[1][j] = x.y;
+        }
+    }
+}
+
 template <int MOST, bool BY_ROWS, typename T>
 __global__ void __launch_bounds__(FEW_TILE *MOST / FEW_EACH)
     few_columns(gpu_step s, gpu_array a, gpu_array b, float by, gpu_array y) {
@@ -100,13 +116,15 @@ __global__ void __launch_bounds__(FEW_TILE *MOST / FEW_EACH)
                            : right[k * (shape::RIGHT_PITCH / 4) + n + i];
         };
         int k = 0;
-#pragma unroll 4
+#pragma unroll 8
         for (; k + 4 <= depth; k += 4) {
             const float4 x = four_of(left + k);
+            float w[FEW_EACH][4];
+            few_factors<BY_ROWS>(w, right, shape::RIGHT_PITCH / 4, k, n);
 #pragma unroll
             for (int i = 0; i < FEW_EACH; i++) {
-                sum[i] = fmaf(x.x, factor(k, i), sum[i]), sum[i] = fmaf(x.y, factor(k + 1, i), sum[i]);
-                sum[i] = fmaf(x.z, factor(k + 2, i), sum[i]), sum[i] = fmaf(x.w, factor(k + 3, i), sum[i]);
+                sum[i] = fmaf(x.x, w[i][0], sum[i]), sum[i] = fmaf(x.y, w[i][1], sum[i]);
+                sum[i] = fmaf(x.z, w[i][2], sum[i]), sum[i] = fmaf(x.w, w[i][3], sum[i]);
             }
         }
         for (; k < depth; k++)
@@ -184,9 +202,12 @@ __global__ void __launch_bounds__(LOW_THREADS) low_product(gpu_step s, low_opera
             }
     };
     for (int g = 0; g < LOW_ROWS && r0 + g < live; g += LOW_GROUP) {
-        float4 sum[LOW_GROUP];
+        float4 sum[LOW_GROUP], other[LOW_GROUP]; // all loads are on their way before the first is used
 #pragma unroll
-        for (int r = 0; r < LOW_GROUP; r++) sum[r] = make_float4(0, 0, 0, 0);
+        for (int r = 0; r < LOW_GROUP; r++) {
+            sum[r] = other[r] = make_float4(0, 0, 0, 0);
+            if (p.other.data && r0 + g + r < live) other[r] = some_of(p.other, r0 + g + r, c, N, p.fours);
+        }
         for (int k0 = 0; k0 < depth; k0 += LOW_STEP) {
             if (g == 0 || depth > LOW_STEP) load(k0);
 #pragma unroll
@@ -203,7 +224,7 @@ __global__ void __launch_bounds__(LOW_THREADS) low_product(gpu_step s, low_opera
             const int64_t row = r0 + g + r;
             if (row >= live) break;
             if (p.other.data) {
-                const float4 x = some_of(p.other, row, c, N, p.fours);
+                const float4 x = other[r];
                 sum[r].x = x.x + sum[r].x, sum[r].y = x.y + sum[r].y;
                 sum[r].z = x.z + sum[r].z, sum[r].w = x.w + sum[r].w;
             }
@@ -232,44 +253,71 @@ void low_depth(const gpu_launch *l, const gpu_step *s, int kind, const gpu_array
 
 // ---- thin a^T b ----
 
-// A thread has a column of the wide operand, whose elements are of type T, and eight of the thin one.
-enum { WIDE_THREADS = 128, THIN_EACH = 8, AHEAD = 32 };
+// A thread has a column of the wide operand, whose elements are of type T, and eight of the thin one. The
+// wide operand comes through shared memory, some rows at a time, of which STAGES - 1 parts are on their way
+// while one is added. Its rows are whole vectors of 16 bytes apart (cuda_lower.c).
+enum { WIDE_THREADS = 128, THIN_EACH = 8 };
+template <typename T> struct wide_shape {
+    enum {
+        ROWS = 64 / (int)sizeof(T),
+        STAGES = 4,
+        ROW = WIDE_THREADS * (int)sizeof(T),
+        VECTORS = ROW / 16,
+        STAGE = ROWS * ROW
+    };
+};
+// The thin operand's columns j0 .. j0 + 7 of n rows from row k0 on; zeros behind its last column.
+__device__ inline void load_thin(float (*few)[THIN_EACH], const gpu_array &thin, int64_t k0, int n,
+                                 int64_t j0, int64_t n_thin) {
+    const bool fours = thin.pitch % 4 == 0 && j0 + THIN_EACH <= n_thin;
+#pragma unroll 4
+    for (int i = (int)threadIdx.x; i < 2 * n; i += WIDE_THREADS) {
+        const int row = i / 2, j = i % 2 * 4;
+        *(float4 *)&few[row][j] = some_of(thin, k0 + row, j0 + j, n_thin, fours);
+    }
+}
 template <typename T>
 __global__ void __launch_bounds__(WIDE_THREADS)
     thin_sums(gpu_step s, gpu_array a, gpu_array b, gpu_array y, float *partial) {
+    typedef wide_shape<T> shape;
+    enum { ROWS = shape::ROWS, STAGES = shape::STAGES };
     __shared__ __align__(16) float few[GPU_PIECE][THIN_EACH];
+    __shared__ __align__(16) char stages[STAGES][shape::STAGE];
     begin();
     const int64_t M = y.rows, N = y.cols, k0 = (int64_t)blockIdx.z * GPU_PIECE, rows = live_rows(s, a.rows);
     const bool left = M <= N; // the thin operand is a
     const gpu_array &thin = left ? a : b, &wide = left ? b : a;
-    const int64_t j0 = (int64_t)blockIdx.y * THIN_EACH, c = (int64_t)blockIdx.x * WIDE_THREADS + threadIdx.x,
-                  n_thin = left ? M : N;
+    const int64_t j0 = (int64_t)blockIdx.y * THIN_EACH, c0 = (int64_t)blockIdx.x * WIDE_THREADS,
+                  c = c0 + threadIdx.x, n_thin = left ? M : N;
     if (k0 >= rows) return;
     const int n = (int)(rows - k0 < GPU_PIECE ? rows - k0 : GPU_PIECE);
-    for (int i = (int)threadIdx.x; i < n * THIN_EACH; i += WIDE_THREADS) {
-        const int64_t j = j0 + i % THIN_EACH;
-        few[i / THIN_EACH][i % THIN_EACH] = j < n_thin ? load_at(thin, k0 + i / THIN_EACH, j) : 0.0f;
-    }
-    __syncthreads();
-    if (c >= wide.cols) return;
-    const T *x = (const T *)wide.data + k0 * wide.pitch + c;
-    float sum[THIN_EACH] = {};
-    const auto add = [&](int k, float v) {
-        const float4 lo = *(const float4 *)&few[k][0], hi = *(const float4 *)&few[k][4];
-        sum[0] = fmaf(lo.x, v, sum[0]), sum[1] = fmaf(lo.y, v, sum[1]);
-        sum[2] = fmaf(lo.z, v, sum[2]), sum[3] = fmaf(lo.w, v, sum[3]);
-        sum[4] = fmaf(hi.x, v, sum[4]), sum[5] = fmaf(hi.y, v, sum[5]);
-        sum[6] = fmaf(hi.z, v, sum[6]), sum[7] = fmaf(hi.w, v, sum[7]);
+    const auto load = [&](int k) {
+        if (k < n)
+            copy_part<ROWS, shape::VECTORS, shape::ROW, WIDE_THREADS, T>(stages[k / ROWS % STAGES], wide,
+                                                                         k0 + k, k0 + n, c0, wide.cols);
+        end_copies();
     };
-    int k = 0;
-    for (; k + AHEAD <= n; k += AHEAD) { // all loads are on their way before the first is used
-        T next[AHEAD];
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) next[i] = x[(int64_t)(k + i) * wide.pitch];
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) add(k + i, one_of(next + i));
+    for (int i = 0; i < STAGES - 1; i++) load(i * ROWS);
+    load_thin(few, thin, k0, n, j0, n_thin);
+    float sum[THIN_EACH] = {};
+    for (int k = 0; k < n; k += ROWS) {
+        wait_copies<STAGES - 2>();
+        __syncthreads();
+        load(k + (STAGES - 1) * ROWS);
+        const T *x = (const T *)stages[k / ROWS % STAGES] + threadIdx.x;
+        const int some = n - k < ROWS ? n - k : (int)ROWS;
+#pragma unroll 8
+        for (int i = 0; i < some; i++) {
+            const float v = one_of(x + i * WIDE_THREADS);
+            const float4 lo = *(const float4 *)&few[k + i][0], hi = *(const float4 *)&few[k + i][4];
+            sum[0] = fmaf(lo.x, v, sum[0]), sum[1] = fmaf(lo.y, v, sum[1]);
+            sum[2] = fmaf(lo.z, v, sum[2]), sum[3] = fmaf(lo.w, v, sum[3]);
+            sum[4] = fmaf(hi.x, v, sum[4]), sum[5] = fmaf(hi.y, v, sum[5]);
+            sum[6] = fmaf(hi.z, v, sum[6]), sum[7] = fmaf(hi.w, v, sum[7]);
+        }
     }
-    for (; k < n; k++) add(k, one_of(x + (int64_t)k * wide.pitch));
+    wait_copies<0>();
+    if (c >= wide.cols) return;
 #pragma unroll
     for (int j = 0; j < THIN_EACH; j++)
         if (j0 + j < n_thin)

@@ -2,7 +2,8 @@
 //
 //     logits = x w^T                          gpu_linear, f32 [rows, V] in working memory
 //     loss   = log sum exp(logit - m) + (m - logit[target]), and in place of the logits
-//              softmax - 1 at the target, in the type of x
+//              softmax - 1 at the target, in the type of x. A thread's sum is multiplied when its maximum
+//              grows, so that logits are read twice
 //     slope  = that times w                   gpu_linear_back
 //
 // The bits of a row depend neither on the other rows nor on how many are computed at a time.
@@ -26,6 +27,12 @@ template <bool MAX> __device__ inline float ce_reduce(float x) {
     return all;
 }
 
+__device__ inline float minus_infinity(void) { return __uint_as_float(0xff800000u); }
+// What a sum of exponentials less `old` is multiplied with when `top` takes its place; no sum: 0.
+__device__ inline float factor_of(float old, float top) {
+    return old == minus_infinity() ? 0.0f : ln_expf(old - top);
+}
+
 // A block has row r of the logits, row row0 + r of the values. Elements of bf16 take the first half of the
 // bytes of their row, so the block reads a piece of it before it writes that piece.
 __global__ void __launch_bounds__(CE_THREADS)
@@ -36,11 +43,21 @@ __global__ void __launch_bounds__(CE_THREADS)
     if (row0 + r >= live_rows(s, loss.rows)) return;
     const float *in = (const float *)logits.data + r * logits.pitch;
     const int32_t target = targets[row0 + r];
-    float most = __uint_as_float(0xff800000u), sum = 0;
-    for (int32_t c = (int32_t)threadIdx.x; c < V; c += CE_THREADS) most = ce_larger(most, in[c]);
-    most = ce_reduce<true>(most);
-    for (int32_t c = (int32_t)threadIdx.x; c < V; c += CE_THREADS) sum = sum + ln_expf(in[c] - most);
-    sum = ce_reduce<false>(sum);
+    float own = minus_infinity(), sum = 0; // of this thread
+    for (int32_t from = (int32_t)threadIdx.x; from < V; from += CE_THREADS * CE_EACH) {
+        float v[CE_EACH], top = own;
+#pragma unroll
+        for (int i = 0; i < CE_EACH; i++)
+            v[i] = from + i * CE_THREADS < V ? in[from + i * CE_THREADS] : minus_infinity();
+#pragma unroll
+        for (int i = 0; i < CE_EACH; i++) top = ce_larger(top, v[i]);
+        if (top != own) sum = sum * factor_of(own, top), own = top;
+#pragma unroll
+        for (int i = 0; i < CE_EACH; i++)
+            if (from + i * CE_THREADS < V) sum = sum + ln_expf(v[i] - own);
+    }
+    const float most = ce_reduce<true>(own);
+    sum = ce_reduce<false>(sum * factor_of(own, most));
     if (threadIdx.x == 0)
         store_at(loss, row0 + r, 0, target < 0 ? 0.0f : (float)log((double)sum) + (most - in[target]));
     if (!slope) return;

@@ -63,6 +63,7 @@ __device__ inline int32_t live_rows(const gpu_step &s, int32_t rows) {
 // The most rows that a value can have in a step of the counts of `l`.
 inline int32_t grid_rows(const gpu_launch *l, int32_t rows) { return rows_of(rows, l->T, l->N, l->B); }
 
+__device__ inline uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 __device__ inline float bf16_to_f32(uint16_t h) { return ln_bf16_f32(h); }
 __device__ inline uint16_t f32_to_bf16(float f) { return ln_f32_bf16(f); }
 __device__ inline float load_element(const void *p, int32_t type, int64_t i) {

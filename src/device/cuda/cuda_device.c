@@ -204,7 +204,7 @@ static ln_status gpu_open(ln_dev **out, const ln_dev_options *opt, ln_error *err
     LN_GO(ln_pool_reserve(d->copiers, d->n_copiers, err));
     GPU_GO(cudaStreamCreateWithFlags(&d->uploads, cudaStreamNonBlocking), "opening the GPU");
     GPU_GO(gpu_attention_open(d->shared_limit), "loading the kernels");
-    GPU_GO(gpu_training_open(d->shared_limit), "loading the kernels");
+    GPU_GO(gpu_training_open(d->shared_limit, d->major == 9 && d->minor == 0), "loading the kernels");
     GPU_GO(gpu_products_open(d->major == 9 && d->minor == 0, &d->clusters), "loading the kernels");
     *out = d;
     return LN_OK;

@@ -66,8 +66,16 @@ struct ln_queue {
     struct gpu_nccl *nccl;        /* NULL: it is not in use */
 };
 
-/* Fused ops of nodes: gpu_heads alone, and with the attention that follows. */
-enum { GPU_OP_HEADS = LN_OP_COUNT, GPU_OP_ATTENTION, GPU_OP_COUNT };
+/* Fused ops of nodes: gpu_heads alone, and with the attention that follows; of training gpu_gate,
+ * gpu_gate_back and gpu_norm_rope. */
+enum {
+    GPU_OP_HEADS = LN_OP_COUNT,
+    GPU_OP_ATTENTION,
+    GPU_OP_GATE,
+    GPU_OP_GATE_BACK,
+    GPU_OP_NORM_ROPE,
+    GPU_OP_COUNT
+};
 typedef struct gpu_op gpu_op; /* cuda_ops.h */
 /* A node of a prepared program: its op and operands as kernels take them. */
 typedef struct gpu_node {
@@ -89,7 +97,9 @@ typedef struct gpu_node {
     gpu_freqs freqs;
     gpu_lora lora;
     gpu_array third; /* of training: the gradient of an op of two other operands */
-    void *work;      /* of training: working memory of its sums; NULL: it needs none */
+    /* of training, a second output: the gradient of `up` of gpu_gate_back, a sum in bf16 of rmsnorm_back */
+    gpu_array also;
+    void *work; /* of training: working memory of its sums; NULL: it needs none */
     size_t work_bytes;
     const int32_t *targets;
     gpu_dropout dropout;
@@ -148,6 +158,10 @@ struct ln_exec {
     bool ids_hold; /* host_ids are those of the last step */
     gpu_sampler sampler;
     ln_bounds live; /* counts of the last step */
+    /* Outputs of few numbers, such as gradients of adapters, in pinned memory: the first of them that is read
+     * after a step brings all. gathers: the step was not traced, so that it has made all of them. */
+    char *gathered;
+    bool gathers, gathered_hold;
 };
 
 /* ---- cuda_device.c ---- */

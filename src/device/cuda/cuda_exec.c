@@ -121,6 +121,7 @@ static cudaGraphExec_t graph_of(const ln_exec *e, const ln_step_block *s) {
 static ln_status run_step(ln_exec *e, const gpu_launch *l, const ln_step_block *block, const ln_trace *trace,
                           ln_error *err) {
     e->ids_hold = !trace && e->argmax >= 0 && block->n_out > 0;
+    e->gathers = !trace, e->gathered_hold = false;
     if (trace) return run_traced(e, l, trace, err);
     cudaGraphExec_t graph = graph_of(e, block);
     if (!graph) return run_fused(e, l, err);
@@ -200,6 +201,62 @@ static ln_status find_value(const ln_exec *e, int i, int64_t row, int64_t n, con
     return LN_OK;
 }
 
+/* ---- gathered outputs ---- */
+
+enum { GATHER_OUTPUT = 4 << 20, GATHER_ALL = 64 << 20, GATHER_FROM = 8 }; /* bytes, and outputs */
+
+/* The bytes of a value in host memory, if it is an f32 output of few numbers in every step, else 0. */
+static size_t gathered_bytes(const ln_pvalue *v) {
+    if (v->kind != LN_KIND_TEMP || v->offset < 0 || v->layout == LN_LAYOUT_NARROW) return 0;
+    if (v->n_dims > 1 && v->dims[0] < 0) return 0;
+    const int64_t bytes = (v->n_dims > 1 ? v->dims[0] : 1) * v->dims[v->n_dims - 1] * (int64_t)sizeof(float);
+    return bytes <= GATHER_OUTPUT ? (size_t)bytes : 0;
+}
+/* The place of output v among those that are gathered; SIZE_MAX: it is not. all: the bytes of all. */
+static size_t gathered_at(const ln_exec *e, ln_v v, size_t *all) {
+    const ln_program *p = e->program;
+    size_t at = SIZE_MAX, sum = 0;
+    int n = 0;
+    for (int i = 0; i < p->n_outputs; i++) {
+        const size_t bytes = gathered_bytes(ln_program_value(p, p->outputs[i]));
+        if (p->outputs[i] == v && bytes) at = sum;
+        sum += bytes, n += bytes > 0;
+    }
+    *all = sum;
+    return n >= GATHER_FROM && sum <= GATHER_ALL ? at : SIZE_MAX;
+}
+static ln_status gather_outputs(ln_exec *e, size_t all, ln_error *err) {
+    const ln_program *p = e->program;
+    LN_TRY(gpu_use(e->queue->dev, err));
+    if (!e->gathered) GPU_TRY(cudaMallocHost((void **)&e->gathered, all), "preparing to read outputs");
+    char *to = e->gathered;
+    for (int i = 0; i < p->n_outputs; i++) {
+        const ln_pvalue *v = ln_program_value(p, p->outputs[i]);
+        const size_t bytes = gathered_bytes(v), row = (size_t)v->dims[v->n_dims - 1] * sizeof(float);
+        if (bytes == 0) continue;
+        GPU_TRY(cudaMemcpy2DAsync(to, row, (char *)e->temp + v->offset, (size_t)v->row_bytes, row,
+                                  bytes / row, cudaMemcpyDeviceToHost, e->queue->stream),
+                "copying");
+        to += bytes;
+    }
+    GPU_TRY(cudaStreamSynchronize(e->queue->stream), "copying");
+    e->gathered_hold = true;
+    return LN_OK;
+}
+/* Copies rows of an output that is gathered; *done stays false if it is not. */
+static ln_status read_gathered(ln_exec *e, ln_v v, int64_t row, int64_t n, float *rows, bool *done,
+                               ln_error *err) {
+    size_t all;
+    const size_t at = e->gathers ? gathered_at(e, v, &all) : SIZE_MAX;
+    if (at == SIZE_MAX) return LN_OK;
+    if (!e->gathered_hold) LN_TRY(gather_outputs(e, all, err));
+    const ln_pvalue *x = ln_program_value(e->program, v);
+    const size_t bytes = (size_t)x->dims[x->n_dims - 1] * sizeof(float);
+    memcpy(rows, e->gathered + at + (size_t)row * bytes, (size_t)n * bytes);
+    *done = true;
+    return LN_OK;
+}
+
 /* Rows that have the host's form are copied there at once. */
 static ln_status read_rows(ln_exec *e, const ln_pvalue *v, int64_t row, int64_t n, float *rows,
                            ln_error *err) {
@@ -220,6 +277,9 @@ ln_status gpu_value(ln_exec *e, int i, int64_t row, int64_t n, float *rows, bool
     if (n == 0) return LN_OK;
     const int64_t cols = v->dims[v->n_dims - 1];
     const ln_dtype dtype = v->layout == LN_LAYOUT_NARROW ? LN_BF16 : LN_F32;
+    bool done = false;
+    if (!write) LN_TRY(read_gathered(e, i, row, n, rows, &done, err));
+    if (done) return LN_OK;
     if (!write && dtype == LN_F32) return read_rows(e, v, row, n, rows, err);
     const size_t bytes = (size_t)(n * v->row_bytes);
     char *at = (char *)e->temp + v->offset + row * v->row_bytes, *copy = ln_zalloc(1, bytes);
@@ -234,7 +294,7 @@ ln_status gpu_value(ln_exec *e, int i, int64_t row, int64_t n, float *rows, bool
                 ln_num_store(here, dtype, c, ln_bf16_f32(ln_f32_bf16(*x)));
             else ln_num_store(here, dtype, c, *x);
         }
-    if (write) e->ids_hold = false;
+    if (write) e->ids_hold = e->gathered_hold = false;
     if (st == LN_OK && write) st = gpu_copy(e->queue, at, copy, bytes, LN_COPY_IN, err);
     ln_free(copy);
     return st;

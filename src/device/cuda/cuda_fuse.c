@@ -6,6 +6,11 @@
  *     linear_back, add                            a product that is added to another gradient
  *     matmul .. add, matmul .. scale              a product with the addition, or the factor
  *     an op of training .. convert                the op, which stores bf16
+ *     silu or gelu_tanh, convert .. mul           gpu_gate
+ *     mul, silu or gelu_tanh, convert, mul,       gpu_gate_back, of what ln_graph_recompute makes again
+ *       convert, act_back, convert
+ *     rmsnorm .. rope                             gpu_norm_rope
+ *     rmsnorm_back, add .. convert                the gradient, which is added to another
  *     all_gather, add or convert                  an exchange of sums, or of rounded values
  *     a product or attention, all_gather          the product stores its part in the gathered value's buffer
  *     [rmsnorm q, rmsnorm k,] rope q, rope k,     gpu_heads
@@ -334,6 +339,152 @@ static int fuse_gather(const fusing *f, int i, gpu_node *by, gpu_node *out) {
     return n;
 }
 
+/* ---- training ---- */
+
+/* The conversion to bf16 among the nodes after `last` that alone reads v and whose output no node before it
+ * uses; -1: there is none. */
+static int conversion_of(const fusing *f, ln_v v, int last) {
+    if (f->readers[v] != 1) return -1;
+    for (int j = last + 1; j <= last + NEAR && node_at(f, j); j++) {
+        if (node_at(f, j)->n_in < 1 || node_at(f, j)->in[0] != v) {
+            if (node_at(f, j)->n_in > 1 && node_at(f, j)->in[1] == v) return -1;
+            continue;
+        }
+        if (!is_op(f, j, LN_OP_CONVERT)) return -1;
+        for (int k = last + 1; k < j; k++)
+            if (touches(f, k, node_at(f, j)->out[0])) return -1;
+        return j;
+    }
+    return -1;
+}
+static int gate_of(const fusing *f, int i) {
+    return is_op(f, i, LN_OP_SILU)        ? GPU_GATE_SILU
+           : is_op(f, i, LN_OP_GELU_TANH) ? GPU_GATE_GELU
+                                          : GPU_NO_GATE;
+}
+/* Whether node i is a conversion to bf16 of the output of node `of`, which it alone reads. */
+static bool converts(const fusing *f, int i, int of) {
+    return is_op(f, i, LN_OP_CONVERT) && f->e->nodes[i].y.type == GPU_BF16 && feeds(f, of, i, 0);
+}
+
+/* An activation, its conversion and the product with `up`; returns the number of nodes, 0 if they stay
+ * apart. Between them are conversions that nodes before have done. */
+static int fuse_gate(const fusing *f, int i, gpu_node *out) {
+    const gpu_node *n = f->e->nodes;
+    int m = i + 2;
+    if (gate_of(f, i) == GPU_NO_GATE || !converts(f, i + 1, i)) return 0;
+    while (node_at(f, m) && f->done[m]) m++;
+    if (!is_op(f, m, LN_OP_MUL) || !feeds(f, i + 1, m, 0)) return 0;
+    const int c = conversion_of(f, node_at(f, m)->out[0], m);
+    const gpu_array *gate = &n[i].x, *up = &n[m].second, *y = c < 0 ? &n[m].y : &n[c].y;
+    if (!gpu_fuses_gate(gate, up, y) || !same_or_apart(f, y, gate) || !same_or_apart(f, y, up)) return 0;
+    *out = (gpu_node){.op = GPU_OP_GATE, .variant = gate_of(f, i), .x = *gate, .second = *up, .y = *y};
+    if (c >= 0) f->done[c] = true;
+    return m - i + 1;
+}
+
+/* The gradients of that product, from the activation made again; returns the number of nodes, 0 if they
+ * stay apart. */
+static int fuse_gate_back(const fusing *f, int i, gpu_node *out) {
+    enum { ACT = 1, ROUNDED, OF_UP, DY_UP, OF_GATE, OF_UP_ROUNDED, N };
+    const gpu_node *n = f->e->nodes + i;
+    if (!node_at(f, i + N - 1) || gate_of(f, i + ACT) == GPU_NO_GATE || !converts(f, i + ROUNDED, i + ACT) ||
+        !is_op(f, i + OF_UP, LN_OP_MUL) || !converts(f, i + DY_UP, i) ||
+        !is_op(f, i + OF_GATE, LN_OP_ACT_BACK) || !converts(f, i + OF_UP_ROUNDED, i + OF_UP))
+        return 0;
+    if (!feeds(f, i + ROUNDED, i + OF_UP, 1) || !feeds(f, i + DY_UP, i + OF_GATE, 1) ||
+        node_at(f, i + OF_UP)->in[0] != node_at(f, i)->in[0] ||
+        node_at(f, i + OF_GATE)->in[0] != node_at(f, i + ACT)->in[0])
+        return 0;
+    const int c = conversion_of(f, node_at(f, i + OF_GATE)->out[0], i + N - 1);
+    const gpu_array *gate = &n[ACT].x, *up = &n[0].second, *dy = &n[0].x, *of_up = &n[OF_UP_ROUNDED].y;
+    const gpu_array *inputs[] = {gate, up, dy};
+    const gpu_array *y = c < 0 ? &n[OF_GATE].y : &f->e->nodes[c].y;
+    if (!gpu_fuses_gate(gate, up, y) || !gpu_fuses_gate(dy, up, of_up) || !apart(f, y, of_up)) return 0;
+    for (size_t k = 0; k < LN_COUNT(inputs); k++)
+        if (!same_or_apart(f, y, inputs[k]) || !same_or_apart(f, of_up, inputs[k])) return 0;
+    *out = (gpu_node){.op = GPU_OP_GATE_BACK,
+                      .variant = gate_of(f, i + ACT),
+                      .x = *gate,
+                      .second = *up,
+                      .third = *dy,
+                      .y = *y,
+                      .also = *of_up};
+    if (c >= 0) f->done[c] = true;
+    return N;
+}
+
+/* rmsnorm of heads and the rope that alone reads it, among the next nodes; returns 1, or 0 if they stay
+ * apart. */
+static int fuse_norm_rope(const fusing *f, int i, gpu_node *out) {
+    const gpu_node *norm = &f->e->nodes[i];
+    int j = i + 1;
+    while (j <= i + NEAR && node_at(f, j) &&
+           !(is_op(f, j, LN_OP_ROPE) && node_at(f, j)->in[0] == node_at(f, i)->out[0]))
+        j++;
+    if (j > i + NEAR || !node_at(f, j) || !feeds(f, i, j, 0)) return 0;
+    const gpu_node *rope = &f->e->nodes[j];
+    if (rope->interleaved || rope->head_dim != rope->second.cols || norm->w.C != rope->head_dim ||
+        !gpu_fuses_norm_rope(&norm->x, &norm->w, &rope->second) ||
+        is_made_between(f, i, j, node_at(f, j)->in[1]))
+        return 0;
+    f->done[j] = true;
+    const int c = conversion_of(f, node_at(f, j)->out[0], j);
+    const ln_v y = node_at(f, c < 0 ? j : c)->out[0];
+    bool free = same_or_apart(f, &f->e->nodes[c < 0 ? j : c].y, &norm->x);
+    for (int k = i + 1; k < j && free; k++) free = !touches(f, k, y);
+    if (!free) {
+        f->done[j] = false;
+        return 0;
+    }
+    *out = (gpu_node){.op = GPU_OP_NORM_ROPE,
+                      .x = norm->x,
+                      .w = norm->w,
+                      .second = rope->second,
+                      .y = f->e->nodes[c < 0 ? j : c].y,
+                      .eps = norm->eps,
+                      .offset = norm->offset};
+    if (c >= 0) f->done[c] = true;
+    return 1;
+}
+
+/* The gradient of rmsnorm, its addition to another, which it alone feeds, and the conversion of the sum to
+ * bf16 if there is one among the next nodes; returns the number of nodes. */
+static int fuse_norm_back(const fusing *f, int i, gpu_node *out) {
+    const gpu_node *add = &f->e->nodes[i + 1];
+    const int k = !is_op(f, i + 1, LN_OP_ADD) ? -1
+                  : feeds(f, i, i + 1, 1)     ? 1
+                  : feeds(f, i, i + 1, 0)     ? 0
+                                              : -1;
+    if (k < 0 || node_at(f, i + 1)->in[0] == node_at(f, i + 1)->in[1]) return 1;
+    const gpu_array *other = k == 1 ? &add->x : &add->second;
+    const gpu_array *inputs[] = {&out->x, &out->third, other};
+    if (!gpu_adds_rmsnorm_back(&out->x, &out->w, &out->third, other, &add->y)) return 1;
+    for (size_t n = 0; n < LN_COUNT(inputs); n++)
+        if (!same_or_apart(f, &add->y, inputs[n])) return 1;
+    out->second = *other, out->y = add->y;
+    const ln_v sum = node_at(f, i + 1)->out[0];
+    int j = i + 2;
+    while (j <= i + NEAR && node_at(f, j) && !(is_op(f, j, LN_OP_CONVERT) && node_at(f, j)->in[0] == sum))
+        j++;
+    if (j > i + NEAR || !node_at(f, j) || f->e->nodes[j].y.pitch % 4) return 2;
+    const gpu_array *also = &f->e->nodes[j].y;
+    bool free = apart(f, also, &out->y);
+    for (size_t n = 0; n < LN_COUNT(inputs); n++) free = free && apart(f, also, inputs[n]);
+    for (int n = i + 2; n < j && free; n++) free = !touches(f, n, node_at(f, j)->out[0]);
+    if (!free) return 2;
+    out->also = *also;
+    f->done[j] = true;
+    return 2;
+}
+
+/* A pointwise op of training with the nodes that one kernel does with it; returns their number. */
+static int fuse_pointwise(const fusing *f, int i, gpu_node *out) {
+    const int n = out->op == LN_OP_MUL ? fuse_gate_back(f, i, out) : fuse_gate(f, i, out);
+    if (n == 0) fuse_convert(f, i, i, 0, &out->y);
+    return n ? n : 1;
+}
+
 static int fuse_at(const fusing *f, int i, gpu_node *out) {
     int n;
     gpu_node *before = f->e->n_fused > 0 ? &f->e->fused[f->e->n_fused - 1] : NULL;
@@ -345,6 +496,7 @@ static int fuse_at(const fusing *f, int i, gpu_node *out) {
     case LN_OP_ROPE:
         n = fuse_heads(f, i, out);
         if (n == 0 && out->op == LN_OP_RMSNORM) n = fuse_norm(f, i, out);
+        if (n == 0 && out->op == LN_OP_RMSNORM) n = fuse_norm_rope(f, i, out);
         if (n == 0) fuse_convert(f, i, i, 0, &out->y);
         return n ? n : 1;
     case LN_OP_LINEAR_BACK: return fuse_back(f, i, out);
@@ -356,16 +508,19 @@ static int fuse_at(const fusing *f, int i, gpu_node *out) {
         fuse_convert(f, i, i, 2, &out->packed.dv);
         return 1;
     case LN_OP_ALL_GATHER: return fuse_gather(f, i, before, out);
-    case LN_OP_ADD:
     case LN_OP_MUL:
     case LN_OP_SILU:
-    case LN_OP_GELU_TANH:
+    case LN_OP_GELU_TANH: return fuse_pointwise(f, i, out);
+    case LN_OP_ADD:
     case LN_OP_SCALE:
     case LN_OP_SCALE_ROWS:
     case LN_OP_DROPOUT:
     case LN_OP_ACT_BACK:
-    case LN_OP_ROPE_BACK:
-    case LN_OP_RMSNORM_BACK: fuse_convert(f, i, i, 0, &out->y); return 1;
+    case LN_OP_ROPE_BACK: fuse_convert(f, i, i, 0, &out->y); return 1;
+    case LN_OP_RMSNORM_BACK:
+        n = fuse_norm_back(f, i, out);
+        if (n == 1) fuse_convert(f, i, i, 0, &out->y);
+        return n;
     default: return 1;
     }
 }

@@ -140,7 +140,7 @@ static ln_status prepare_norm_back(gpu_preparing *p, gpu_node *g, ln_error *err)
     return LN_OK;
 }
 static int launch_norm_back(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
-    return gpu_rmsnorm_back(l, s, &g->x, &g->w, &g->third, &g->y, g->eps, g->offset);
+    return gpu_rmsnorm_back(l, s, &g->x, &g->w, &g->third, &g->y, g->eps, g->offset, &g->second, &g->also);
 }
 const gpu_op gpu_op_rmsnorm_back = {
     .tolerance = norm_tolerance, .prepare = prepare_norm_back, .launch = launch_norm_back};
@@ -166,3 +166,18 @@ const gpu_op gpu_op_rmsnorm_dw = {.tolerance = norm_dw_tolerance,
                                   .bytes = norm_dw_bytes,
                                   .prepare = prepare_norm_dw,
                                   .launch = launch_norm_dw};
+
+/* ---- several nodes in one (cuda_fuse.c, which sets the operands) ---- */
+
+static int launch_gate(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
+    return gpu_gate(l, s, g->variant, &g->x, &g->second, &g->y);
+}
+const gpu_op gpu_op_gate = {.launch = launch_gate};
+static int launch_gate_back(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
+    return gpu_gate_back(l, s, g->variant, &g->x, &g->second, &g->third, &g->y, &g->also);
+}
+const gpu_op gpu_op_gate_back = {.launch = launch_gate_back};
+static int launch_norm_rope(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
+    return gpu_norm_rope(l, s, &g->x, &g->w, &g->second, &g->y, g->eps, g->offset);
+}
+const gpu_op gpu_op_norm_rope = {.launch = launch_norm_rope};

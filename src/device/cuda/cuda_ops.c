@@ -59,6 +59,9 @@ static const gpu_op *const ops[GPU_OP_COUNT] = {
     [LN_OP_ALL_GATHER] = &gpu_op_all_gather,
     [GPU_OP_HEADS] = &gpu_op_heads,
     [GPU_OP_ATTENTION] = &gpu_op_attention_heads,
+    [GPU_OP_GATE] = &gpu_op_gate,
+    [GPU_OP_GATE_BACK] = &gpu_op_gate_back,
+    [GPU_OP_NORM_ROPE] = &gpu_op_norm_rope,
 };
 
 const gpu_op *gpu_op_of(int op) { return ops[op]; }

@@ -147,6 +147,7 @@ void gpu_release(ln_exec **exec) {
     (void)cudaFree(e->block);
     if (e->staging) (void)cudaFreeHost(e->staging);
     if (e->host_ids) (void)cudaFreeHost(e->host_ids);
+    if (e->gathered) (void)cudaFreeHost(e->gathered);
     if (e->sampler.parameters) (void)cudaFreeHost(e->sampler.parameters);
     if (e->sampler.results) (void)cudaFreeHost(e->sampler.results);
     ln_free(e->fused);

@@ -32,8 +32,9 @@ int gpu_linear_back(const gpu_launch *l, const gpu_step *s, const gpu_array *dy,
                     const gpu_array *dx, const gpu_array *other, void *scratch, size_t bytes);
 /* Whether gpu_linear_back can add another array to the product as it stores it. */
 bool gpu_adds_back(const gpu_array *dy, size_t bytes);
-/* Raises the limits of shared memory of the kernels of training, on the current device. */
-int gpu_training_open(int32_t shared_limit);
+/* Raises the limits of shared memory of the kernels of training, on the current device. hopper: it has
+ * wgmma. */
+int gpu_training_open(int32_t shared_limit, bool hopper);
 
 /* ---- rows (back_rows.cu) ---- */
 
@@ -71,9 +72,13 @@ int gpu_nll(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const in
             const gpu_array *y);
 int gpu_nll_back(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const int32_t *targets,
                  const gpu_array *dy, const gpu_array *dx);
-/* w as gpu_rmsnorm's. */
+/* w as gpu_rmsnorm's. other is added to dx, if gpu_adds_rmsnorm_back allows it, and then `also` may get the
+ * sum, too, rounded to bf16. Either may have no data. */
 int gpu_rmsnorm_back(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_weight *w,
-                     const gpu_array *dy, const gpu_array *dx, float eps, float offset);
+                     const gpu_array *dy, const gpu_array *dx, float eps, float offset,
+                     const gpu_array *other, const gpu_array *also);
+bool gpu_adds_rmsnorm_back(const gpu_array *x, const gpu_weight *w, const gpu_array *dy,
+                           const gpu_array *other, const gpu_array *dx);
 /* scratch: gpu_rmsnorm_dw_scratch bytes for so many groups of C columns. */
 size_t gpu_rmsnorm_dw_scratch(int64_t groups, int64_t C);
 int gpu_rmsnorm_dw(const gpu_launch *l, const gpu_step *s, const gpu_array *x, int64_t C, const gpu_array *dy,
@@ -112,6 +117,22 @@ typedef struct gpu_packed {
 } gpu_packed;
 int gpu_packed_attention(const gpu_launch *l, const gpu_step *s, const gpu_packed *p);
 int gpu_packed_attention_back(const gpu_launch *l, const gpu_step *s, const gpu_packed *p);
+
+/* ---- several nodes in one (train_fused.cu), with their bits ---- */
+
+/* y = activation(gate), rounded to bf16, times up; act: GPU_GATE_*. Whether there is a kernel for these: gate
+ * and up are bf16. */
+bool gpu_fuses_gate(const gpu_array *gate, const gpu_array *up, const gpu_array *y);
+int gpu_gate(const gpu_launch *l, const gpu_step *s, int act, const gpu_array *gate, const gpu_array *up,
+             const gpu_array *y);
+/* Its gradients: dup = dy times the rounded activation; dgate = dy up, rounded to bf16, times the slope. Each
+ * output may be one of the inputs. */
+int gpu_gate_back(const gpu_launch *l, const gpu_step *s, int act, const gpu_array *gate, const gpu_array *up,
+                  const gpu_array *dy, const gpu_array *dgate, const gpu_array *dup);
+/* rmsnorm of bf16 heads, then rope of whole heads whose pairs are half a head apart. y may be x. */
+bool gpu_fuses_norm_rope(const gpu_array *x, const gpu_weight *w, const gpu_array *table);
+int gpu_norm_rope(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_weight *w,
+                  const gpu_array *table, const gpu_array *y, float eps, float offset);
 
 #ifdef __cplusplus
 }

@@ -2,10 +2,10 @@
 // bulk copies, wgmma. Their meaning is that of the PTX manual.
 #pragma once
 
+#include "cuda_common.cuh"
+
 #include <cuda.h>
 #include <stdint.h>
-
-__device__ inline uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
 // ---- barriers: arrivals and bytes of bulk copies end a phase ----
 
@@ -89,6 +89,13 @@ __device__ inline uint64_t rows_descriptor(const void *p) {
            (uint64_t)1 << 62;
 }
 
+// The descriptor of an operand B whose rows are what is added up and whose columns are outputs, in panels of
+// 64 columns that are `panel` bytes apart. For the rows from 16 k on, pass their address.
+__device__ inline uint64_t columns_descriptor(const void *p, int panel) {
+    return (uint64_t)(shared_address(p) >> 4 & 0x3fff) | (uint64_t)(panel >> 4) << 16 | (uint64_t)64 << 32 |
+           (uint64_t)1 << 62;
+}
+
 #define F4(i)  "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
 #define F16(i) F4(i), F4(i + 4), F4(i + 8), F4(i + 12)
 #define F32(i) F16(i), F16(i + 16)
@@ -117,6 +124,50 @@ __device__ inline void wgmma(float (&c)[88], const uint32_t a[4], uint64_t b, bo
 __device__ inline void wgmma(float (&c)[96], const uint32_t a[4], uint64_t b, bool add) {
     WGMMA("192", R96, "%96,%97,%98,%99", "%100", "%101", F32(0), F32(32), F32(64));
 }
+
+// Sums in rows of eight columns, as mma.sync has them: c[n] is of the columns 8 n to 8 n + 7.
+#define C4(i)  "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
+#define C16(i) C4(i), C4(i + 1), C4(i + 2), C4(i + 3)
+#define C64(i) C16(i), C16(i + 4), C16(i + 8), C16(i + 12)
+#define R16    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define R128 \
+    R64 ",%64,%65,%66,%67,%68,%69," R(7) R(8) R(9) R(10) R(11) "%120,%121,%122,%123,%124,%125,%126,%127"
+#define WGMMA_TILES(rows, sums, a_at, b_at, keep, ...)                         \
+    asm volatile("{.reg .pred keep; setp.ne.b32 keep, " keep ", 0; "           \
+                 "wgmma.mma_async.sync.aligned.m64n" rows "k16.f32.bf16.bf16 " \
+                 "{" sums "}, " a_at ", " b_at ", keep, 1, 1, 0, 0;}"          \
+                 : __VA_ARGS__                                                 \
+                 : "l"(a), "l"(b), "r"((int)add))
+#define WGMMA_WEIGHTS(rows, sums, fragment, b_at, ...)                         \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" rows "k16.f32.bf16.bf16 " \
+                 "{" sums "}, {" fragment "}, " b_at ", 1, 1, 1, 1;"           \
+                 : __VA_ARGS__                                                 \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+
+// c = a b^T + (add ? c : 0) of 64 rows and 32 or 64 rows of 16 columns, both in shared memory.
+__device__ inline void wgmma_tiles(float (&c)[4][4], uint64_t a, uint64_t b, bool add) {
+    WGMMA_TILES("32", R16, "%16", "%17", "%18", C16(0));
+}
+__device__ inline void wgmma_tiles(float (&c)[8][4], uint64_t a, uint64_t b, bool add) {
+    WGMMA_TILES("64", R32, "%32", "%33", "%34", C16(0), C16(4));
+}
+// c += a b of a fragment a and 16 rows of 64, 128 or 256 columns (columns_descriptor).
+__device__ inline void wgmma_weights(float (&c)[8][4], const uint32_t a[4], uint64_t b) {
+    WGMMA_WEIGHTS("64", R32, "%32,%33,%34,%35", "%36", C16(0), C16(4));
+}
+__device__ inline void wgmma_weights(float (&c)[16][4], const uint32_t a[4], uint64_t b) {
+    WGMMA_WEIGHTS("128", R64, "%64,%65,%66,%67", "%68", C64(0));
+}
+__device__ inline void wgmma_weights(float (&c)[32][4], const uint32_t a[4], uint64_t b) {
+    WGMMA_WEIGHTS("256", R128, "%128,%129,%130,%131", "%132", C64(0), C64(16));
+}
+#undef C4
+#undef C16
+#undef C64
+#undef R16
+#undef R128
+#undef WGMMA_TILES
+#undef WGMMA_WEIGHTS
 #undef F4
 #undef F16
 #undef F32

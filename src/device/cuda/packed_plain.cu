@@ -182,9 +182,21 @@ static unsigned tiles_of(const gpu_launch *l) { return (unsigned)((l->T + OWN - 
 static bool has_tiles(const gpu_launch *l, const gpu_packed *p) {
     return packed_has_tiles(p) && packed_tiles_fit(p, l->shared_limit);
 }
+static int forward_tiles(const gpu_launch *l, const gpu_step *s, const gpu_packed *p) {
+#ifdef GPU_HOPPER
+    if (l->clusters > 0) return packed_wgmma_forward(l, s, p);
+#endif
+    return packed_tiles_forward(l, s, p);
+}
+static int back_tiles(const gpu_launch *l, const gpu_step *s, const gpu_packed *p) {
+#ifdef GPU_HOPPER
+    if (l->clusters > 0) return packed_wgmma_back(l, s, p);
+#endif
+    return packed_tiles_back(l, s, p);
+}
 
 int gpu_packed_attention(const gpu_launch *l, const gpu_step *s, const gpu_packed *p) {
-    if (has_tiles(l, p)) return packed_tiles_forward(l, s, p);
+    if (has_tiles(l, p)) return forward_tiles(l, s, p);
     run(l, dim3(tiles_of(l), (unsigned)p->n_heads), PLAIN_THREADS, 0, packed_plain<PACKED_FORWARD>, *s, *p);
     return launched();
 }
@@ -193,7 +205,7 @@ int gpu_packed_attention_back(const gpu_launch *l, const gpu_step *s, const gpu_
     const dim3 queries(tiles_of(l), (unsigned)p->n_heads), keys(tiles_of(l), (unsigned)p->n_kv_heads);
     run(l, (unsigned)(((int64_t)l->T * p->n_heads + 3) / 4), 128, 0, packed_delta, *s, *p,
         p->v_dim % 4 == 0 && has_fours(&p->dy) && has_fours(&p->y));
-    if (has_tiles(l, p)) return packed_tiles_back(l, s, p);
+    if (has_tiles(l, p)) return back_tiles(l, s, p);
     run(l, queries, PLAIN_THREADS, 0, packed_plain<PACKED_QUERIES>, *s, *p);
     run(l, keys, PLAIN_THREADS, 0, packed_plain<PACKED_KEYS>, *s, *p);
     run(l, keys, PLAIN_THREADS, 0, packed_plain<PACKED_VALUES>, *s, *p);

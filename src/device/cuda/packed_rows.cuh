@@ -39,11 +39,16 @@ template <int ROLE, int OWN> struct packed_range {
     }
 };
 
-// bf16 operands of widths that they have take the kernels on tensor cores (packed_tiles.cu); others those in
-// f32 multiply-adds (packed_plain.cu).
+// bf16 operands of widths that they have take the kernels on tensor cores (packed_tiles.cu, packed_wgmma.cu);
+// others those in f32 multiply-adds (packed_plain.cu).
 bool packed_has_tiles(const gpu_packed *p);
 int packed_tiles_forward(const gpu_launch *l, const gpu_step *s, const gpu_packed *p);
 int packed_tiles_back(const gpu_launch *l, const gpu_step *s, const gpu_packed *p);
 bool packed_tiles_fit(const gpu_packed *p, int32_t shared_limit);
 // Raises the limits of shared memory of these kernels, on the current device.
 int packed_tiles_open(int32_t shared_limit);
+#ifdef GPU_HOPPER
+int packed_wgmma_forward(const gpu_launch *l, const gpu_step *s, const gpu_packed *p);
+int packed_wgmma_back(const gpu_launch *l, const gpu_step *s, const gpu_packed *p);
+int packed_wgmma_open(int32_t shared_limit);
+#endif

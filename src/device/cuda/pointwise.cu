@@ -1,5 +1,6 @@
 // Kernels of the ops whose elements are made one by one: embed, gather_rows, slice, pos_scale, pointwise ops.
 #include "fragments.cuh"
+#include "slopes.cuh"
 
 static inline int launched(void) { return (int)cudaGetLastError(); }
 // A grid of threads for each element of y, 256 to a block.
@@ -84,12 +85,6 @@ __device__ inline float xielu_of(const gpu_numbers &p, float x) {
 __device__ inline float xielu_slope(const gpu_numbers &p, float x) {
     if (x > 0) return 2 * p.v[0] * x + p.v[2];
     return p.v[1] * ((x < p.v[3] ? ln_expf(x) : 0) - 1) + p.v[2];
-}
-// The slopes of SiLU and of gelu_tanh (act_slope in ops/pointwise_ops.c).
-template <bool SILU> __device__ inline float gate_slope(float x) {
-    const float once = 1.5957691216057308f, cube = 0.0713548162726f;
-    const float u = SILU ? x : x * (once + cube * x * x), s = 1 / (1 + ln_expf(-u));
-    return SILU ? s * (1 + x * (1 - s)) : s + x * s * (1 - s) * (once + 3 * cube * x * x);
 }
 __device__ inline float clamped(const gpu_numbers &p, float x) {
     return x < p.v[0] ? p.v[0] : x > p.v[1] ? p.v[1] : x;

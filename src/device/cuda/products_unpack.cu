@@ -83,11 +83,75 @@ __global__ void transpose(gpu_weight w, int64_t d0, int64_t n, uint4 *to) {
     }
 }
 
+// Codes of 4 or 8 bits of 16 rows and 32 columns, a lane's part, and the scales of its rows g and g + 8.
+template <int BITS> struct code_chunk {
+    uint2 word[BITS / 4];
+    float s[2], b[2];
+    __device__ void load(const gpu_weight &w, int64_t tile, int64_t k32, int32_t lane) {
+        const uint2 *from = (const uint2 *)w.data + (tile * (w.C / CHUNK) + k32) * (BITS / 4) * 32 + lane;
+        const int64_t at = 2 * scale_index(w.C / w.group, tile * TILE_ROWS + lane / 4, k32 * CHUNK / w.group);
+#pragma unroll
+        for (int i = 0; i < BITS / 4; i++) word[i] = from[i * 32];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const bool exists = tile * TILE_ROWS + lane / 4 + 8 * h < w.D;
+            s[h] = exists ? load_element(w.scales, w.type, at + 2 * h) : 0.0f;
+            b[h] = exists ? load_element(w.scales, w.type, at + 2 * h + 1) : 0.0f;
+        }
+    }
+    // Word i of the tile of columns 16 k ..
+    template <bool BF16> __device__ uint32_t pair(int k, int i) const {
+        affine_pair<BF16> by;
+        by.set(s[i % 2], b[i % 2]);
+        const uint2 &from = word[BITS == 8 ? k : 0];
+        const uint32_t codes = i % 2 ? from.y : from.x;
+        if (BITS == 8) return by.of_numbers(bytes_of(codes, i / 2));
+        return by.of(codes_of(codes >> (4 * (i / 2 + 2 * k))));
+    }
+};
+// The same as transpose for packed codes that are numbers: a warp has two neighbouring tiles.
+template <int BITS, bool BF16>
+__global__ void transpose_codes(gpu_weight w, int64_t d0, int64_t n, uint4 *to) {
+    begin();
+    const uint32_t across = (uint32_t)(n / TILE_ROWS), chunks = across * (uint32_t)(w.C / CHUNK),
+                   step = gridDim.x * (blockDim.x / 32);
+    const int32_t lane = (int32_t)threadIdx.x % 32;
+    for (uint32_t i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; i < chunks; i += AT_ONCE * step) {
+        code_chunk<BITS> c[AT_ONCE];
+#pragma unroll
+        for (uint32_t j = 0; j < AT_ONCE; j++) {
+            const uint32_t at = i + j * step;
+            if (at < chunks) c[j].load(w, d0 / TILE_ROWS + at % across, at / across, lane);
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < AT_ONCE; j++) {
+            const uint32_t at = i + j * step;
+            if (at >= chunks) break;
+#pragma unroll
+            for (int k = 0; k < 2; k++)
+                to[((int64_t)(at / across * 2 + k) * across + at % across) * 32 + lane] =
+                    make_uint4(transposed(c[j].template pair<BF16>(k, 0)),
+                               transposed(c[j].template pair<BF16>(k, 2)),
+                               transposed(c[j].template pair<BF16>(k, 1)),
+                               transposed(c[j].template pair<BF16>(k, 3)));
+        }
+    }
+}
+
+typedef void transposer(gpu_weight, int64_t, int64_t, uint4 *);
+static transposer *transposer_of(const gpu_weight *w) {
+    const bool bf16 = w->type == GPU_BF16;
+    if (w->form != GPU_FRAGMENTS || w->numbers) return transpose;
+    if (w->bits == 4) return bf16 ? transpose_codes<4, true> : transpose_codes<4, false>;
+    if (w->bits == 8) return bf16 ? transpose_codes<8, true> : transpose_codes<8, false>;
+    return transpose;
+}
 gpu_weight transposed_part(const gpu_launch *l, const gpu_weight *w, int64_t d0, int64_t n, void *to) {
     enum { THREADS = 256 };
     const int64_t blocks = n / TILE_ROWS * (w->C / MMA_K) / (THREADS / 32) + 1,
                   most = 16 * (int64_t)l->n_multiprocessors;
-    run(l, dim3((unsigned)(blocks < most ? blocks : most)), THREADS, 0, transpose, *w, d0, n, (uint4 *)to);
+    run(l, dim3((unsigned)(blocks < most ? blocks : most)), THREADS, 0, transposer_of(w), *w, d0, n,
+        (uint4 *)to);
     gpu_weight part = {};
     part.data = to, part.D = w->C, part.C = n, part.type = GPU_BF16, part.form = GPU_FRAGMENTS;
     return part;

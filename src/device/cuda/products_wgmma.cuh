@@ -25,10 +25,8 @@ enum { WG_DENSE, WG_CODES_BF16, WG_CODES_F16, WG_BYTES_BF16, WG_FP8_BF16 };
 __host__ __device__ constexpr int wg_panel(int form) {
     return form == WG_DENSE ? 2048 : form >= WG_BYTES_BF16 ? 1024 : 512;
 }
-int wgmma_open_dense(void);
-int wgmma_open_bf16(void);
-int wgmma_open_f16(void);
-int wgmma_open_bytes(void), wgmma_open_fp8(void);
+int wgmma_open_dense(void), wgmma_open_bf16(void), wgmma_open_f16(void), wgmma_open_bytes(void);
+int wgmma_open_fp8(void);
 int wgmma_dense(const gpu_launch *l, const gpu_step *s, const gpu_product *p);
 int wgmma_bf16(const gpu_launch *l, const gpu_step *s, const gpu_product *p);
 int wgmma_f16(const gpu_launch *l, const gpu_step *s, const gpu_product *p);
@@ -560,10 +558,12 @@ static int launch_tiles(const gpu_launch *l, const gpu_step *s, const gpu_produc
 }
 
 // The number of rows of a tile with which the last cluster should finish first. The estimate of a tile's time
-// is its rows and 30 more, for what does not depend on the rows.
+// is its rows and 30 more, for what does not depend on the rows. 64 if those of 128 leave half of the
+// clusters without work.
 static inline int best_rows(const gpu_launch *l, const gpu_product *p) {
     static const int choices[] = {192, 176, 128};
     const int64_t clusters = l->n_multiprocessors / WG_CLUSTER;
+    if (p->gate == GPU_NO_GATE && 2 * cluster_tiles(l, p, 128, WG_OUTPUTS) <= clusters) return 64;
     int best = choices[0];
     int64_t least = INT64_MAX;
     for (int rows : choices) {
@@ -582,6 +582,7 @@ template <int FORM> static int launch_wgmma(const gpu_launch *l, const gpu_step 
     switch (best_rows(l, p)) {
     case 192: return launch_rows<192, FORM>(l, s, p);
     case 176: return launch_rows<176, FORM>(l, s, p);
+    case 64: return launch_tiles<64, FORM, false, WG_OUTPUTS>(l, s, p);
     default: return launch_rows<128, FORM>(l, s, p);
     }
 }
@@ -591,6 +592,7 @@ template <int ROWS, int FORM, bool GATED, int OUTPUTS> static cudaError_t allow_
                         wg_shape<ROWS, FORM, GATED, OUTPUTS>::BYTES);
 }
 template <int FORM, bool GATED> static cudaError_t open_tiles(cudaError_t e) {
+    if (!GATED) e = allow_tiles<64, FORM, GATED, WG_OUTPUTS>(e);
     e = allow_tiles<192, FORM, GATED, WG_OUTPUTS>(e);
     e = allow_tiles<176, FORM, GATED, WG_OUTPUTS>(e);
     return allow_tiles<128, FORM, GATED, WG_OUTPUTS>(e);
