@@ -1,7 +1,7 @@
 /* A process whose ranks are threads, as several GPUs of one process are, on the CPU. A model that is opened
  * through the group returns the ids, log-probabilities, logits and embeddings of one rank. Some steps are
- * traced, and a prefix is reused. If a rank fails, calls of rank 0 fail with its message, and the group
- * ends. */
+ * traced, a prefix is reused, and the group computes tokens ahead. If a rank fails, calls of rank 0 fail with
+ * its message, and the group ends. */
 /* run: quick asan tsan */
 #include "../common.h"
 #include "engine/embed.h"
@@ -9,7 +9,7 @@
 
 #include <linnet_tools.h>
 
-enum { RANKS = 3, PROMPT = 70, ANSWER = 6 };
+enum { RANKS = 3, PROMPT = 70, ANSWER = 24 };
 
 typedef struct outcome {
     int32_t ids[2][ANSWER];
@@ -17,7 +17,7 @@ typedef struct outcome {
     float *numbers; /* logits of a traced step, then an embedding */
     size_t n;
     int n_traced;
-    uint64_t weights_bytes;
+    uint64_t weights_bytes, n_proposed;
 } outcome;
 
 static void keep_embedding(outcome *o, const float *v, size_t n) {
@@ -46,19 +46,27 @@ static void close_tiny(ln_package *m) {
     ln_package_end_led(m);
     ln_package_close(&m);
 }
-static ln_eng *open_engine(const ln_package *m) {
+static ln_eng *open_engine(const ln_package *m, int n_lookup) {
     ln_eng *e;
-    const ln_options how = {
-        .device = LN_DEVICE_CPU, .n_ctx = 192, .n_chunk = 32, .n_parallel = 2, .n_threads = 1};
+    const ln_options how = {.device = LN_DEVICE_CPU,
+                            .n_ctx = 192,
+                            .n_chunk = 32,
+                            .n_parallel = 2,
+                            .n_threads = 1,
+                            .n_lookup = n_lookup};
     OK(ln_eng_open(&e, m, &how, err));
     return e;
 }
 
-/* Two requests whose prompts begin alike, so that the second copies pages of the first. */
+/* Two requests whose prompts begin alike, so that the second copies pages of the first. Answers have few
+ * tokens, so that they repeat themselves. */
 static void answer_two(outcome *o, ln_eng *e, const int32_t *ids) {
     for (int i = 0; i < 2; i++) {
         ln_req *r;
+        static const ln_logit_bias few[] = {{5, 50}, {6, 50}, {7, 50}};
         const ln_sampling how = {.size = sizeof how,
+                                 .bias = few,
+                                 .n_bias = LN_COUNT(few),
                                  .n_max = ANSWER,
                                  .repeat_penalty = 1,
                                  .top_p = 0.9,
@@ -77,14 +85,15 @@ static void answer_two(outcome *o, ln_eng *e, const int32_t *ids) {
     }
 }
 
-static void compute(outcome *o) {
+static void compute(outcome *o, int n_lookup) {
     ln_package *m = open_tiny();
-    ln_eng *e = open_engine(m);
+    ln_eng *e = open_engine(m, n_lookup);
     int32_t ids[PROMPT];
     uint64_t seed = 9;
     const ln_trace trace = {count_node, &o->n_traced};
     for (int i = 0; i < PROMPT; i++) ids[i] = (int32_t)(test_random(&seed) % (uint32_t)m->spec.V);
     answer_two(o, e, ids);
+    o->n_proposed = e->sched->stats.proposed_tokens;
     float *logits = malloc((size_t)m->spec.V * sizeof *logits);
     ln_seq *s = test_seq(e, 8, 9);
     const ln_batch_item prompt = {s, ids, 8, LN_LOGITS_LAST}, next = {s, ids + 8, 1, LN_LOGITS_LAST};
@@ -107,11 +116,12 @@ static void compute(outcome *o) {
 static void same_as_alone(void **state) {
     outcome one = {0}, several = {0};
     (void)state;
-    compute(&one);
+    compute(&one, 0);
     OK(ln_ranks_start_threads(RANKS, ln_ranks_follow_all, err));
     assert_int_equal(ln_ranks_led()->transport->size, RANKS);
-    compute(&several);
+    compute(&several, 6);
     assert_memory_equal(one.ids, several.ids, sizeof one.ids);
+    assert_true(one.n_proposed == 0 && several.n_proposed > 0);
     for (int i = 0; i < 2 * ANSWER; i++)
         assert_memory_equal(&one.logprobs[0][0] + i, &several.logprobs[0][0] + i, sizeof(double));
     assert_int_equal(one.n, several.n);
@@ -151,7 +161,7 @@ static void rank_0_fails(void **state) {
     (void)state;
     OK(ln_ranks_start_threads(2, ln_ranks_follow_all, err));
     ln_package *m = open_tiny();
-    ln_eng *e = open_engine(m);
+    ln_eng *e = open_engine(m, 0);
     ln_transport *t = ln_ranks_led()->transport;
     ln_error why = {0};
     (void)ln_fail(&why, LN_EDEVICE, "the GPU is lost");
