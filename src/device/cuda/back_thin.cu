@@ -60,22 +60,6 @@ __device__ void copy_part(char *to, const gpu_array &a, int64_t row0, int64_t ro
     }
 }
 
-// Factors k to k + 3 of columns n and n + 1, by vectors.
-template <bool BY_ROWS>
-__device__ inline void few_factors(float (&w)[FEW_EACH][4], const float *right, int pitch, int k, int n) {
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        if constexpr (BY_ROWS) {
-            if (j >= FEW_EACH) break;
-            const float4 x = *(const float4 *)(right + (n + j) * pitch + k);
-            w[j][0] = x.x, w[j][1] = x.y, w[j][2] = x.z, w[j][3] = x.w;
-        } else {
-            const float2 x = *(const float2 *)(right + (k + j) * pitch + n);
-            w[0][j] = x.x, w[1][j] = x.y;
-        }
-    }
-}
-
 template <int MOST, bool BY_ROWS, typename T>
 __global__ void __launch_bounds__(FEW_TILE *MOST / FEW_EACH)
     few_columns(gpu_step s, gpu_array a, gpu_array b, float by, gpu_array y) {
@@ -116,15 +100,13 @@ __global__ void __launch_bounds__(FEW_TILE *MOST / FEW_EACH)
                            : right[k * (shape::RIGHT_PITCH / 4) + n + i];
         };
         int k = 0;
-#pragma unroll 8
+#pragma unroll 4
         for (; k + 4 <= depth; k += 4) {
             const float4 x = four_of(left + k);
-            float w[FEW_EACH][4];
-            few_factors<BY_ROWS>(w, right, shape::RIGHT_PITCH / 4, k, n);
 #pragma unroll
             for (int i = 0; i < FEW_EACH; i++) {
-                sum[i] = fmaf(x.x, w[i][0], sum[i]), sum[i] = fmaf(x.y, w[i][1], sum[i]);
-                sum[i] = fmaf(x.z, w[i][2], sum[i]), sum[i] = fmaf(x.w, w[i][3], sum[i]);
+                sum[i] = fmaf(x.x, factor(k, i), sum[i]), sum[i] = fmaf(x.y, factor(k + 1, i), sum[i]);
+                sum[i] = fmaf(x.z, factor(k + 2, i), sum[i]), sum[i] = fmaf(x.w, factor(k + 3, i), sum[i]);
             }
         }
         for (; k < depth; k++)
@@ -202,12 +184,9 @@ __global__ void __launch_bounds__(LOW_THREADS) low_product(gpu_step s, low_opera
             }
     };
     for (int g = 0; g < LOW_ROWS && r0 + g < live; g += LOW_GROUP) {
-        float4 sum[LOW_GROUP], other[LOW_GROUP]; // all loads are on their way before the first is used
+        float4 sum[LOW_GROUP];
 #pragma unroll
-        for (int r = 0; r < LOW_GROUP; r++) {
-            sum[r] = other[r] = make_float4(0, 0, 0, 0);
-            if (p.other.data && r0 + g + r < live) other[r] = some_of(p.other, r0 + g + r, c, N, p.fours);
-        }
+        for (int r = 0; r < LOW_GROUP; r++) sum[r] = make_float4(0, 0, 0, 0);
         for (int k0 = 0; k0 < depth; k0 += LOW_STEP) {
             if (g == 0 || depth > LOW_STEP) load(k0);
 #pragma unroll
@@ -224,7 +203,7 @@ __global__ void __launch_bounds__(LOW_THREADS) low_product(gpu_step s, low_opera
             const int64_t row = r0 + g + r;
             if (row >= live) break;
             if (p.other.data) {
-                const float4 x = other[r];
+                const float4 x = some_of(p.other, row, c, N, p.fours);
                 sum[r].x = x.x + sum[r].x, sum[r].y = x.y + sum[r].y;
                 sum[r].z = x.z + sum[r].z, sum[r].w = x.w + sum[r].w;
             }
