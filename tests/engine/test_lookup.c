@@ -111,7 +111,7 @@ static void cases_are_the_same(void **state) {
             assert_int_equal(a.results[i].metrics.proposed_tokens, 0);
         }
         ln_eng_close(&plain);
-        for (size_t f = 0; f < LN_COUNT(forms); f++) {
+        for (size_t f = 0; f < LN_COUNT(forms); f += (size_t)fewer(1, 2)) {
             ln_eng *e = open_lookup(m, forms[f][0], forms[f][1], forms[f][2], forms[f][3], forms[f][4]);
             ln_req *r[CASES];
             for (int i = 0; i < CASES; i++) OK(ln_req_new(&r[i], e, &a.cases[i].opt, err));
@@ -126,7 +126,7 @@ static void cases_are_the_same(void **state) {
         ln_package_close(&m);
     }
     print_message("%lld tokens proposed, %lld accepted\n", (long long)n_proposed, (long long)n_accepted);
-    assert_true(n_accepted > 50 && n_proposed - n_accepted > 50);
+    assert_true(n_accepted > 30 && n_proposed - n_accepted > 30);
 }
 
 /* Requests that are cancelled or freed while tokens are computed ahead change no other. */
@@ -142,7 +142,7 @@ static void others_are_cancelled(void **state) {
     }
     ln_eng_close(&e);
     e = open_lookup(m, 2, 64, 6, 8, 48);
-    for (uint64_t round = 0; round < 4; round++) {
+    for (uint64_t round = 0; round < (uint64_t)fewer(4, 1); round++) {
         uint64_t seed = round;
         ln_req *r[CASES];
         size_t left = 1;
