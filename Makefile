@@ -120,6 +120,7 @@ check-archs: setup
 # On a machine with an NVIDIA GPU: the kernels against the reference, the golden models, and the engine's tests on the GPU. Two minutes.
 test-cuda: all
 	@LN_TEST_DEVICE=cuda LN_SAMPLE=1 tools/run_tests.sh $(BUILD) -j 1 -L '^cuda$$'
+	@LN_TEST_DEVICE=cuda LN_TEST_GPU=capability=80 tools/run_tests.sh $(BUILD) -j 1 -R '^test_cuda_training$$'
 # Golden models, adapters, requests, prefixes, KV files, classes and the server on the MLX device (docs/mlx.md), and its own tests: every node, memory,
 # bits, and what is said without MLX; fetches MLX from PyPI. Five minutes.
 test-mlx:
