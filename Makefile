@@ -244,7 +244,7 @@ release:
 check-abi:
 	@tools/check_abi $(BUILD)-abi $(BASE)
 
-# The wheel in each Python, the static command next to busybox alone, the image in a container, and the Debian packages in a bare Debian 12 and 13.
+# The wheel in each Python, the static command next to busybox alone, the image in a container, the Debian packages and the wheel in a bare Debian 12 and 13.
 check-packages:
 	@tools/make_wheel $(BUILD)/wheel && tests/packages/wheel.sh $(CURDIR) $(BUILD)/wheel/linnet-*.whl || [ $$? = 77 ]
 	@tools/make_static $(BUILD)/static && tests/packages/static.sh $(BUILD)/static/*.tar.xz || [ $$? = 77 ]
@@ -252,8 +252,7 @@ check-packages:
 	    tools/make_static $(BUILD)/static-aarch64 aarch64 && tests/packages/static.sh $(BUILD)/static-aarch64/*.tar.xz || [ $$? = 77 ]
 	@command -v buildah >/dev/null || { echo "SKIP: no buildah: the container image is NOT tried"; exit 0; }; \
 	    tools/make_image $(BUILD)/static && tests/packages/image.sh $(BUILD)/static/*-image.tar || [ $$? = 77 ]
-	@tools/check_packages bookworm $(DEBIAN)-12 --cuda
-	@tools/check_packages trixie $(DEBIAN)-13 --cuda
+	@for debian in "bookworm $(DEBIAN)-12" "trixie $(DEBIAN)-13"; do WHEEL=$$(echo $(BUILD)/wheel/linnet-*.whl) tools/check_packages $$debian --cuda || exit 1; done
 
 # The documentation as a site in build/docs/html, by Sphinx from PyPI. Half a minute.
 docs: all
