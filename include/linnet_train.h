@@ -124,7 +124,9 @@ typedef struct ln_trainer_options {
     double alpha;        /* B A is multiplied by alpha / rank; default 16 */
     bool rslora;         /* by alpha / sqrt(rank) instead */
     double dropout;      /* of the input of A, 0 .. below 1; default 0 */
-    const char *targets; /* q_proj to down_proj with commas between, or all-linear; default q_proj,v_proj */
+    /* q_proj to down_proj, embed_tokens and lm_head with commas between, or all-linear, which is all matrices
+     * of the layers; default q_proj,v_proj */
+    const char *targets;
     bool bf16;           /* A and B are computed with and saved in bf16; the optimiser has f32 values */
     /* Directory of an adapter to begin with, which decides rank, scale and targets; NULL: A is normal with
      * deviation 1 / sqrt(n_in), B is 0. */

@@ -2,13 +2,13 @@
 """Makes tests/golden/trainer: for small models an initial adapter, rows of training data, and what peft and torch make of them in 12 steps of
 AdamW: losses, and the final adapter; and of all weights (full.*): losses, and every SPARSE-th number of each tensor. With SGD (sgd.*) and of some layers
 (layers/, layers.*) losses, and every SPARSE_PAIRS-th number of the adapter. Of DoRA (dora/,
-dora.*) likewise. Of preferences (preferences.*): for each
+dora.*), and of adapters of the embedding and the head (tables/, tables.*) likewise. Of preferences (preferences.*): for each
 loss of PREFERENCES what trl.DPOTrainer and trl.experimental.orpo.ORPOTrainer (TRL 1.16) make of pairs.jsonl. test_trainer, test_full_training and
 test_preferences compare `ln_trainer_*` with it.
 
 usage: python tools/golden_trainer.py [OUT]           in an environment that has torch, transformers, peft and trl
        python tools/golden_trainer.py --full [OUT]     full.* alone
-       python tools/golden_trainer.py --preferences [OUT]   preferences.* alone; --sgd, --layers, --dora likewise
+       python tools/golden_trainer.py --preferences [OUT]   preferences.* alone; --sgd, --layers, --dora, --tables likewise
        python tools/golden_trainer.py --check MODEL   trains MODEL with peft and with build/linnet, and prints the differences
 """
 import json
@@ -31,6 +31,7 @@ FULL_MODELS = MODELS + ["families/glm4-base-f32"]
 STEPS, BATCH, LR, DECAY = 12, 3, 1e-3, 0.01
 SPARSE = 16
 SGD_LR, MOMENTUM, LAYERS = 0.1, 0.9, [1]
+TABLES = ["v_proj", "embed_tokens", "lm_head"]
 PREFERENCES, BETA, SPARSE_PAIRS = ["dpo", "dpo-norm", "ipo", "orpo"], 0.1, 4
 
 
@@ -46,17 +47,17 @@ def make_rows(vocab, n=7, seed=0):
     return rows
 
 
-def make_adapter(model, path, seed, layers=None, dora=False):
+def make_adapter(model, path, seed, layers=None, dora=False, targets=("q_proj", "v_proj", "down_proj"), **how):
     torch.manual_seed(seed)
-    m = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=6, target_modules=["q_proj", "v_proj", "down_proj"], layers_to_transform=layers,
-                                         use_dora=dora))
+    m = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=6, target_modules=list(targets), layers_to_transform=layers,
+                                         use_dora=dora, **how))
     with torch.no_grad():
         for name, p in m.named_parameters():
-            if "lora_B" in name:
+            if "lora_B" in name or "lora_embedding" in name:
                 p.copy_(torch.randn_like(p) * 0.05)
             if "lora_magnitude" in name:
                 p.mul_(1 + torch.randn_like(p) * 0.05)
-    m.save_pretrained(path)
+    m.save_pretrained(path, save_embedding_layers=False)
     for f in os.listdir(path):
         if f not in ("adapter_config.json", "adapter_model.safetensors"):
             os.remove(os.path.join(path, f))
@@ -224,6 +225,9 @@ def make_variant(out, name, **how):
         if name == "dora":
             init = os.path.join(path, "dora")
             make_adapter(AutoModelForCausalLM.from_pretrained(model_dir, dtype="auto").float(), init, i, dora=True)
+        if name == "tables":
+            init = os.path.join(path, "tables")
+            make_adapter(AutoModelForCausalLM.from_pretrained(model_dir, dtype="auto").float(), init, i, targets=TABLES)
         losses, state = train(model_dir, init, [json.loads(x) for x in open(os.path.join(path, "rows.jsonl"))], **how)
         save_file({n: p.flatten()[::SPARSE_PAIRS].clone() for n, p in state.items()}, os.path.join(path, name + ".safetensors"))
         json.dump(losses, open(os.path.join(path, name + ".json"), "w"))
@@ -240,6 +244,10 @@ def make_layers(out):
 
 def make_dora(out):
     make_variant(out, "dora")
+
+
+def make_tables(out):
+    make_variant(out, "tables")
 
 
 def make_full(out):
@@ -281,6 +289,6 @@ if __name__ == "__main__":
         only = [x for x in sys.argv[1:] if x.startswith("--")]
         rest = [x for x in sys.argv[1:] if not x.startswith("--")]
         to = rest[0] if rest else os.path.join(ROOT, "tests/golden/trainer")
-        for flag, work in [("--adapters", make), ("--full", make_full), ("--preferences", make_preferences), ("--sgd", make_sgd), ("--layers", make_layers), ("--dora", make_dora)]:
+        for flag, work in [("--adapters", make), ("--full", make_full), ("--preferences", make_preferences), ("--sgd", make_sgd), ("--layers", make_layers), ("--dora", make_dora), ("--tables", make_tables)]:
             if not only or flag in only:
                 work(to)

@@ -75,6 +75,11 @@ ln_v ln_g_linear_cross_entropy(ln_graph *g, const char *name, ln_v x, ln_v w, ln
     const ln_node n = {.op = LN_OP_LINEAR_CROSS_ENTROPY, .n_in = 3, .in = {x, w, targets}};
     return ln_g_node(g, name, &n, NULL);
 }
+ln_v ln_g_slice_back(ln_graph *g, const char *name, ln_v x, int64_t at, int64_t cols) {
+    const ln_node n = {
+        .op = LN_OP_SLICE_BACK, .n_in = 1, .in = {x}, .p.slice = {.at = at, .cols = cols, .every = 0}};
+    return ln_g_node(g, name, &n, NULL);
+}
 ln_v ln_g_dropout(ln_graph *g, const char *name, ln_v x, ln_v samples, const ln_p_dropout *p) {
     const ln_node n = {.op = LN_OP_DROPOUT, .n_in = 2, .in = {x, samples}, .p.dropout = *p};
     return ln_g_node(g, name, &n, NULL);

@@ -14,7 +14,7 @@
  *
  * DoRA (Liu et al. 2024) divides each row of W + scale B A by its length, and multiplies it by a magnitude
  * m[n_out]: y = (x W^T + scale (x A^T) B^T) * m / length + b. As in PEFT the lengths are constants for the
- * gradient, which the caller computes (ln_graph_row_products) and binds. */
+ * gradient, which the caller computes and binds. */
 typedef struct ln_lora_training {
     int rank;
     double scale;       /* alpha / rank, or alpha / sqrt(rank) for rsLoRA */
@@ -23,6 +23,17 @@ typedef struct ln_lora_training {
     ln_dtype dtype;     /* in which the program reads A, B and magnitudes: f32 or bf16 */
     bool magnitudes;    /* DoRA; dropout is 0 */
     const bool *adapts; /* by the slot of a weight: whether products with it are adapted */
+    /* whether rows of it that are looked up are: y = scale_e (table[id] + scale A[id] B^T). The caller looks
+     * A up, into the input `looked_up`, f32 [T, rank], with respect to which the gradient is taken */
+    const bool *lookups;
+    int looked_up;
+    /* Rows of tables that are trained themselves: `n_rows` of them, ascending. Trainables are what is added
+     * to the rows of the model, [n_rows, D]; the input `chosen`, f32 [T, n_rows], has 1 if the token of a row
+     * is that of the column, else 0. */
+    const int32_t *rows;
+    int n_rows, chosen;
+    int table, head; /* slots of the weights of the embedding and of the head; the same one if it is tied */
+    bool rows_of_head, rows_tied; /* the products with the head have such rows, those of the lookup */
     /* by the slot of a weight: the first of the weights with which it shares A, or itself. Products with
      * these have the same operand. */
     const int *shares;
@@ -30,11 +41,17 @@ typedef struct ln_lora_training {
 /* The trainables of module i have the slots LN_LORA_PARTS i + part. LN_LORA_PER_LENGTH and LN_LORA_BIAS are
  * not trained: f32 constants that the caller binds. */
 enum { LN_LORA_A, LN_LORA_B, LN_LORA_MAGNITUDE, LN_LORA_PER_LENGTH, LN_LORA_BIAS, LN_LORA_PARTS };
+/* What a module adapts. PRODUCT: a product with a matrix. LOOKUP: lookups of a table, whose `a` is the input.
+ * ROWS, HEAD_ROWS: rows of a table in lookups and in products with the head, which have `a` [n_rows, D]
+ * alone.
+ */
+typedef enum ln_lora_kind { LN_LORA_PRODUCT, LN_LORA_LOOKUP, LN_LORA_ROWS, LN_LORA_HEAD_ROWS } ln_lora_kind;
 /* An adapted matrix: the slot of its weight, A and B. If it shares the A of an earlier module, first is that
  * module's number and a its A; else first is i. */
 typedef struct ln_lora_module {
     int weight, first;
-    ln_v a, b;
+    ln_lora_kind kind;
+    ln_v a, b; /* b -1: there is none */
     ln_v down; /* scale (dropout(x) A^T) */
     /* of DoRA, rows [1, n_out], else -1: the magnitudes, 1 / length of the rows, and the bias of the product
      * if it has one (else -1), which has the slot bias_weight */
@@ -51,12 +68,6 @@ typedef struct ln_lora_graph {
  * input. LN_EMEMORY, LN_EINTERNAL. */
 ln_status ln_graph_adapt_training(ln_graph *g, const ln_lora_training *train, int samples, ln_lora_graph *out,
                                   ln_error *err);
-
-/* Builds in *g, which is open, what of the lengths of the rows of W + scale B A depends on A and B: for each
- * module of `of`, whose graph is `from`, the output out[i], [rank, n_out], 2 scale A W^T + scale^2 A A^T B^T.
- * The square of row o's length is that of W's row plus the sum over j of B[o][j] out[i][j][o]. LN_EMEMORY. */
-ln_status ln_graph_row_products(ln_graph *g, const ln_graph *from, const ln_lora_graph *of, double scale,
-                                ln_v *out, ln_error *err);
 
 /* Appends the nodes that compute the gradient of sum(dy * y) with respect to wrt[i], for i < n. dy: a value
  * of y's shape; -1: ones. Sets grads[i] to the gradient, of the shape of wrt[i]; -1: y does not depend on it.
@@ -102,5 +113,7 @@ ln_v ln_g_attn(ln_graph *g, const char *name, ln_v q, ln_v k, ln_v v, ln_v sinks
 /* Returns the loss of each row. Taking its gradient has the op compute that in the same pass. */
 ln_v ln_g_linear_cross_entropy(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v targets);
 ln_v ln_g_dropout(ln_graph *g, const char *name, ln_v x, ln_v samples, const ln_p_dropout *p);
+/* x in the columns from `at` on of [R, cols], 0 in the others. */
+ln_v ln_g_slice_back(ln_graph *g, const char *name, ln_v x, int64_t at, int64_t cols);
 
 #endif

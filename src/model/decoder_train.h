@@ -13,9 +13,13 @@ typedef struct ln_lora {
     double scale, dropout;
     uint64_t seed;
     bool magnitudes; /* DoRA */
-    /* slots with LN_WF_LORA but the head, in every layer that has them. Of slots that share a tensor all are
-     * targets, or none */
+    /* slots with LN_WF_LORA, in every layer that has them, and the embedding. Of slots that share a tensor
+     * all are targets, or none. If the head is the embedding, each has an adapter of its own */
     bool targets[LN_W_COUNT];
+    /* Trained tokens, ascending: their rows of the embedding, and of the head, which has its own unless it is
+     * the embedding. The table then is no target, nor is the head */
+    const int32_t *tokens;
+    int n_tokens;
     const bool *layers; /* [L] the layers whose matrices are adapted; NULL: all, and matrices outside of
                            layers */
     ln_dtype dtype;
@@ -23,9 +27,11 @@ typedef struct ln_lora {
 
 /* Slots of the inputs of the graph. */
 enum {
-    LN_TRAIN_TARGETS, /* int32 [N,1]: the id that an output row predicts; below 0: none */
-    LN_TRAIN_WEIGHTS, /* f32 [N,1]: the weight of its loss */
-    LN_TRAIN_SAMPLES, /* int32 [B,2]: ln_lora_graph.samples */
+    LN_TRAIN_TARGETS,   /* int32 [N,1]: the id that an output row predicts; below 0: none */
+    LN_TRAIN_WEIGHTS,   /* f32 [N,1]: the weight of its loss */
+    LN_TRAIN_SAMPLES,   /* int32 [B,2]: ln_lora_graph.samples */
+    LN_TRAIN_LOOKED_UP, /* f32 [T, rank]: ln_lora_training.looked_up */
+    LN_TRAIN_CHOSEN,    /* f32 [T, n_tokens]: ln_lora_training.chosen */
     LN_TRAIN_INPUTS
 };
 typedef struct ln_train_graph {
@@ -46,7 +52,11 @@ ln_status ln_decoder_build_train(ln_graph *g, const ln_spec *s, const ln_weights
 ln_status ln_lora_targets(const ln_lora *lora, const ln_weights *w, const ln_spec *s, ln_arena *arena,
                           ln_lora_training *out, ln_error *err);
 
-/* The number of matrices that are adapted. */
+/* The number of matrices that are adapted, or have rows that are trained. */
 size_t ln_lora_count(const ln_lora *lora, const ln_weights *w);
+/* Whether the loss must have a gradient with respect to the head, or to what is added to its logits. */
+static inline bool ln_lora_needs_logits(const ln_lora *lora) {
+    return lora->targets[LN_W_HEAD] || lora->n_tokens > 0;
+}
 
 #endif

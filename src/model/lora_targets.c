@@ -5,7 +5,8 @@
 static bool has_matrix(const ln_spec *s, const ln_weights *w, int slot) {
     for (int l = 0; l < s->L; l++)
         if (w->index_layer[l][slot] >= 0 && w->items[w->index_layer[l][slot]].d1) return true;
-    return slot != LN_W_HEAD && w->index_fixed[slot] >= 0 && w->items[w->index_fixed[slot]].d1;
+    if (slot == LN_W_HEAD) return true; /* if it is tied, the embedding */
+    return w->index_fixed[slot] >= 0 && w->items[w->index_fixed[slot]].d1;
 }
 
 static ln_status check(const ln_lora *lora, const ln_spec *s, const ln_weights *w, ln_error *err) {
@@ -25,6 +26,17 @@ static ln_status check(const ln_lora *lora, const ln_spec *s, const ln_weights *
                            "%s: DoRA is not trained on tensors whose rows lie by key heads; name other "
                            "matrices, or train LoRA",
                            s->names[i].name);
+    if (lora->magnitudes && (lora->targets[LN_W_EMBED] || lora->targets[LN_W_HEAD]))
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "%s: DoRA is trained on matrices of the layers; train LoRA, or leave it out",
+                       lora->targets[LN_W_EMBED] ? "embed_tokens" : "lm_head");
+    for (int i = 0; lora->n_tokens > 0 && i < 2; i++)
+        if (lora->targets[i ? LN_W_HEAD : LN_W_EMBED])
+            return ln_fail(err, LN_EUNSUPPORTED,
+                           "%s: has rows of trained tokens, and PEFT has no LoRA next to them; leave it out "
+                           "of "
+                           "the targets",
+                           i ? "lm_head" : "embed_tokens");
     if (lora->rank < 1 || !(lora->dropout >= 0 && lora->dropout < 1))
         return ln_fail(err, LN_EINVALID,
                        "LoRA: expected a rank of at least 1 and a dropout from 0 to below 1, found %d and %g",
@@ -38,7 +50,7 @@ static ln_status check(const ln_lora *lora, const ln_spec *s, const ln_weights *
 }
 
 static bool is_adapted(const ln_lora *lora, const ln_weight *w) {
-    if (w->slot == LN_W_HEAD || !lora->targets[w->slot]) return false;
+    if (!lora->targets[w->slot] || w->slot == LN_W_EMBED) return false;
     return !lora->layers || (w->layer >= 0 && lora->layers[w->layer]);
 }
 
@@ -57,16 +69,24 @@ static int leader_of(const ln_weights *w, size_t i) {
 size_t ln_lora_count(const ln_lora *lora, const ln_weights *w) {
     size_t n = 0;
     for (size_t i = 0; i < w->n; i++) n += is_adapted(lora, &w->items[i]);
-    return n;
+    const bool tied = w->index_fixed[LN_W_HEAD] < 0;
+    n += (size_t)lora->targets[LN_W_EMBED] + (size_t)(tied && lora->targets[LN_W_HEAD]);
+    return lora->n_tokens > 0 ? n + (tied ? 1 : 2) : n;
 }
 
 ln_status ln_lora_targets(const ln_lora *lora, const ln_weights *w, const ln_spec *s, ln_arena *arena,
                           ln_lora_training *out, ln_error *err) {
-    bool *adapts = ln_arena_alloc(arena, w->n + 1);
+    bool *adapts = ln_arena_alloc(arena, w->n + 1), *lookups = ln_arena_alloc(arena, w->n + 1);
+    const int table = w->index_fixed[LN_W_EMBED], own = w->index_fixed[LN_W_HEAD];
     int *shares = ln_arena_alloc(arena, (w->n + 1) * sizeof *shares);
-    if (!adapts || !shares) return LN_OOM(err, "the adapted matrices");
+    if (!adapts || !lookups || !shares) return LN_OOM(err, "the adapted matrices");
     LN_TRY(check(lora, s, w, err));
-    for (size_t i = 0; i < w->n; i++) adapts[i] = is_adapted(lora, &w->items[i]), shares[i] = leader_of(w, i);
+    for (size_t i = 0; i < w->n; i++) {
+        adapts[i] = is_adapted(lora, &w->items[i]);
+        lookups[i] = (int)i == table && lora->targets[LN_W_EMBED];
+        shares[i] = leader_of(w, i);
+    }
+    if (own < 0) adapts[table] = lora->targets[LN_W_HEAD];
     if (ln_lora_count(lora, w) == 0)
         return ln_fail(err, LN_EINVALID,
                        "LoRA: no matrix is to be adapted; name at least one, such as q_proj");
@@ -77,6 +97,15 @@ ln_status ln_lora_targets(const ln_lora *lora, const ln_weights *w, const ln_spe
                               .dtype = lora->dtype,
                               .magnitudes = lora->magnitudes,
                               .adapts = adapts,
-                              .shares = shares};
+                              .lookups = lookups,
+                              .looked_up = LN_TRAIN_LOOKED_UP,
+                              .shares = shares,
+                              .rows = lora->tokens,
+                              .n_rows = lora->n_tokens,
+                              .chosen = LN_TRAIN_CHOSEN,
+                              .rows_of_head = true,
+                              .rows_tied = own < 0,
+                              .table = table,
+                              .head = own < 0 ? table : own};
     return LN_OK;
 }

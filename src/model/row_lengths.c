@@ -72,3 +72,17 @@ ln_status ln_row_squares(const ln_weights *weights, size_t i, const ln_low_rank 
     }
     return st;
 }
+
+ln_status ln_weight_rows(const ln_weights *weights, size_t i, int64_t row0, int64_t n, float *out,
+                         ln_error *err) {
+    const ln_weight *w = &weights->items[i];
+    const ln_source_work alone = {ln_pool_default(), 1};
+    const int64_t cols = LN_MAX(w->d1, 1);
+    void *buffer = w->made ? ln_alloc(ln_source_bytes(w, n)) : NULL;
+    ln_encoded_rows rows;
+    if (w->made && !buffer) return LN_OOM(err, "rows of a weight");
+    const ln_status st = weights->source->ops->rows(weights->source, w, row0, n, &alone, buffer, &rows, err);
+    for (int64_t r = 0; st == LN_OK && r < n; r++) ln_encoding_decode(w->enc, &rows, r, cols, out + r * cols);
+    ln_free(buffer);
+    return st;
+}

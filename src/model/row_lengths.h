@@ -20,4 +20,8 @@ double ln_row_square(const ln_low_rank *add, int64_t r, int64_t n, const float *
 ln_status ln_row_squares(const ln_weights *weights, size_t i, const ln_low_rank *add, ln_pool *pool,
                          int n_threads, double *out, ln_error *err);
 
+/* Writes rows row0 .. row0 + n - 1 of weight i as f32. LN_ENUMERIC, LN_EMEMORY. */
+ln_status ln_weight_rows(const ln_weights *weights, size_t i, int64_t row0, int64_t n, float *out,
+                         ln_error *err);
+
 #endif

@@ -8,6 +8,41 @@
 #include <math.h>
 #include <stdio.h>
 
+/* Returns a copy of a value of another graph that run/ binds, with its slot. */
+static ln_v copy_bound(ln_graph *g, const ln_value *v) {
+    if (v->kind == LN_KIND_TRAINABLE)
+        return ln_g_trainable(g, v->name, v->slot, v->dtype, v->n_dims, v->dims);
+    if (!ln_encoding_is_dense(v->enc)) return ln_g_encoded(g, v->name, v->enc, v->slot, v->n_dims, v->dims);
+    return ln_g_weight(g, v->name, v->dtype, v->slot, v->dims[0], v->dims[1]);
+}
+
+/* Builds in *g, which is open, what of the lengths of the rows of W + scale B A depends on A and B: for each
+ * module of `of`, whose graph is `from`, the output out[i], [rank, n_out], 2 scale A W^T + scale^2 A A^T B^T.
+ * The square of row o's length is that of W's row plus the sum over j of B[o][j] out[i][j][o]. LN_EMEMORY. */
+static ln_status build_products(ln_graph *g, const ln_graph *from, const ln_lora_graph *of, double scale,
+                                ln_v *out, ln_error *err) {
+    ln_g_layer(g, -1, "");
+    for (int i = 0; i < of->n_modules && g->error.code == LN_OK; i++) {
+        const ln_lora_module *m = &of->modules[i];
+        const ln_value *w = NULL;
+        for (size_t v = 0; v < from->n_values && !w; v++)
+            if (from->values[v].kind == LN_KIND_WEIGHT && from->values[v].slot == m->weight)
+                w = &from->values[v];
+        char name[80];
+        (void)snprintf(name, sizeof name, "%.60s.%s", w->name, "products");
+        const ln_v a = ln_g_load(g, "a", copy_bound(g, &from->values[m->a]));
+        const ln_v b = ln_g_load(g, "b", copy_bound(g, &from->values[m->b]));
+        const ln_v first =
+            ln_g_scale(g, "a_w", ln_g_linear(g, "a_w", a, copy_bound(g, w), -1), (float)(2 * scale));
+        const ln_v gram =
+            ln_g_scale(g, "a_a", ln_g_matmul(g, "a_a", a, a, LN_MATMUL_NT), (float)(scale * scale));
+        out[i] = ln_g_add(g, name, first, ln_g_matmul(g, "a_a_b", gram, b, LN_MATMUL_NT));
+        ln_g_output(g, out[i]);
+    }
+    if (err) *err = g->error;
+    return g->error.code;
+}
+
 ln_status ln_directions_build(ln_train_program *p, ln_error *err) {
     mode *m = &p->modes[LENGTHS];
     const mode *train = &p->modes[TRAIN];
@@ -15,7 +50,7 @@ ln_status ln_directions_build(ln_train_program *p, ln_error *err) {
     m->n_pieces = (size_t)train->lora.n_modules;
     m->grads = ln_arena_alloc(&m->graph.arena, (m->n_pieces + 1) * sizeof *m->grads);
     if (!m->grads) return LN_OOM(err, "the lengths of rows");
-    LN_TRY(ln_graph_row_products(&m->graph, &train->graph, &train->lora, p->opt.lora.scale, m->grads, err));
+    LN_TRY(build_products(&m->graph, &train->graph, &train->lora, p->opt.lora.scale, m->grads, err));
     return ln_graph_check(&m->graph, "lengths", err);
 }
 

@@ -6,13 +6,19 @@ ln_status ln_train_add_gradient(ln_train_program *p, const mode *m, size_t i, ln
                                 ln_error *err) {
     const piece *y = &p->pieces[i];
     const ln_train_param *x = &p->params[y->param];
-    const int64_t rows = y->is_vector ? 1 : y->rows, cols = y->is_vector ? y->rows : x->cols,
-                  some = LN_MAX(1, (int64_t)p->read_numbers / cols);
+    const int64_t rows = y->is_vector   ? 1
+                         : y->is_lookup ? p->step->n_rows
+                                        : y->rows,
+                  cols = y->is_vector ? y->rows : x->cols, some = LN_MAX(1, (int64_t)p->read_numbers / cols);
     for (int64_t r = 0, n; r < rows; r += n) {
         n = LN_MIN(some, rows - r);
         bool finite = true;
         float *grad = x->grad + (y->is_vector ? y->row0 * x->cols + r * cols : ln_train_row(y, r, &n) * cols);
         LN_TRY(p->ops->value(m->exec, m->grads[i], r, n, p->read, false, err));
+        if (y->is_lookup) {
+            out->finite = ln_tables_add(p, y, r, n, p->read) && out->finite;
+            continue;
+        }
         for (int64_t k = 0; k < n * cols; k++) {
             grad[k] += p->read[k];
             finite &= isfinite(grad[k]) != 0;
@@ -65,7 +71,7 @@ ln_status ln_train_add_gradients(ln_train_program *p, const mode *m, ln_train_re
         for (size_t n = 0; a.end < p->n_pieces; a.end++) {
             const piece *y = &p->pieces[a.end];
             const size_t numbers = (size_t)(gradient_rows(y) * gradient_cols(p, y));
-            if (numbers > p->read_numbers - n) break;
+            if (y->is_lookup || numbers > p->read_numbers - n) break; /* by the tokens of the step: alone */
             LN_TRY(p->ops->value(m->exec, m->grads[a.end], 0, gradient_rows(y), p->read + n, false, err));
             n += numbers;
         }

@@ -18,7 +18,9 @@ typedef struct piece {
     int64_t row0, rows;          /* of the parameter */
     const ln_row_pieces *pieces; /* its rows do not follow each other there; NULL: they do */
     bool is_vector;              /* its gradient is a row */
-    size_t at;                   /* of a trainable: in `bound` */
+    bool is_lookup;    /* no trainable, but an input: rows of the parameter by the tokens of a step */
+    const float *base; /* the trainable is the parameter minus this; NULL: the parameter */
+    size_t at;         /* of a trainable: in `bound` */
 } piece;
 
 /* What DoRA has of a matrix in addition: constants of the programs, at these offsets in `bound`. */
@@ -56,6 +58,8 @@ struct ln_train_program {
     piece *pieces; /* [n_pieces] in the order of modes[].grads */
     size_t n_pieces;
     direction *directions; /* [modules] of DoRA; else NULL */
+    float *token_rows;     /* [n_token_rows] rows of the model of trained tokens */
+    size_t n_token_rows;
     size_t input_at[LN_TRAIN_INPUTS];
     float *values; /* [2][n_numbers] values and gradients of all parameters */
     uint8_t *host; /* what is copied to `bound` before a step */
@@ -91,6 +95,36 @@ ln_status ln_train_add_gradient(ln_train_program *p, const mode *m, size_t i, ln
                                 ln_error *err);
 /* Adds the gradients of all pieces, on the threads of the program. */
 ln_status ln_train_add_gradients(ln_train_program *p, const mode *m, ln_train_result *out, ln_error *err);
+
+/* Adds a parameter of so many rows and columns for the tensor that holds a weight. */
+ln_train_param *ln_train_add_param(ln_train_program *p, const ln_weight *w, int64_t rows, int64_t cols);
+/* Adds rows of a parameter as a piece at *at in `bound`, and moves that. */
+void ln_train_add_piece(ln_train_program *p, size_t param, int slot, int64_t row0, int64_t rows, size_t *at);
+/* Tokens whose rows are trained. */
+static inline int ln_train_tokens(const ln_train_program *p) {
+    return p->opt.full ? 0 : p->opt.lora.n_tokens;
+}
+
+/* ---- train_tables.c: the embedding and the head ---- */
+
+/* Describes the parameters and pieces of module i, which is of a table; of and at as describe_adapters. */
+void ln_tables_describe(ln_train_program *p, int i, size_t *of, size_t *at);
+/* Returns the bytes of the input of rows of A that are looked up. */
+static inline size_t ln_tables_looked_up_bytes(const ln_train_program *p) {
+    const bool any = !p->opt.full && p->opt.lora.targets[LN_W_EMBED];
+    return any ? sizeof(float) * (size_t)p->bounds.T * (size_t)p->opt.lora.rank : 0;
+}
+/* Reads the rows of the model of trained tokens. LN_EMEMORY, LN_ENUMERIC. */
+ln_status ln_tables_open(ln_train_program *p, ln_error *err);
+/* Sets rows of tokens to those of the model. */
+void ln_tables_init(ln_train_program *p);
+/* Writes the inputs that depend on the tokens of a step, which the step block has. */
+void ln_tables_inputs(ln_train_program *p);
+/* Adds n rows of the gradient of an input, from row `first` of the step on, to that of its parameter. Returns
+ * whether all of it is finite. */
+bool ln_tables_add(ln_train_program *p, const piece *y, int64_t first, int64_t n, const float *from);
+/* Writes what rows of tokens add to those of the model. */
+void ln_tables_write(ln_train_program *p, const piece *y, const ln_train_param *x);
 
 /* ---- train_directions.c: DoRA ---- */
 

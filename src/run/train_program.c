@@ -29,7 +29,7 @@ static ln_status list_trained(ln_train_program *p, mode *m, ln_error *err) {
     if (p->opt.full) return ln_trained_weights_values(&m->graph, p->weights, m->wrt, &m->n_pieces, err);
     for (int i = 0; i < m->lora.n_modules; i++) {
         if (m->lora.modules[i].first == i) m->wrt[m->n_pieces++] = m->lora.modules[i].a;
-        m->wrt[m->n_pieces++] = m->lora.modules[i].b;
+        if (m->lora.modules[i].b >= 0) m->wrt[m->n_pieces++] = m->lora.modules[i].b;
         if (p->opt.lora.magnitudes) m->wrt[m->n_pieces++] = m->lora.modules[i].magnitude;
     }
     return LN_OK;
@@ -52,7 +52,8 @@ static ln_status add_gradient_nodes(ln_train_program *p, mode *m, ln_error *err)
 static ln_status build_mode(ln_train_program *p, int which, int n_recompute, ln_error *err) {
     mode *m = &p->modes[which];
     ln_graph_open(&m->graph);
-    LN_TRY(ln_decoder_build_train(&m->graph, p->spec, p->weights, p->opt.full, &m->built, err));
+    const bool logits = p->opt.full || ln_lora_needs_logits(&p->opt.lora);
+    LN_TRY(ln_decoder_build_train(&m->graph, p->spec, p->weights, logits, &m->built, err));
     if (!p->opt.full) LN_TRY(build_adapters(p, which, err));
     ln_g_output(&m->graph, m->built.loss);
     if (which == EVALUATE) return LN_OK;
@@ -80,8 +81,7 @@ static ln_status make_mode(ln_train_program *p, int which, int n_recompute, ln_e
 
 /* ---- sizes ---- */
 
-/* Adds a parameter of so many rows and columns for the tensor that holds a weight. */
-static ln_train_param *add_param(ln_train_program *p, const ln_weight *w, int64_t rows, int64_t cols) {
+ln_train_param *ln_train_add_param(ln_train_program *p, const ln_weight *w, int64_t rows, int64_t cols) {
     ln_train_param *x = &p->params[p->n_params++];
     *x = (ln_train_param){
         .slot = (ln_slot)w->slot, .layer = w->layer, .decays = true, .rows = rows, .cols = cols};
@@ -98,23 +98,23 @@ static void cut_weight(ln_train_param *x) { x->path[strlen(x->path) - strlen(".w
 static void add_adapter_param(ln_train_program *p, const ln_weight *w, bool is_b) {
     const int64_t rank = p->opt.lora.rank;
     const int64_t rows = ln_source_is_in_pieces(w) ? w->parts->d0 : ln_source_stored_rows(w);
-    ln_train_param *x = add_param(p, w, is_b ? rows : rank, is_b ? rank : w->d1);
+    ln_train_param *x = ln_train_add_param(p, w, is_b ? rows : rank, is_b ? rank : w->d1);
     x->is_b = is_b;
     cut_weight(x);
 }
 
 /* Adds the magnitudes of DoRA for that tensor. */
 static void add_magnitudes(ln_train_program *p, const ln_weight *w) {
-    ln_train_param *x = add_param(p, w, ln_source_stored_rows(w), 1);
+    ln_train_param *x = ln_train_add_param(p, w, ln_source_stored_rows(w), 1);
     x->is_magnitude = true;
     cut_weight(x);
 }
 
-/* Adds rows of the parameter as a piece at *at in `bound`, and moves that. */
-static void add_piece(ln_train_program *p, size_t param, int slot, int64_t row0, int64_t rows, size_t *at) {
+void ln_train_add_piece(ln_train_program *p, size_t param, int slot, int64_t row0, int64_t rows, size_t *at) {
+    const ln_train_param *x = &p->params[param];
+    const ln_dtype dtype = x->is_rows ? LN_F32 : p->opt.lora.dtype;
     p->pieces[p->n_pieces++] = (piece){.param = param, .slot = slot, .row0 = row0, .rows = rows, .at = *at};
-    *at +=
-        ln_train_aligned((size_t)(rows * p->params[param].cols) * (size_t)ln_dtype_bytes(p->opt.lora.dtype));
+    *at += ln_train_aligned((size_t)(rows * x->cols) * (size_t)ln_dtype_bytes(dtype));
 }
 
 /* Describes the parameters of all modules, and their pieces; *at as add_piece. of: by module, the parameter
@@ -124,17 +124,21 @@ static void describe_adapters(ln_train_program *p, size_t *of, size_t *at) {
     for (int i = 0; i < all->n_modules; i++) {
         const ln_lora_module *m = &all->modules[i];
         const ln_weight *w = &p->weights->items[m->weight];
+        if (m->kind != LN_LORA_PRODUCT || m->weight == p->weights->index_fixed[LN_W_EMBED]) {
+            ln_tables_describe(p, i, of, at);
+            continue;
+        }
         if (m->first == i) {
             of[i] = p->n_params;
             add_adapter_param(p, w, false);
             add_adapter_param(p, w, true);
             if (p->opt.lora.magnitudes) add_magnitudes(p, w);
-            add_piece(p, of[i], LN_LORA_PARTS * i + LN_LORA_A, 0, p->opt.lora.rank, at);
+            ln_train_add_piece(p, of[i], LN_LORA_PARTS * i + LN_LORA_A, 0, p->opt.lora.rank, at);
         }
-        add_piece(p, of[m->first] + 1, LN_LORA_PARTS * i + LN_LORA_B, w->row0, w->d0, at);
+        ln_train_add_piece(p, of[m->first] + 1, LN_LORA_PARTS * i + LN_LORA_B, w->row0, w->d0, at);
         if (ln_source_is_in_pieces(w)) p->pieces[p->n_pieces - 1].pieces = w->how;
         if (!p->opt.lora.magnitudes) continue;
-        add_piece(p, of[m->first] + 2, LN_LORA_PARTS * i + LN_LORA_MAGNITUDE, w->row0, w->d0, at);
+        ln_train_add_piece(p, of[m->first] + 2, LN_LORA_PARTS * i + LN_LORA_MAGNITUDE, w->row0, w->d0, at);
         p->pieces[p->n_pieces - 1].is_vector = true;
         ln_directions_add(p, i, w, at);
     }
@@ -150,7 +154,7 @@ static void describe_weights(ln_train_program *p, size_t *of) {
         while (k < p->n_params && p->params[k].tensor != w->tensor) k++;
         of[i] = k;
         if (k < p->n_params) continue;
-        ln_train_param *x = add_param(p, w, ln_source_stored_rows(w), LN_MAX(w->d1, 1));
+        ln_train_param *x = ln_train_add_param(p, w, ln_source_stored_rows(w), LN_MAX(w->d1, 1));
         x->tensor = w->tensor;
         x->decays = w->d1 > 0;
     }
@@ -186,7 +190,10 @@ static ln_status take_sizes(ln_train_program *p, ln_error *err) {
     if (!p->opt.full) p->read_numbers = LN_MAX(p->read_numbers, LN_MIN(p->n_numbers, (size_t)MOST_TOGETHER));
     const size_t inputs[LN_TRAIN_INPUTS] = {[LN_TRAIN_TARGETS] = 4 * (size_t)b->N,
                                             [LN_TRAIN_WEIGHTS] = 4 * (size_t)b->N,
-                                            [LN_TRAIN_SAMPLES] = 8 * (size_t)b->B};
+                                            [LN_TRAIN_SAMPLES] = 8 * (size_t)b->B,
+                                            [LN_TRAIN_LOOKED_UP] = ln_tables_looked_up_bytes(p),
+                                            [LN_TRAIN_CHOSEN] =
+                                                4 * (size_t)b->T * (size_t)ln_train_tokens(p)};
     for (int i = 0; i < LN_TRAIN_INPUTS; i++) p->input_at[i] = at, at += ln_train_aligned(inputs[i]);
     p->bound_bytes = at;
     const int64_t step = ln_step_bytes(b, 0);
@@ -201,7 +208,8 @@ static ln_status take_sizes(ln_train_program *p, ln_error *err) {
     p->sizes.n_matrices = p->n_params;
     p->sizes.activation_bytes = p->temp_bytes;
     p->sizes.param_bytes = 2 * p->n_numbers * sizeof(float) + 2 * p->bound_bytes +
-                           p->read_numbers * sizeof(float) + p->rounded_bytes + squares;
+                           p->read_numbers * sizeof(float) + p->rounded_bytes + squares +
+                           p->n_token_rows * sizeof(float);
     p->sizes.bound_bytes = p->bound_bytes;
     p->sizes.device_total = p->info.memory_total;
     p->sizes.device_free = p->info.memory_free;
@@ -309,6 +317,7 @@ ln_status ln_train_program_open(ln_train_program **out, const ln_spec *s, const 
     LN_GO(p->ops->queue_open(p->dev, &queue, &p->queue, err));
     for (int i = 0; i < ln_train_modes(p); i++) LN_GO(bind(p, &p->modes[i], err));
     if (p->directions) LN_GO(ln_directions_open(p, err));
+    LN_GO(ln_tables_open(p, err));
     *out = p;
     return LN_OK;
 out:
@@ -332,6 +341,7 @@ void ln_train_program_close(ln_train_program **program) {
     for (int i = 0; p->directions && i < p->modes[TRAIN].lora.n_modules; i++)
         ln_free(p->directions[i].squares);
     ln_free(p->directions);
+    ln_free(p->token_rows);
     ln_free(p->params);
     ln_free(p->pieces);
     ln_free(p->values);
@@ -355,13 +365,18 @@ void ln_train_clear(ln_train_program *p) {
     memset(p->values + p->n_numbers, 0, p->n_numbers * sizeof *p->values);
 }
 
+/* The deviation of the normal numbers with which a parameter begins; 0: it begins with zeros. */
+static double deviation_of(const ln_train_param *x) {
+    if (x->is_lookup) return x->is_b; /* as PEFT has it for embeddings */
+    return x->is_b || x->is_magnitude || x->is_rows ? 0 : 1 / sqrt((double)x->cols);
+}
 static void init_adapters(ln_train_program *p, uint64_t seed) {
     for (size_t k = 0; k < p->n_params; k++) {
         ln_train_param *x = &p->params[k];
         const uint64_t n = (uint64_t)(x->rows * x->cols);
-        const double by = 1 / sqrt((double)x->cols);
+        const double by = deviation_of(x);
         memset(x->value, 0, n * sizeof *x->value);
-        for (uint64_t i = 0; i < n && !x->is_b && !x->is_magnitude; i++) {
+        for (uint64_t i = 0; i < n && by > 0; i++) {
             const uint32_t draw[4] = {(uint32_t)(i / 2), (uint32_t)(i / 2 >> 32), (uint32_t)k, 0x4c6f5241u},
                            key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
             double pair[2];
@@ -372,6 +387,7 @@ static void init_adapters(ln_train_program *p, uint64_t seed) {
 }
 ln_status ln_train_program_init(ln_train_program *p, uint64_t seed, ln_error *err) {
     if (!p->opt.full) init_adapters(p, seed);
+    if (!p->opt.full) ln_tables_init(p);
     if (p->directions) ln_directions_init(p);
     for (size_t i = 0; p->opt.full && i < p->n_pieces; i++) {
         const piece *y = &p->pieces[i];
@@ -431,6 +447,7 @@ static void write_step(ln_train_program *p, const ln_train_batch *b, ln_train_re
     }
     ln_step_row0(s)[b->n_seqs] = b->n_rows;
     out->n_counted = s->n_out;
+    ln_tables_inputs(p);
 }
 
 static void store_numbers(uint8_t *to, ln_dtype dtype, const float *from, int64_t n) {
@@ -452,8 +469,13 @@ static void write_trainable(ln_train_program *p, const piece *y, const ln_train_
 /* A thread writes every n_threads-th trainable. */
 static void write_some(void *user, int thread, int n_threads) {
     ln_train_program *p = user;
-    for (size_t i = (size_t)thread; i < p->n_pieces; i += (size_t)n_threads)
-        write_trainable(p, &p->pieces[i], &p->params[p->pieces[i].param]);
+    for (size_t i = (size_t)thread; i < p->n_pieces; i += (size_t)n_threads) {
+        const piece *y = &p->pieces[i];
+        const ln_train_param *x = &p->params[y->param];
+        if (y->is_lookup) continue; /* by the tokens of each step */
+        if (y->base) ln_tables_write(p, y, x);
+        else write_trainable(p, y, x);
+    }
 }
 
 /* Writes the parameters as the programs read them. */

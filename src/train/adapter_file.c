@@ -74,11 +74,17 @@ out:
     return st;
 }
 
-/* Rounds a parameter to bf16; the caller frees the result. */
-static uint16_t *rounded(const train_param *p) {
-    const size_t n = (size_t)(p->rows * p->cols);
-    uint16_t *out = ln_alloc(n * sizeof *out + 1);
-    for (size_t i = 0; out && i < n; i++) out[i] = ln_f32_bf16(p->value[i]);
+/* Whether the file has other bytes than the parameter. */
+static bool is_copied(const train_param *p, bool bf16) { return bf16 || p->is_turned; }
+
+/* Copies a parameter as the file has it, in bf16 or f32; the caller frees the result. */
+static void *copy_of(const train_param *p, bool bf16) {
+    const int64_t n = p->rows * p->cols;
+    void *out = ln_alloc((size_t)n * (bf16 ? 2 : 4) + 1);
+    for (int64_t i = 0; out && i < n; i++) {
+        const int64_t to = p->is_turned ? i % p->cols * p->rows + i / p->cols : i;
+        ln_num_store(out, bf16 ? LN_BF16 : LN_F32, to, p->value[i]);
+    }
     return out;
 }
 
@@ -90,9 +96,10 @@ ln_status train_adapter_write(const char *dir, const train_param *params, size_t
     ln_status st = specs && parts ? LN_OK : LN_OOM(err, "an adapter's file");
     for (size_t i = 0; st == LN_OK && i < n; i++) {
         const train_param *p = &params[i];
-        const void *data = bf16 ? (const void *)rounded(p) : p->value;
+        const void *data = is_copied(p, bf16) ? copy_of(p, bf16) : p->value;
         specs[i] = (ln_tensor_spec){
             p->name, bf16 ? LN_ST_BF16 : LN_ST_F32, p->is_vector ? 1 : 2, {p->rows, p->cols}};
+        if (p->is_turned) specs[i].dims[0] = p->cols, specs[i].dims[1] = p->rows;
         parts[i + 1] = (train_part){data, (size_t)(p->rows * p->cols) * (bf16 ? 2 : 4)};
         if (!data) st = LN_OOM(err, "an adapter's file");
     }
@@ -100,7 +107,8 @@ ln_status train_adapter_write(const char *dir, const train_param *params, size_t
     if (st == LN_OK) parts[0] = (train_part){header.data, header.len};
     if (st == LN_OK) st = train_json_write(dir, "adapter_config.json", config, hashes, err);
     if (st == LN_OK) st = train_file_write(dir, "adapter_model.safetensors", parts, n + 1, hashes, err);
-    for (size_t i = 0; parts && bf16 && i < n; i++) ln_free((void *)(uintptr_t)parts[i + 1].data);
+    for (size_t i = 0; parts && i < n; i++)
+        if (is_copied(&params[i], bf16)) ln_free((void *)(uintptr_t)parts[i + 1].data);
     ln_str_free(&header);
     ln_free(specs);
     ln_free(parts);

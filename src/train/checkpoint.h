@@ -21,6 +21,7 @@ typedef struct train_param {
     char name[224]; /* of its tensor in PEFT's layout */
     int64_t rows, cols;
     bool is_vector;       /* files have one dimension of it; cols is 1 */
+    bool is_turned;       /* adapters have [cols, rows] of it */
     float *value, *m, *v; /* m, v: NULL if the optimiser has fewer moments (train_state.n_moments) */
     /* moments of 8 bits instead of m and v (moments.h): codes, and the largest numbers of blocks; else NULL
      */

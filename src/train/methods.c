@@ -16,13 +16,16 @@ static ln_status choose_adapter(train_trainer *t, ln_error *err) {
     return train_layout_check(t, err);
 }
 
-/* The name in PEFT's layout; a text model inside a larger one is a module of it. */
+/* The name in PEFT's layout; a text model inside a larger one is a module of it, and the head is outside. */
 static void name_in_adapter(const train_trainer *t, const ln_train_param *x, char out[224]) {
-    const char *outer = t->m->config.text != t->m->config.root ? "language_model." : "";
-    (void)snprintf(out, 224, "base_model.model.model.%s%s.%s", outer, x->path,
-                   x->is_magnitude ? "lora_magnitude_vector"
-                   : x->is_b       ? "lora_B.weight"
-                                   : "lora_A.weight");
+    const bool inside = t->m->config.text != t->m->config.root, head = x->slot == LN_W_HEAD;
+    (void)snprintf(out, 224, "base_model.model.%s%s%.140s.%s", head ? "" : "model.",
+                   inside && !head ? "language_model." : "", x->path,
+                   x->is_rows        ? "token_adapter.trainable_tokens_delta"
+                   : x->is_magnitude ? "lora_magnitude_vector"
+                   : x->is_lookup    ? (x->is_b ? "lora_embedding_B" : "lora_embedding_A")
+                   : x->is_b         ? "lora_B.weight"
+                                     : "lora_A.weight");
 }
 
 static ln_status begin_adapter(train_trainer *t, ln_error *err) {

@@ -38,7 +38,13 @@ ln_status train_layout_check(const train_trainer *t, ln_error *err) {
                        "images; "
                        "expected LN_ADAPTER_AS_PEFT",
                        y->name);
-    if (t->program_options.lora.magnitudes && !y->m)
+    const ln_lora *lora = &t->program_options.lora;
+    if (lora->targets[LN_W_EMBED] || lora->targets[LN_W_HEAD] || lora->n_tokens > 0)
+        return ln_fail(err, LN_EUSAGE,
+                       "ln_trainer_options.adapter_as: expected LN_ADAPTER_AS_PEFT, because the embedding or "
+                       "the "
+                       "head is trained");
+    if (lora->magnitudes && !y->m)
         return ln_fail(err, LN_EUSAGE, "ln_trainer_options.adapter_as: %s has no DoRA", y->name);
     if (last_layers(t) == 0)
         return ln_fail(err, LN_EUSAGE,

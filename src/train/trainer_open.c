@@ -473,6 +473,7 @@ static ln_status make_state(train_trainer *t, ln_error *err) {
         const size_t size = (size_t)(x[i].rows * x[i].cols) * sizeof(float);
         t->method->name_param(t, &x[i], p->name);
         p->rows = x[i].rows, p->cols = x[i].cols, p->value = x[i].value, p->is_vector = x[i].is_magnitude;
+        p->is_turned = x[i].is_lookup && !x[i].is_b;
         if (t->how.moment_bits == 8) {
             LN_TRY(make_codes(t, p, err));
             continue;

@@ -53,15 +53,22 @@ static void adapt_tensor(const ln_spec *s, int slot, ln_lora *out) {
     for (int i = 0; own && i < own->n_parts; i++) out->targets[own->parts[i]] = true;
 }
 
-/* Rejects the matrices outside of the layers, which PEFT adapts. */
-static ln_status check_place(const char *name, size_t n, ln_error *err) {
-    static const char *const outside[] = {"embed_tokens", "lm_head"};
-    for (size_t i = 0; i < LN_COUNT(outside); i++)
-        if (strlen(outside[i]) == n && memcmp(outside[i], name, n) == 0)
+/* Adapts the embedding or the head, if it has this name. *is: it has. */
+static ln_status add_table(const char *name, size_t n, ln_lora *out, bool *is, ln_error *err) {
+    static const struct {
+        const char *name;
+        ln_slot slot;
+    } tables[] = {{"embed_tokens", LN_W_EMBED}, {"lm_head", LN_W_HEAD}};
+    for (size_t i = 0; i < LN_COUNT(tables); i++) {
+        if (strlen(tables[i].name) != n || memcmp(tables[i].name, name, n) != 0) continue;
+        *is = out->targets[tables[i].slot] = true;
+        if (out->layers)
             return ln_fail(err, LN_EUSAGE,
-                           "ln_trainer_options.targets: %s gets no adapter, the matrices of the layers do; "
-                           "ln_trainer_options.method LN_METHOD_FULL trains it",
-                           outside[i]);
+                           "ln_trainer_options.layers: expected none, because %s of "
+                           "ln_trainer_options.targets "
+                           "is outside of the layers",
+                           tables[i].name);
+    }
     return LN_OK;
 }
 
@@ -69,7 +76,7 @@ static ln_status add_target(const ln_spec *s, const char *name, size_t n, ln_lor
     char shown[80], leaf[48];
     ln_str known = {0};
     bool any = false;
-    LN_TRY(check_place(name, n, err));
+    LN_TRY(add_table(name, n, out, &any, err));
     for (int i = 0; i < LN_W_COUNT;
          i++) { /* several matrices may have a name, or a tensor several matrices */
         if (!trainable(s, i)) continue;
@@ -80,11 +87,11 @@ static ln_status add_target(const ln_spec *s, const char *name, size_t n, ln_lor
     ln_status st = LN_OK;
     if (known.failed) st = LN_OOM(err, "a list of matrices");
     else if (!any)
-        st =
-            ln_fail(err, LN_EUSAGE,
-                    "ln_trainer_options.targets: expected all-linear, or names among %s with commas between, "
-                    "found '%s'",
-                    known.data ? known.data : "", ln_excerpt(shown, name, n));
+        st = ln_fail(err, LN_EUSAGE,
+                     "ln_trainer_options.targets: expected all-linear, or names among %s, embed_tokens, "
+                     "lm_head "
+                     "with commas between, found '%s'",
+                     known.data ? known.data : "", ln_excerpt(shown, name, n));
     ln_str_free(&known);
     return st;
 }
@@ -183,16 +190,50 @@ static ln_status layers_of_modules(train_trainer *t, const int *layers, size_t n
     return LN_OK;
 }
 
+/* Adds the rank and the scale of a module; LN_EUNSUPPORTED: those before it have others. */
+static ln_status add_rank(const ln_adapter_file *a, const char *path, int64_t rank, double scale,
+                          ln_lora *out, ln_error *err) {
+    if (out->rank == 0) out->rank = (int)rank, out->scale = scale;
+    if (out->rank == (int)rank && out->scale == scale) return LN_OK;
+    return ln_fail(err, LN_EUNSUPPORTED,
+                   "%s: module %s has rank %lld and scale %g, those before it %d and %g; training needs one "
+                   "rank and one scale",
+                   a->path, path, (long long)rank, scale, out->rank, out->scale);
+}
+
+/* Adds what the adapter has for the embedding and the head. */
+static ln_status tables_of_adapter(train_trainer *t, const ln_adapter_file *a, ln_lora *out, ln_error *err) {
+    for (size_t i = 0; i < a->n_changes; i++) {
+        const ln_adapter_change *x = &a->changes[i];
+        if (x->a && !a->tied) {
+            out->targets[ln_adapter_is_head(x) ? LN_W_HEAD : LN_W_EMBED] = true;
+            LN_TRY(add_rank(a, x->path, x->rank, x->scale, out, err));
+        }
+        if (x->rows && out->n_tokens == 0)
+            return ln_fail(err, LN_EUNSUPPORTED,
+                           "%s: module %s: has rows of trained tokens; name them in ln_options.add_tokens, "
+                           "as "
+                           "in the run that made it",
+                           a->path, x->path);
+        if ((x->whole && (!x->is_copy || x->differs)) || (x->a && a->tied))
+            return ln_fail(err, LN_EUNSUPPORTED, "%s: module %s: %s; fuse the adapter, and train the result",
+                           a->path, x->path,
+                           x->whole ? "is saved whole, which training does not begin with"
+                                    : "ensure_weight_tying is not trained");
+    }
+    (void)t;
+    return LN_OK;
+}
+
 /* LN_EUNSUPPORTED unless all modules have one rank and one scale, and every layer has the same ones. */
-static ln_status check_uniform(const ln_adapter_file *a, const ln_spec *s, const int *slots, ln_lora *out,
+static ln_status check_uniform(train_trainer *t, const ln_adapter_file *a, const int *slots, ln_lora *out,
                                ln_error *err) {
+    const ln_spec *s = &t->m->spec;
     if (a->n_unused)
         return ln_fail(err, LN_EUNSUPPORTED,
                        "%s: %zu of %zu tensors are for a vision or audio tower, which is not trained",
                        a->path, a->n_unused, a->tensors.n);
-    out->rank = (int)a->modules[0].rank;
-    out->scale = a->modules[0].scale;
-    out->magnitudes = a->modules[0].magnitude != NULL;
+    out->magnitudes = a->n > 0 && a->modules[0].magnitude != NULL;
     for (size_t i = 0; i < a->n; i++) {
         const ln_adapter_module *x = &a->modules[i];
         LN_TRY(ln_adapter_check_finite(a, x, err));
@@ -202,13 +243,7 @@ static ln_status check_uniform(const ln_adapter_file *a, const ln_spec *s, const
         if (!trainable(s, slots[i]))
             return ln_fail(err, LN_EUNSUPPORTED, "%s: module %s: this matrix cannot be trained", a->path,
                            x->path);
-        if (x->rank != a->modules[0].rank || x->scale != a->modules[0].scale)
-            return ln_fail(err, LN_EUNSUPPORTED,
-                           "%s: modules %s and %s have ranks %lld and %lld, scales %g and %g; training needs "
-                           "one "
-                           "rank and one scale",
-                           a->path, a->modules[0].path, x->path, (long long)a->modules[0].rank,
-                           (long long)x->rank, a->modules[0].scale, x->scale);
+        LN_TRY(add_rank(a, x->path, x->rank, x->scale, out, err));
         if (x->weight)
             return ln_fail(err, LN_EUNSUPPORTED,
                            "%s: module %s: LoRA on experts is applied and not trained; train on attention "
@@ -222,7 +257,7 @@ static ln_status check_uniform(const ln_adapter_file *a, const ln_spec *s, const
                            x->path, own->name);
         out->targets[slots[i]] = true;
     }
-    if (n_matrices(s, out) == a->n) return LN_OK;
+    if (n_matrices(s, out) == a->n) return tables_of_adapter(t, a, out, err);
     return ln_fail(err, LN_EUNSUPPORTED,
                    "%s: has %zu of %zu matrices of its kinds and layers; training needs the same kinds in "
                    "each "
@@ -239,8 +274,9 @@ static ln_status targets_of_adapter(train_trainer *t, ln_lora *out, ln_error *er
     if (st == LN_OK && !(slots = ln_zalloc(2 * a->n + 1, sizeof *slots))) st = LN_OOM(err, "an adapter");
     if (st == LN_OK) layers = slots + a->n;
     if (st == LN_OK) st = ln_adapter_match(a, &m->spec, slots, layers, err);
-    if (st == LN_OK) st = layers_of_modules(t, layers, a->n, out, err);
-    if (st == LN_OK) st = check_uniform(a, &m->spec, slots, out, err);
+    if (st == LN_OK) st = ln_adapter_compare(a, &m->spec, &m->weights, err);
+    if (st == LN_OK && a->n > 0) st = layers_of_modules(t, layers, a->n, out, err);
+    if (st == LN_OK) st = check_uniform(t, a, slots, out, err);
     if (st == LN_OK) ln_adapter_warn_absent(a);
     ln_free(slots);
     ln_adapter_file_close(&a);
@@ -272,19 +308,38 @@ static const ln_adapter_module *module_named(const ln_adapter_file *a, const cha
     return NULL;
 }
 
-/* Parameters come in pairs, A before B, with names base_model.model.model.NAME.lora_A.weight, which a model
- * with images has in language_model; the magnitudes of DoRA follow. */
+/* The change of the adapter for the module of a path; NULL: it has none. */
+static const ln_adapter_change *change_named(const ln_adapter_file *a, const char *path, size_t n) {
+    for (size_t i = 0; i < a->n_changes; i++)
+        if (strlen(a->changes[i].path) == n && memcmp(a->changes[i].path, path, n) == 0)
+            return &a->changes[i];
+    return NULL;
+}
+
+/* Copies a tensor to a parameter. */
+static void copy_values(const ln_tensor *from, train_param *to) {
+    for (int64_t i = 0; i < to->rows * to->cols; i++)
+        to->value[i] =
+            ln_adapter_value(from, (size_t)(to->is_turned ? i % to->cols * to->rows + i / to->cols : i));
+}
+
+/* Parameters come in pairs, A before B, whose names begin with base_model.model. and, after prefixes of
+ * checkpoints, the path of a module; the magnitudes of DoRA follow. Those of tables may be alone. */
 static ln_status init_pairs(const ln_adapter_file *a, train_param *params, size_t n, ln_error *err) {
-    static const char before[] = "base_model.model.model.", inside[] = "language_model.";
-    for (size_t i = 0; i < n; i += 2) {
-        if (params[i].is_vector) i++; /* of the pair before */
-        if (i == n) break;
-        const char *path = params[i].name + sizeof before - 1, *end = strstr(path, ".lora_A");
-        if (strncmp(path, inside, sizeof inside - 1) == 0) path += sizeof inside - 1;
+    static const char before[] = "base_model.model.";
+    for (size_t i = 0; i < n; i++) {
+        const char *path = ln_adapter_path(params[i].name + sizeof before - 1), *end = strstr(path, ".lora_");
+        if (!end) end = strstr(path, ".token_adapter.");
+        const ln_adapter_change *table = end ? change_named(a, path, (size_t)(end - path)) : NULL;
         const ln_adapter_module *x = end ? module_named(a, path, (size_t)(end - path)) : NULL;
-        if (!x) return ln_fail(err, LN_EINTERNAL, "%s: no module for %s", a->path, params[i].name);
-        ln_adapter_file_read(a, x, params[i].value, params[i + 1].value);
-        if (x->magnitude) ln_adapter_vector(x, x->magnitude, params[i + 2].value);
+        if (table && table->rows) copy_values(table->rows, &params[i]);
+        else if (table && table->a) copy_values(table->a, &params[i]), copy_values(table->b, &params[++i]);
+        else if (!x) return ln_fail(err, LN_EINTERNAL, "%s: no module for %s", a->path, params[i].name);
+        else {
+            ln_adapter_file_read(a, x, params[i].value, params[i + 1].value);
+            i++;
+            if (x->magnitude) ln_adapter_vector(x, x->magnitude, params[++i].value);
+        }
     }
     for (size_t i = 0; i < n; i++)
         for (int64_t k = 0; k < params[i].rows * params[i].cols; k++)
@@ -338,11 +393,11 @@ static json_t *target_modules(const train_trainer *t) {
     if (t->m->config.text == t->m->config.root) return target_names(&t->m->spec, lora);
     ln_str s = {0};
     const char *before = "(?:";
-    ln_str_adds(&s, ".*language_model.*\\.");
+    ln_str_adds(&s, lora->targets[LN_W_HEAD] ? "lm_head|.*language_model.*\\." : ".*language_model.*\\.");
     if (lora->layers) add_layers(t, &s);
     for (int i = 0; i < LN_W_COUNT; i++) {
         char leaf[48];
-        if (!lora->targets[i]) continue;
+        if (!lora->targets[i] || i == LN_W_HEAD) continue;
         leaf_of(&t->m->spec, i, leaf);
         if (is_repeated(&t->m->spec, lora->targets, i, leaf)) continue;
         ln_str_addf(&s, "%s%s", before, leaf), before = "|";

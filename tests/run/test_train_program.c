@@ -375,10 +375,10 @@ static void sizes_are_known_before(void **state) {
                           .lora = {.rank = RANK, .scale = 2}};
     FAILS(LN_EINVALID, "q_proj",
           ln_train_program_measure(&g.package->spec, &g.package->weights, &o, &before, err));
-    o.lora.targets[LN_W_HEAD] = true;
-    FAILS(LN_EUNSUPPORTED, "lm_head",
+    o.lora.targets[LN_W_NORM] = true;
+    FAILS(LN_EUNSUPPORTED, "norm",
           ln_train_program_measure(&g.package->spec, &g.package->weights, &o, &before, err));
-    o.lora.targets[LN_W_HEAD] = false;
+    o.lora.targets[LN_W_NORM] = false;
     o.lora.targets[LN_W_Q] = o.lora.targets[LN_W_V] = true;
     OK(ln_train_program_measure(&g.package->spec, &g.package->weights, &o, &before, err));
     assert_int_equal(before.n_params,

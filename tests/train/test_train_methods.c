@@ -76,6 +76,24 @@ static void dora_as_peft(void **state) {
     }
 }
 
+/* LoRA on the embedding and on the head, which two of the models tie: each has an adapter of its own. */
+static void tables_as_peft(void **state) {
+    (void)state;
+    ln_trainer_options how = ln_trainer_options_default();
+    how.lr = 1e-3;
+    for (size_t i = 0; i < LN_COUNT(models); i++) {
+        char path[300], run[400], to[400];
+        ln_fuse_options fuse = ln_fuse_options_default();
+        ln_fuse_report r = {.size = sizeof r};
+        as_recorded(models[i], "tables", "tables", how);
+        snprintf(path, sizeof path, GOLDEN "%s", models[i]);
+        OK(ln_fuse(path, at(run, "golden"), at(to, "fused"), &fuse, NULL, NULL, &r,
+                   err)); /* it is read again */
+        assert_true(r.difference <= 1e-4 && r.change > 0.01);
+        shell("rm -r golden fused");
+    }
+}
+
 static ln_trainer_options run_of(const char *out) {
     static char data[400];
     ln_trainer_options how = ln_trainer_options_default();
@@ -109,13 +127,14 @@ static void dora_begins_as_the_model(void **state) {
 
 static void interrupted_or_not(void **state) {
     (void)state;
-    for (int kind = 0; kind < 6; kind++) {
+    for (int kind = 0; kind < 7; kind++) {
         char a[400], b[400];
         ln_trainer_options how = run_of(at(a, "whole"));
         how.optimizer = kind < 3 ? LN_OPTIMIZER_SGD : LN_OPTIMIZER_ADAMW;
         how.momentum = kind == 1 ? 0.9 : 0;
         how.method = kind == 2 ? LN_METHOD_FULL : LN_METHOD_LORA;
         how.layers = kind == 3 ? " 0 , 0-0" : NULL;
+        how.targets = kind == 6 ? "v_proj,embed_tokens,lm_head" : "q_proj,v_proj";
         how.dora = kind == 4, how.moment_bits = kind == 5 ? 8 : 32;
         how.schedule = LN_SCHEDULE_WARMUP_STABLE_DECAY, how.decay_steps = 4, how.min_lr = 0.01,
         how.warmup = 3;
@@ -368,10 +387,12 @@ static void what_is_rejected(void **state) {
     how.init_adapter = NULL, how.method = LN_METHOD_FULL;
     FAILS(LN_EUSAGE, "ln_trainer_options.layers", train(SMALL, &how, 1, err));
     how = run_of(out);
-    how.targets = "q_proj, lm_head";
-    FAILS(LN_EUSAGE, "lm_head gets no adapter", train(SMALL, &how, 1, err));
-    how.targets = "embed_tokens";
-    FAILS(LN_EUSAGE, "embed_tokens gets no adapter", train(SMALL, &how, 1, err));
+    how.targets = "q_proj, lm_head", how.dora = true;
+    FAILS(LN_EUNSUPPORTED, "lm_head: DoRA", train(SMALL, &how, 1, err));
+    how.dora = false, how.layers = "1";
+    FAILS(LN_EUSAGE, "ln_trainer_options.layers", train(SMALL, &how, 1, err));
+    how.layers = NULL, how.adapter_as = LN_ADAPTER_AS_MLX_LM, how.targets = "embed_tokens";
+    FAILS(LN_EUSAGE, "ln_trainer_options.adapter_as", train(SMALL, &how, 1, err));
     how = run_of(out);
     how.momentum = 0.9;
     FAILS(LN_EUSAGE, "ln_trainer_options.momentum", train(SMALL, &how, 1, err));
@@ -410,6 +431,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(sgd_as_torch),
                                        cmocka_unit_test(some_layers_as_peft),
                                        cmocka_unit_test(dora_as_peft),
+                                       cmocka_unit_test(tables_as_peft),
                                        cmocka_unit_test(dora_begins_as_the_model),
                                        cmocka_unit_test(layouts_of_other_programs),
                                        cmocka_unit_test(codes_of_moments),

@@ -88,14 +88,97 @@ static void add_trained_down(adapting *a, const ln_node *n, int i) {
     m->down = ln_g_scale(g, NAME("scaled"), h, (float)t->scale);
 }
 
+/* Starts a module that adapts the node of output y; the caller sets what it has. */
+static ln_lora_module *add_module(adapting *a, int weight, ln_lora_kind kind, int *i) {
+    *i = a->out->n_modules++;
+    ln_lora_module *m = &a->out->modules[*i];
+    *m = (ln_lora_module){weight, *i, kind, -1, -1, -1, -1, -1, -1, -1};
+    return m;
+}
+
+/* Adds what the adapter of a table adds to the rows that are looked up. There is no dropout, as in PEFT. */
+static void add_lookup(adapting *a, const ln_node *n) {
+    ln_graph *g = a->g;
+    const ln_lora_training *t = a->train;
+    char name[80];
+    int i;
+    const ln_v y = n->out[0];
+    const ln_value w = g->values[n->in[0]];
+    const int64_t down[2] = {LN_DIM_T, t->rank}, up[2] = {w.dims[1], t->rank};
+    ln_lora_module *m = add_module(a, w.slot, LN_LORA_LOOKUP, &i);
+    m->a = ln_g_input(g, "looked_up", t->looked_up, LN_F32, 2, down);
+    m->b = ln_g_trainable(g, NAME("lora_b"), LN_LORA_PARTS * i + LN_LORA_B, t->dtype, 2, up);
+    m->down = ln_g_scale(g, NAME("scaled"), ln_g_load(g, NAME("a"), m->a),
+                         (float)(t->scale * (double)n->p.embed.scale));
+    const ln_v h = ln_g_matmul(g, NAME("delta"), m->down, ln_g_load(g, NAME("b"), m->b), LN_MATMUL_NT);
+    a->up[y] = ln_g_add(g, NAME("adapted"), y, h);
+}
+
+/* Adds to the rows that are looked up those of trained tokens. */
+static void add_rows(adapting *a, const ln_node *n) {
+    ln_graph *g = a->g;
+    const ln_lora_training *t = a->train;
+    char name[80];
+    int i;
+    const ln_v y = n->out[0];
+    const ln_value w = g->values[n->in[0]];
+    const int64_t size[2] = {t->n_rows, w.dims[1]}, of_step[2] = {LN_DIM_T, t->n_rows};
+    ln_lora_module *m = add_module(a, w.slot, LN_LORA_ROWS, &i);
+    m->a = ln_g_trainable(g, NAME("rows"), LN_LORA_PARTS * i + LN_LORA_A, LN_F32, 2, size);
+    const ln_v chosen = ln_g_load(g, NAME("chosen"), ln_g_input(g, "chosen", t->chosen, LN_F32, 2, of_step));
+    const ln_v rows = ln_g_matmul(g, NAME("added"), chosen, ln_g_load(g, NAME("row"), m->a), LN_MATMUL_NN);
+    a->up[y] = ln_g_add(g, NAME("changed"), y, ln_g_scale(g, NAME("scaled"), rows, n->p.embed.scale));
+}
+
+/* Adds to the logits what the rows of trained tokens add: z[N, n_rows], whose columns are those of the
+ * tokens. Tokens that follow each other are one part. */
+static void add_head_rows(adapting *a, const ln_node *n) {
+    ln_graph *g = a->g;
+    const ln_lora_training *t = a->train;
+    char name[80];
+    int i;
+    const ln_v y = n->out[0];
+    const ln_value w = g->values[n->in[1]];
+    const int64_t size[2] = {t->n_rows, w.dims[1]};
+    ln_lora_module *m = add_module(a, w.slot, LN_LORA_HEAD_ROWS, &i);
+    while (t->rows_tied && a->out->modules[m->first].kind != LN_LORA_ROWS) m->first--;
+    if (t->rows_tied) m->a = a->out->modules[m->first].a;
+    else m->a = ln_g_trainable(g, NAME("rows"), LN_LORA_PARTS * i + LN_LORA_A, LN_F32, 2, size);
+    const ln_v z = ln_g_matmul(g, NAME("added"), n->in[0], ln_g_load(g, NAME("row"), m->a), LN_MATMUL_NT);
+    a->up[y] = y;
+    for (int from = 0, to; from < t->n_rows; from = to) {
+        to = from + 1;
+        while (to < t->n_rows && t->rows[to] == t->rows[to - 1] + 1) to++;
+        const ln_v part = to - from == t->n_rows ? z : ln_g_slice(g, NAME("part"), z, from, to - from);
+        a->up[y] = ln_g_add(g, NAME("changed"), a->up[y],
+                            ln_g_slice_back(g, NAME("wide"), part, t->rows[from], w.dims[0]));
+    }
+}
+
 /* The number of the module whose A module i of this weight has. */
 static int first_sharing(const adapting *a, int weight, int i) {
     const int *shares = a->train->shares;
     int k = 0;
-    while (k < i &&
-           (a->out->modules[k].weight == weight || shares[a->out->modules[k].weight] != shares[weight]))
+    while (k < i && (a->out->modules[k].kind != LN_LORA_PRODUCT || a->out->modules[k].weight == weight ||
+                     shares[a->out->modules[k].weight] != shares[weight]))
         k++;
     return k;
+}
+
+/* Whether a node is the product with the head: its rows are those whose logits are wanted. */
+static bool is_head(const adapting *a, const ln_node *n) {
+    return is_product(a, n) && a->g->values[n->in[1]].slot == a->train->head;
+}
+
+/* Adds what is trained of lookups, and of rows of the head. */
+static void add_tables(adapting *a, const ln_node *n) {
+    const ln_lora_training *t = a->train;
+    const ln_value *w = n->op == LN_OP_EMBED ? &a->g->values[n->in[0]] : NULL;
+    if (w && w->kind == LN_KIND_WEIGHT && w->slot == t->table) {
+        if (t->lookups[w->slot]) add_lookup(a, n);
+        else if (t->n_rows > 0) add_rows(a, n);
+    }
+    if (t->n_rows > 0 && t->rows_of_head && is_head(a, n)) add_head_rows(a, n);
 }
 
 /* Whether an adapter is trained for a product. */
@@ -138,11 +221,11 @@ static void add_trained(adapting *a, const ln_node *n, ln_v bias) {
     char name[80];
     const ln_v y = n->out[0];
     const ln_value w = g->values[n->in[1]];
-    const int i = a->out->n_modules++, first = first_sharing(a, w.slot, i);
     const int64_t down[2] = {t->rank, w.dims[1]}, up[2] = {w.dims[0], t->rank};
-    ln_lora_module *m = &a->out->modules[i];
-    *m = (ln_lora_module){w.slot, first, a->out->modules[first].a, -1, a->out->modules[first].down, -1, -1,
-                          -1,     -1};
+    int i;
+    ln_lora_module *m = add_module(a, w.slot, LN_LORA_PRODUCT, &i);
+    const int first = m->first = first_sharing(a, w.slot, i);
+    m->a = a->out->modules[first].a, m->down = a->out->modules[first].down;
     if (first == i)
         m->a = ln_g_trainable(g, NAME("lora_a"), LN_LORA_PARTS * i + LN_LORA_A, t->dtype, 2, down);
     m->b = ln_g_trainable(g, NAME("lora_b"), LN_LORA_PARTS * i + LN_LORA_B, t->dtype, 2, up);
@@ -174,6 +257,7 @@ static void adapt_all(adapting *a, const ln_node *old, size_t n) {
         if (bias >= 0) node.n_in = 2;
         ln_g_append(g, &node);
         if (trained) add_trained(a, &node, bias);
+        else if (a->train) add_tables(a, &node);
         else if (!a->train) add_down(a, &node);
     }
     for (size_t i = 0; i < g->n_outputs && g->error.code == LN_OK; i++)
@@ -221,42 +305,11 @@ ln_status ln_graph_adapt_training(ln_graph *g, const ln_lora_training *train, in
     adapting a = {.g = g, .train = train, .out = out};
     size_t most = 0;
     *out = (ln_lora_graph){.samples = -1};
-    for (size_t i = 0; i < g->n_nodes; i++) most += g->nodes[i].op == LN_OP_LINEAR;
+    for (size_t i = 0; i < g->n_nodes; i++)
+        most += g->nodes[i].op == LN_OP_LINEAR || g->nodes[i].op == LN_OP_EMBED;
     out->modules = ln_arena_alloc(&g->arena, (most + 1) * sizeof *out->modules);
     if (!out->modules) return LN_OOM(err, "the adapted matrices");
     ln_g_layer(g, -1, "");
     if (train->dropout > 0) out->samples = ln_g_input(g, "samples", samples, LN_I32, 2, pair);
     return adapt(&a, err);
-}
-
-/* A copy of a value of another graph that run/ binds, with its slot. */
-static ln_v copy_bound(ln_graph *g, const ln_value *v) {
-    if (v->kind == LN_KIND_TRAINABLE)
-        return ln_g_trainable(g, v->name, v->slot, v->dtype, v->n_dims, v->dims);
-    if (!ln_encoding_is_dense(v->enc)) return ln_g_encoded(g, v->name, v->enc, v->slot, v->n_dims, v->dims);
-    return ln_g_weight(g, v->name, v->dtype, v->slot, v->dims[0], v->dims[1]);
-}
-
-ln_status ln_graph_row_products(ln_graph *g, const ln_graph *from, const ln_lora_graph *of, double scale,
-                                ln_v *out, ln_error *err) {
-    ln_g_layer(g, -1, "");
-    for (int i = 0; i < of->n_modules && g->error.code == LN_OK; i++) {
-        const ln_lora_module *m = &of->modules[i];
-        const ln_value *w = NULL;
-        for (size_t v = 0; v < from->n_values && !w; v++)
-            if (from->values[v].kind == LN_KIND_WEIGHT && from->values[v].slot == m->weight)
-                w = &from->values[v];
-        char name[80];
-        (void)snprintf(name, sizeof name, "%.60s.%s", w->name, "products");
-        const ln_v a = ln_g_load(g, "a", copy_bound(g, &from->values[m->a]));
-        const ln_v b = ln_g_load(g, "b", copy_bound(g, &from->values[m->b]));
-        const ln_v first =
-            ln_g_scale(g, "a_w", ln_g_linear(g, "a_w", a, copy_bound(g, w), -1), (float)(2 * scale));
-        const ln_v gram =
-            ln_g_scale(g, "a_a", ln_g_matmul(g, "a_a", a, a, LN_MATMUL_NT), (float)(scale * scale));
-        out[i] = ln_g_add(g, name, first, ln_g_matmul(g, "a_a_b", gram, b, LN_MATMUL_NT));
-        ln_g_output(g, out[i]);
-    }
-    if (err) *err = g->error;
-    return g->error.code;
 }
