@@ -1,5 +1,6 @@
 /* A model with recurrent layers behind the server: how many tokens of a text that goes on are not computed
- * again, and what /metrics and /v1/status say of the pool of its state. */
+ * again, and what /metrics and /v1/status say of the pool of its state. Another one with tokens computed
+ * ahead. */
 /* run: slow */
 #include "server_test.h"
 
@@ -67,8 +68,37 @@ static void tokens_and_state_are_counted(void **state) {
     assert_int_equal(stop(), 0);
 }
 
+static void tokens_ahead_are_counted(void **state) {
+    (void)state;
+    server_model = LN_ROOT "/models/tiny";
+    START("--log-format", "none", "--parallel", "2", "--lookup", "8");
+    reply r = post("/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":60,\"guided_regex\":\"(yes no maybe "
+                                      "){12}\"}");
+    assert_int_equal(r.status, 200);
+    json_t *a = json_of(&r);
+    const int64_t kept = int_at(a, "usage.completion_tokens_details.accepted_prediction_tokens"),
+                  rejected = int_at(a, "usage.completion_tokens_details.rejected_prediction_tokens");
+    assert_true(kept > 9 && rejected >= 0);
+    assert_int_equal(int_at(a, "timings.draft_n_accepted"), kept);
+    assert_int_equal(int_at(a, "timings.draft_n"), kept + rejected);
+    assert_int_equal(metric("accepted_tokens_total"), kept);
+    assert_int_equal(metric("proposed_tokens_total"), kept + rejected);
+    drop_reply(&r);
+    json_decref(a);
+    r = call("GET", "/v1/status", "", NULL);
+    a = json_of(&r);
+    assert_int_equal(int_at(a, "tokens.accepted"), kept);
+    drop_reply(&r);
+    json_decref(a);
+    r = call("GET", "/slots", "", NULL);
+    assert_non_null(strstr(r.body.data, "\"speculative\":true"));
+    drop_reply(&r);
+    assert_int_equal(stop(), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(tokens_and_state_are_counted, NULL, kill_server)};
+        cmocka_unit_test_setup_teardown(tokens_and_state_are_counted, NULL, kill_server),
+        cmocka_unit_test_setup_teardown(tokens_ahead_are_counted, NULL, kill_server)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
