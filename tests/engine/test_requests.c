@@ -1,7 +1,7 @@
 /* Requests: the same bits alone and among others, whatever happens to the others; events; what ends an
  * answer; log-probabilities. */
 /* run: quick tsan-long cuda */
-#include "request_cases.h"
+#include "cancelled_cases.h"
 
 #include "engine/logprob.h"
 
@@ -51,32 +51,7 @@ static void others_are_cancelled(void **state) {
     static alone_results a;
     run_all_alone(m, &a);
     ln_eng *e = open_engine(m, 2, 16, 6);
-    for (uint64_t round = 0; round < 8; round++) {
-        uint64_t seed = round;
-        ln_req *r[CASES];
-        size_t left = 1;
-        for (int i = 0; i < CASES; i++) OK(ln_req_new(&r[i], e, &a.cases[i].opt, err));
-        while (left > 0) {
-            const int victim = (int)(test_random(&seed) % CASES);
-            if (victim % 2 == 1 && r[victim]) {
-                if (test_random(&seed) % 2) ln_req_cancel(r[victim]);
-                else ln_req_free(&r[victim]);
-            }
-            OK(ln_driver_step(e->sched, &left, err));
-        }
-        for (int i = 0; i < CASES; i++) {
-            ln_result got;
-            if (!r[i]) continue;
-            OK(ln_req_result(r[i], &got, err));
-            if (i % 2 == 0) assert_same_result(&got, &a.results[i]);
-            else /* it is a beginning of what it would have been */
-                assert_true(got.n_ids <= a.results[i].n_ids + 1 &&
-                            same(got.ids, a.results[i].ids, LN_MIN(got.n_ids, a.results[i].n_ids) * 4));
-            ln_result_free(&got);
-            ln_req_free(&r[i]);
-        }
-        assert_int_equal(ln_kv_count(e->kv).n_used, 0);
-    }
+    cancel_others(e, &a, 8);
     ln_eng_close(&e);
     free_results(&a);
     ln_package_close(&m);
