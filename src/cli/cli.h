@@ -265,6 +265,8 @@ ln_status out_text(const char *text, size_t bytes, ln_error *err);
 /* Appends the text with its control characters replaced in the same way. */
 void text_clean(ln_str *out, const char *text, size_t bytes);
 bool out_closed(void);
+/* Returns whether a descriptor is a terminal that people look at; out_is_tty: whether stdout is. */
+bool out_is_terminal(int fd);
 bool out_is_tty(void);
 /* A progress callback that shows one line on stderr while an operation takes longer than half a second, and
  * removes it at the end. It does nothing if stderr is not a terminal. */

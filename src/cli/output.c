@@ -4,6 +4,7 @@
  * by the write that failed: a closed pipe ends the output silently, any other failure is LN_EIO. */
 #include "cli.h"
 #include "../base/c_locale.h"
+#include "../base/mpi_ranks.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +17,10 @@ static bool within_line; /* text was written to stdout that does not end a line 
 
 bool out_closed(void) { return closed; }
 
-bool out_is_tty(void) { return isatty(STDOUT_FILENO); }
+/* The stdout of a process that mpirun has started is a pseudo-terminal of mpirun, which writes what comes
+ * from there to its own stdout. */
+bool out_is_terminal(int fd) { return isatty(fd) && (fd != STDOUT_FILENO || ln_mpi_launch().size < 2); }
+bool out_is_tty(void) { return out_is_terminal(STDOUT_FILENO); }
 
 void out_end_line(void) {
     if (within_line) (void)out_write("\n", 1, NULL);

@@ -14,7 +14,7 @@
 bool wants_colour(const args *a, int fd) {
     const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
     if (has(a, F_COLOUR) && a->flag[F_COLOUR].i > 0) return a->flag[F_COLOUR].i == 1;
-    return isatty(fd) && !(no && no[0]) && term && term[0] && strcmp(term, "dumb") != 0;
+    return out_is_terminal(fd) && !(no && no[0]) && term && term[0] && strcmp(term, "dumb") != 0;
 }
 
 text_output text_output_for(const args *a) {

@@ -118,7 +118,7 @@ ln_status train_options(const args *a, ln_trainer_options *o, ln_error *err) {
 /* Whether samples are shown in colours: counted tokens are green on a terminal, unless NO_COLOR is set. */
 static bool in_colours(void) {
     const char *no = getenv("NO_COLOR");
-    return isatty(STDOUT_FILENO) && !(no && no[0]);
+    return out_is_tty() && !(no && no[0]);
 }
 
 static ln_status print_token(ln_str *s, const ln_tokenizer *tok, int32_t id, bool counted, ln_error *err) {

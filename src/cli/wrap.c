@@ -18,7 +18,7 @@ enum { FEWEST_COLUMNS = 20 };
 
 int terminal_columns(int fd) {
     struct winsize size;
-    if (!isatty(fd) || ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col < FEWEST_COLUMNS) return 0;
+    if (!out_is_terminal(fd) || ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col < FEWEST_COLUMNS) return 0;
     return size.ws_col;
 }
 

@@ -94,6 +94,24 @@ def training_command(folder, out):
             "3", "--max-length", "24", "--save-every", "1", "--keep", "9", *ONE, "--rank", "2", "--dropout", "0.1", "--seed", "3"]
 
 
+def preferences(where, folder):
+    """Pairs of a chosen and a rejected answer, with the log-probabilities of the model before training, and a validation."""
+    with open(folder + "/pairs.jsonl", "w") as f:
+        for i in range(12):
+            f.write(json.dumps({"prompt": f"Name {i}.", "chosen": "the cat " * (1 + i % 5), "rejected": "a dog ran " * (1 + i % 3)}) + "\n")
+    for kind in ("dpo", "orpo") if LONG else ("dpo",):
+        pairs = ["train", TINY, "--data", folder + "/pairs.jsonl", "--preference", kind, "--valid-split", "0.2", "--steps", "3", "--batch", "2",
+                 "--accum", "2", "--max-length", "48", "--rank", "2", "--seed", "3", *ONE, "--json", "-o"]
+        want = alone(*pairs, f"{folder}/{kind}-one")
+        for n in sizes():
+            out = f"{folder}/{kind}-{n}"
+            got = ranks(where, n, *pairs, out)
+            assert trained(out) == trained(f"{folder}/{kind}-one"), f"{kind}: {n} ranks: other bits"
+            same = [[{k: v for k, v in json.loads(line).items() if k in ("loss", "margin", "accuracy", "valid_loss", "valid_margin")}
+                     for line in text.splitlines()] for text in (got, want)]
+            assert same[0] == same[1] and any("margin" in line for line in same[0]), f"{kind}: {n} ranks: {same}"
+
+
 def trained(out):
     return [read(f"{out}/{leaf}") for leaf in ("adapter_model.safetensors", "best/adapter_model.safetensors")]
 
@@ -177,6 +195,15 @@ def training(where, folder):
         else:
             alone(*start, "--resume")
         assert trained(out)[0] == trained(one)[0], f"{of}, then {then} ranks: other bits"
+
+
+def text(where, folder):
+    """The bytes of stdout, which mpirun reads from a pseudo-terminal and writes to a file."""
+    run = ["run", TINY, "Tell me a story.", "--raw", "-n", "20", *ONE]
+    for command in (run, ["tokenize", TINY, "one two"]):
+        want = alone(*command)
+        for n in sizes():
+            assert ranks(where, n, *command) == want, f"{n} ranks: {command[0]}: other output"
 
 
 # ---- replicas ----
@@ -455,7 +482,7 @@ def standard_abi(where, folder):
 
 
 SAMPLE = [goldens, replicas, other_weights, world_size]
-ALL = [goldens, answers, training, replicas, killed, survivors, hung, unplugged, half_answer, other_weights, other_version, world_size, full_disk,
+ALL = [goldens, answers, training, preferences, text, replicas, killed, survivors, hung, unplugged, half_answer, other_weights, other_version, world_size, full_disk,
        slow_disk, standard_abi]
 
 
