@@ -89,22 +89,27 @@ ln_status train_pairs_eval(train_trainer *t, const train_data *d, ln_valid_repor
 }
 
 /* Evaluates all samples of the data with the parameters as they are. */
-static ln_status evaluate_all(train_trainer *t, const train_data *d, double **out, ln_error *err) {
-    *out = ln_arena_alloc(&t->arena, (d->n + 1) * sizeof **out);
-    if (!*out) return LN_OOM(err, "log-probabilities of the answers");
+static ln_status evaluate_all(train_trainer *t, const train_data *d, double *out, ln_error *err) {
     for (size_t i = 0; i < d->n; i += EVAL_SAMPLES) {
         const size_t n = LN_MIN(d->n - i, (size_t)EVAL_SAMPLES);
         train_sums s = {.finite = true};
         for (size_t k = 0; k < n; k++) t->chosen[k] = (uint32_t)(i + k), t->scored[k] = (train_scored){0};
         LN_TRY(train_run_samples(t, d, n, 0, false, &s, err));
-        for (size_t k = 0; k < n; k++) (*out)[i + k] = t->scored[k].logp;
+        for (size_t k = 0; k < n; k++) out[i + k] = t->scored[k].logp;
         ln_say_progress(&t->program_options.run, "reference", (int64_t)(i + n), (int64_t)d->n);
     }
     return LN_OK;
 }
 
+ln_status train_pairs_open(train_trainer *t, ln_error *err) {
+    if (!t->preference->has_reference) return LN_OK;
+    t->was = ln_arena_alloc(&t->arena, (t->data.n + 1) * sizeof *t->was);
+    t->was_valid = ln_arena_alloc(&t->arena, (t->valid.n + 1) * sizeof *t->was_valid);
+    return t->was && t->was_valid ? LN_OK : LN_OOM(err, "log-probabilities of the answers");
+}
+
 ln_status train_pairs_begin(train_trainer *t, ln_error *err) {
     if (!t->preference->has_reference) return LN_OK;
-    LN_TRY(evaluate_all(t, &t->data, &t->was, err));
-    return t->valid.n > 0 ? evaluate_all(t, &t->valid, &t->was_valid, err) : LN_OK;
+    LN_TRY(evaluate_all(t, &t->data, t->was, err));
+    return t->valid.n > 0 ? evaluate_all(t, &t->valid, t->was_valid, err) : LN_OK;
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 uint64_t train_ranks_bytes(const train_trainer *t, uint64_t n_numbers) {
-    return t->ranks ? (n_numbers + (uint64_t)t->ranks->size * TRAIN_PIECE) * sizeof(float) : 0;
+    return t->ranks ? (n_numbers + (uint64_t)(t->ranks->size + 1) * TRAIN_PIECE) * sizeof(float) : 0;
 }
 
 /* A digest of what decides the bits of a run: model, settings, samples, step and parameters. */
@@ -36,9 +36,13 @@ ln_status train_ranks_open(train_trainer *t, ln_status st, ln_error *err) {
     if (st == LN_OK) {
         t->sum = ln_arena_alloc(&t->arena, (t->info.n_trainable + 1) * sizeof *t->sum);
         t->gathered = ln_arena_alloc(&t->arena, (size_t)ranks->size * TRAIN_PIECE * sizeof *t->gathered);
-        if (!t->sum || !t->gathered) st = LN_OOM(err, "the gradients of ranks");
+        t->piece = ln_arena_alloc(&t->arena, TRAIN_PIECE * sizeof *t->piece);
+        if (!t->sum || !t->gathered || !t->piece) st = LN_OOM(err, "the gradients of ranks");
     }
-    return ln_ranks_agree(ranks, st, st == LN_OK ? digest_of(t) : 0,
+    return st == LN_OK ? train_ranks_compare(t, st, err) : ln_ranks_agree(ranks, st, 0, "", err);
+}
+ln_status train_ranks_compare(train_trainer *t, ln_status st, ln_error *err) {
+    return ln_ranks_agree(t->ranks, st, st == LN_OK ? digest_of(t) : 0,
                           "model, data, settings or checkpoint are others than those of rank 0", err);
 }
 
@@ -54,26 +58,48 @@ void train_ranks_finish(train_trainer *t) {
     }
 }
 
-/* Adds n gradients of every rank that has run a micro-batch, in the order of ranks. */
-static ln_status add_piece(train_trainer *t, const ln_train_result *all, const float *mine, size_t n,
-                           float *sum) {
+/* Adds n numbers of every rank that has run a micro-batch, in the order of ranks. */
+static ln_status add_piece(train_trainer *t, const ln_train_result *all, size_t n, float *restrict sum) {
+    enum { VECTOR = 8 };
     ln_transport *k = t->ranks;
-    LN_TRY(k->all_gather(k, mine, n * sizeof *mine, t->gathered));
-    for (int r = 0; r < k->size; r++)
-        for (size_t i = 0; i < n && all[r].n_counted; i++) sum[i] += t->gathered[(size_t)r * n + i];
+    LN_TRY(k->all_gather(k, t->piece, n * sizeof *t->piece, t->gathered));
+    for (int r = 0; r < k->size; r++) {
+        const float *restrict from = t->gathered + (size_t)r * n;
+        size_t i = all[r].n_counted ? 0 : n;
+        for (; i + VECTOR <= n; i += VECTOR)
+            for (size_t v = 0; v < VECTOR; v++) sum[i + v] += from[i + v];
+        for (; i < n; i++) sum[i] += from[i];
+    }
     return LN_OK;
 }
+/* Adds the gradients of all parameters, which are exchanged in pieces that do not end with a parameter: an
+ * exchange of few numbers takes as long as one of many. */
 static ln_status add_gradients(train_trainer *t, const ln_train_result *all) {
-    size_t n;
+    size_t n, in_piece = 0;
     const ln_train_param *x = ln_train_program_params(t->program, &n);
     float *sum = t->sum;
-    for (size_t i = 0; i < n; i++) {
-        const size_t size = (size_t)(x[i].rows * x[i].cols);
-        for (size_t at = 0, some; at < size; at += some) {
-            some = LN_MIN(size - at, (size_t)TRAIN_PIECE);
-            LN_TRY(add_piece(t, all, x[i].grad + at, some, sum + at));
+    for (size_t i = 0; i < n; i++)
+        for (size_t at = 0, some, size = (size_t)(x[i].rows * x[i].cols); at < size; at += some) {
+            some = LN_MIN(size - at, (size_t)TRAIN_PIECE - in_piece);
+            memcpy(t->piece + in_piece, x[i].grad + at, some * sizeof *t->piece);
+            in_piece += some;
+            if (in_piece < TRAIN_PIECE) continue;
+            LN_TRY(add_piece(t, all, in_piece, sum));
+            sum += in_piece, in_piece = 0;
         }
-        sum += size;
+    return in_piece ? add_piece(t, all, in_piece, sum) : LN_OK;
+}
+
+ln_status train_ranks_scores(train_trainer *t, size_t n, ln_error *err) {
+    enum { SOME = TRAIN_PIECE * sizeof(float) / sizeof(train_scored) };
+    ln_transport *k = t->ranks;
+    const train_scored *all = (const train_scored *)(const void *)t->gathered;
+    for (size_t at = 0, some; at < n; at += some) {
+        some = LN_MIN(n - at, (size_t)SOME);
+        if (k->all_gather(k, t->scored + at, some * sizeof *all, t->gathered) != LN_OK)
+            return ln_ranks_failed(k, err);
+        for (size_t i = 0; i < some; i++)
+            t->scored[at + i] = all[t->bins[at + i] % (size_t)k->size * some + i];
     }
     return LN_OK;
 }

@@ -101,6 +101,7 @@ ln_status train_run_samples(train_trainer *t, const train_data *d, size_t n, uin
             if (t->ranks) ln_train_clear(t->program);
             st = trains ? ln_train_step(t->program, &batch, &r, err)
                         : ln_train_evaluate(t->program, &batch, &r, err);
+            if (st == LN_OK && t->scored && !trains) score_bin(t, d, n, b);
         }
         if (t->ranks) {
             if ((b + 1) % size && b + 1 < n_bins) continue;
@@ -108,14 +109,12 @@ ln_status train_run_samples(train_trainer *t, const train_data *d, size_t n, uin
             continue;
         }
         LN_TRY(st);
-        if (t->scored && !trains) score_bin(t, d, n, b);
         out->loss += r.loss;
         out->n_counted += r.n_counted;
         out->finite = out->finite && r.finite;
     }
     if (t->ranks && trains) train_ranks_finish(t);
-
-    return LN_OK;
+    return t->ranks && t->scored && !trains ? train_ranks_scores(t, n, err) : LN_OK;
 }
 
 /* ---- a step ---- */

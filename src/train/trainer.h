@@ -55,7 +55,8 @@ struct train_trainer {
     ln_transport *ranks; /* that share the micro-batches of a step; NULL: there is one */
     bool writes;         /* this process writes the files of the run */
     float *sum;          /* [trained numbers] of ranks: sum of the gradients of a step */
-    float *gathered;     /* [ranks, TRAIN_PIECE] */
+    float *piece;        /* [TRAIN_PIECE] what is exchanged, and */
+    float *gathered;     /* [ranks, TRAIN_PIECE] what has arrived */
     /* of a step */
     size_t per_step;                 /* batch * accum */
     uint32_t *chosen, *sizes, *bins; /* [most], most: the larger of the samples of a step and EVAL_SAMPLES */
@@ -77,16 +78,21 @@ typedef struct train_sums {
     int64_t n_counted, n_tokens;
     bool finite;
 } train_sums;
-enum { TRAIN_PIECE = 1 << 16 }; /* numbers that are exchanged at a time */
+enum { TRAIN_PIECE = 1 << 18 }; /* numbers that are exchanged at a time */
 /* Bytes of `sum` and `gathered`; 0 without ranks. */
 uint64_t train_ranks_bytes(const train_trainer *t, uint64_t n_numbers);
 /* Allocates them, and checks that all ranks have opened the same run, with these statuses. */
 ln_status train_ranks_open(train_trainer *t, ln_status st, ln_error *err);
+/* Checks it again, with the state that a run begins with. */
+ln_status train_ranks_compare(train_trainer *t, ln_status st, ln_error *err);
 /* Ends a round of N micro-batches, of which this rank has run `mine`, or none (NULL): adds what all ranks
  * have computed to *out and, if it `trains`, to t->sum. st: of the rank. LN_EDEVICE, errors of other ranks.
  */
 ln_status train_ranks_round(train_trainer *t, ln_status st, const ln_train_result *mine, bool trains,
                             train_sums *out, ln_error *err);
+/* Sets the scores of the n samples of an evaluation, each of which the rank of its micro-batch has, on all
+ * ranks. LN_EDEVICE. */
+ln_status train_ranks_scores(train_trainer *t, size_t n, ln_error *err);
 /* Begins and ends the sum of a step. */
 void train_ranks_clear(train_trainer *t);
 void train_ranks_finish(train_trainer *t);
@@ -113,6 +119,8 @@ ln_status train_run_samples(train_trainer *t, const train_data *d, size_t n, uin
 /* pair_steps.c: preferences. Samples that a pair has, and whether there are pairs. */
 bool train_is_in_pairs(const train_trainer *t);
 static inline size_t train_per_unit(const train_trainer *t) { return train_is_in_pairs(t) ? 2 : 1; }
+/* Allocates t->was and t->was_valid, if the preference needs them. LN_EMEMORY. */
+ln_status train_pairs_open(train_trainer *t, ln_error *err);
 /* Computes what the answers' log-probabilities are before the first step, with the parameters as they are. */
 ln_status train_pairs_begin(train_trainer *t, ln_error *err);
 /* A step of the samples in t->chosen, which leaves its gradient; a validation. */

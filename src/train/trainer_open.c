@@ -370,10 +370,6 @@ static ln_status begin(train_trainer **out, const ln_package *m, const ln_option
     LN_TRY(take_options(t, opt, how, err));
     LN_TRY(find_checkpoint(t, err));
     t->ranks = writes ? ln_ranks_data(NULL) : NULL;
-    if (t->ranks && train_is_in_pairs(t))
-        return ln_fail(err, LN_EUNSUPPORTED,
-                       "ln_trainer_options.preference: preferences are learned on one rank, found %d",
-                       t->ranks->size);
     t->writes = writes && t->how.out && (!t->ranks || t->ranks->rank == 0);
     if (t->writes) LN_TRY(check_out(t, err));
     set_time(t);
@@ -510,7 +506,6 @@ static ln_status make_scratch(train_trainer *t, ln_error *err) {
 }
 
 static ln_status open_run(train_trainer *t, ln_error *err) {
-    int64_t step = 0;
     if (t->how.on_ready) LN_TRY(LN_CALLBACK(t->how.on_ready(t->how.user, &t->info, err)));
     LN_TRY(check_plan(t, err));
     if (t->writes) LN_TRY(open_out(t, err));
@@ -519,6 +514,12 @@ static ln_status open_run(train_trainer *t, ln_error *err) {
                                  &t->program_options, err));
     LN_TRY(make_state(t, err));
     LN_TRY(make_scratch(t, err));
+    return train_pairs_open(t, err);
+}
+
+/* What is done with all ranks open. */
+static ln_status begin_run(train_trainer *t, ln_error *err) {
+    int64_t step = 0;
     LN_TRY(train_pairs_begin(t, err));
     if (t->how.resume) LN_TRY(train_resume_from(t, &t->found, &step, err));
     if (t->writes) LN_TRY(train_metrics_open(&t->metrics, t->how.out, step, t->state.valid_step, err));
@@ -531,8 +532,13 @@ ln_status train_open(train_trainer **out, const ln_package *m, const ln_options 
                      const ln_trainer_options *how, ln_error *err) {
     train_trainer *t = NULL;
     ln_status st = begin(&t, m, opt, how, true, err);
+    ln_transport *ranks = ln_ranks_data(NULL);
     if (st == LN_OK) st = open_run(t, err);
-    if (ln_ranks_data(NULL)) st = train_ranks_open(t, st, err);
+    if (ranks) st = train_ranks_open(t, st, err);
+    if (st == LN_OK) {
+        st = begin_run(t, err);
+        if (ranks) st = train_ranks_compare(t, st, err);
+    }
     if (st != LN_OK) train_close(&t);
     *out = t;
     return st;
