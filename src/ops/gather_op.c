@@ -51,8 +51,9 @@ ln_status ln_shape_all_gather(const ln_graph *g, const ln_node *n, ln_value *out
     const ln_p_gather *p = &n->p.gather;
     if (!ln_is_float(x) || x->n_dims != 2 || p->n_ranks < 1 || x->dims[1] > p->cols ||
         x->dims[1] < (p->cols + p->n_ranks - 1) / p->n_ranks)
-        return ln_shape_fail(g, n, err, "x[R,S] in f32, whose columns of all ranks make up those of y");
+        return ln_shape_fail(g, n, err, "x[R,S], whose columns of all ranks make up those of y");
     ln_shape_like(out, x->dims[0], p->cols);
+    out->format = x->format;
     return LN_OK;
 }
 LN_COST_OF_OPERANDS(all_gather)

@@ -71,6 +71,36 @@ static void every_node_is_asked_once_in_each_sweep(void **state) {
     ln_graph_close(&g);
 }
 
+/* Ranks exchange what a product reads as bf16, unless something else reads the whole value. */
+static void parts_are_rounded_before_a_gather(void **state) {
+    static const char *const want[] = {"embed rmsnorm all_gather linear ", "embed rmsnorm all_gather convert "
+                                                                           "linear add "};
+    (void)state;
+    for (int other = 0; other < 2; other++) {
+        ln_graph g;
+        char ops[128] = "";
+        ln_graph_open(&g);
+        ln_g_layer(&g, -1, "");
+        const ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 128), 1, 0),
+                   n = ln_g_rmsnorm(&g, "norm", x, ln_g_weight(&g, "w", LN_F32, 1, 128, 0), 1e-6f, 0),
+                   all = ln_g_all_gather(&g, "all", n, &(ln_p_gather){.n_ranks = 2, .cols = 256});
+        ln_g_output(&g, ln_g_linear(&g, "y", all, ln_g_weight(&g, "wy", LN_BF16, 2, 64, 256), -1));
+        if (other) ln_g_output(&g, ln_g_add(&g, "sum", all, all));
+        OK(ln_graph_cast(&g, LN_POLICY_FAST, err));
+        OK(lower_with(&g, defaults, defaults, err));
+        OK(ln_graph_check(&g, "lower", err));
+        for (size_t i = 0; i < g.n_nodes; i++) {
+            const ln_node *node = &g.nodes[i];
+            if (node->dead) continue;
+            (void)snprintf(ops + strlen(ops), sizeof ops - strlen(ops), "%s ", ln_ops[node->op].name);
+            if (node->op == LN_OP_ALL_GATHER)
+                assert_int_equal(g.values[node->out[0]].format.kind, other ? LN_FORMAT_F32 : LN_FORMAT_BF16);
+        }
+        assert_string_equal(ops, want[other]);
+        ln_graph_close(&g);
+    }
+}
+
 static void a_layout_that_a_reader_cannot_read_is_refused(void **state) {
     (void)state;
     ln_graph g;
@@ -280,6 +310,7 @@ static void test_panels(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_node_is_asked_once_in_each_sweep),
+        cmocka_unit_test(parts_are_rounded_before_a_gather),
         cmocka_unit_test(a_layout_that_a_reader_cannot_read_is_refused),
         cmocka_unit_test(a_format_without_a_conversion_is_refused),
         cmocka_unit_test(a_pass_that_breaks_a_shape_is_named),

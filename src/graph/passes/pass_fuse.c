@@ -46,6 +46,20 @@ int ln_graph_fuse(ln_graph *g) {
     return n;
 }
 
+/* convert(all_gather(x)) to bf16 -> all_gather(convert(x)), when the gather has no other use: ranks exchange
+ * half the bytes. Returns the conversion. */
+static ln_node *round_part(ln_graph *g, const int *uses, ln_node *round) {
+    ln_value *part = &g->values[round->in[0]];
+    ln_node *gather = part->def >= 0 ? &g->nodes[part->def] : round;
+    if (gather->dead || gather->op != LN_OP_ALL_GATHER || uses[round->in[0]] != 1) return round;
+    const ln_node converts = *round;
+    round->op = LN_OP_ALL_GATHER, round->p = gather->p;
+    gather->op = LN_OP_CONVERT, gather->p = converts.p;
+    memcpy(part->dims, g->values[gather->in[0]].dims, sizeof part->dims);
+    part->format = converts.p.convert.to;
+    return gather;
+}
+
 /* convert(op(x)) to bf16 -> op(x) with a bf16-valued output, when op(x) has no other use. */
 static bool fuse_round(ln_graph *g, int *uses, ln_node *round, ln_v *replaced_by) {
     const ln_v x = round->in[0];
@@ -67,8 +81,9 @@ int ln_graph_fuse_rounding(ln_graph *g) {
         ln_node *node = &g->nodes[i];
         if (node->dead) continue;
         for (int k = 0; k < node->n_in; k++) node->in[k] = replaced_by[node->in[k]];
-        if (node->op == LN_OP_CONVERT && node->p.convert.to.kind == LN_FORMAT_BF16)
-            n += fuse_round(g, uses, node, replaced_by);
+        if (node->op != LN_OP_CONVERT || node->p.convert.to.kind != LN_FORMAT_BF16) continue;
+        n += fuse_round(g, uses, round_part(g, uses, node), replaced_by);
+        node->in[0] = replaced_by[node->in[0]];
     }
     for (size_t i = 0; replaced_by && i < g->n_outputs; i++) g->outputs[i] = replaced_by[g->outputs[i]];
     ln_free(uses);
