@@ -131,6 +131,9 @@ test-mlx:
 check-cuda: all
 	@for tool in memcheck racecheck; do for test in test_cuda_kernels test_cuda_attention test_cuda_sampler test_cuda_experts test_cuda_recur; do \
 	    LN_QUICK=1 compute-sanitizer --tool $$tool $$([ $$tool = memcheck ] && echo --report-api-errors no) --error-exitcode 1 $(BUILD)/$$test || exit 1; done; done
+	@[ "$$(nvidia-smi -L | wc -l)" -lt 2 ] || for how in words=1048576 words=0; do export LN_TEST_GPU=$$how; \
+	    compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 1 $(BUILD)/linnet run models/tiny Hello --raw -n 4 --device cuda:0,1 && \
+	    mpirun -n 2 --bind-to none -x LN_TEST_GPU compute-sanitizer --tool racecheck --error-exitcode 1 $(BUILD)/linnet run models/tiny Hello --raw -n 4 --device cuda || exit 1; done
 # Tokens per second on the GPU and shares of its ceilings, measured in the same run, of models with random weights (python3 with torch and numpy).
 bench-cuda: all
 	@ninja -C $(BUILD) --quiet cuda_requests

@@ -455,7 +455,14 @@ static ln_status submit(ln_run *r, const ln_trace *trace, ln_error *err) {
     ln_error why = {0};
     const ln_status st = submit_alone(r, trace, &why);
     if (st != LN_OK && err) *err = why;
-    if (st != LN_OK && r->opt.led) r->opt.transport->end(r->opt.transport, &why); /* others may wait for it */
+    if (st != LN_OK && r->opt.led) {
+        ln_transport *t = r->opt.transport;
+        /* CUDA reports the fault of a GPU for all GPUs of a process that map each other's memory */
+        if (t->failed.code == LN_OK && ln_ranks_n_gpus() > 1)
+            (void)ln_prefix(err, st, "one of %d GPUs", t->size);
+        else if (t->failed.code == LN_OK) (void)ln_prefix(err, st, "rank %d of %d", t->rank, t->size);
+        t->end(t, &why); /* others may wait for it */
+    }
     ln_ranks_done(r->opt.led);
     return st;
 }

@@ -1,12 +1,14 @@
 /* Several GPUs in one process: the logits of a prompt, of decoding and of 64 streams have the bits of one
  * GPU, each GPU takes what was planned, a traced step goes on with steps that are not, and a GPU that does
  * not exist is an error that names those that do. With LN_CUDA_MODEL=DIR on that model instead of the bundled
- * one. Skipped if there are fewer than two GPUs; tests/golden/test_ranks.c has all golden models. */
+ * one. A GPU that fails in a step ends the command. Skipped if there are fewer than two GPUs;
+ * tests/golden/test_ranks.c has all golden models. */
 /* run: quick cuda */
 #include "cuda_case.h"
 #include "run/ranks.h"
 
 #include <linnet_tools.h>
+#include <sys/wait.h>
 
 enum { MOST_GPUS = 4, STREAMS = 64, DECODED = 12 };
 static int n_gpus;
@@ -186,6 +188,38 @@ static void gpus_that_do_not_exist(void **state) {
     FAILS(LN_EDEVICE, "there is no GPU number 99; GPUs 0 to", ln_run_open_device(&o, &ops, &dev, &info, err));
 }
 
+/* Runs the command, whose GPU `gpu` fails in its third step. Returns its exit code; out: what it wrote. */
+static int run_failing(int gpu, const char *arguments, char out[8192]) {
+    char command[4096];
+    (void)snprintf(command, sizeof command,
+                   "LN_TEST_GPU=fails=%d,fails_at=3 timeout -s KILL 60 '%s/linnet' %s 2>&1", gpu, LN_BIN,
+                   arguments);
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    const size_t n = fread(out, 1, 8191, f);
+    out[n] = 0;
+    const int status = pclose(f);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+/* The other GPUs wait for it in their kernels, and end. CUDA reports the fault for all GPUs, so that rank 0
+ * may be the first to know it. */
+static void fails_in_a_step(void **state) {
+    (void)state;
+    for (int gpu = 0; gpu < n_gpus; gpu++) {
+        char out[8192], rank[32], one_of[32], command[256], list[32] = "0";
+        (void)snprintf(rank, sizeof rank, "rank %d of %d", gpu, n_gpus);
+        (void)snprintf(one_of, sizeof one_of, "one of %d GPUs", n_gpus);
+        for (int i = 1; i < n_gpus; i++) (void)snprintf(list + 2 * i - 1, 4, ",%d", i);
+        (void)snprintf(command, sizeof command, "run '" LN_ROOT "/models/tiny' hello -n 40 --device cuda:%s",
+                       list);
+        const double start = ln_now();
+        const int code = run_failing(gpu, command, out);
+        if (code != 7 || (!strstr(out, rank) && !strstr(out, one_of)) || !strstr(out, "device cuda"))
+            fail_msg("GPU %d fails: exit %d after %.1f s: %s", gpu, code, ln_now() - start, out);
+        print_message("GPU %d fails: exit 7 after %.1f s: %s", gpu, ln_now() - start, out);
+    }
+}
+
 int main(void) {
     (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     if (!cuda_here()) return 0;
@@ -201,6 +235,7 @@ int main(void) {
         if (cuda_ops->open(&devices[g], &o, &e) != LN_OK) fail_msg("GPU %d: %s", g, e.message);
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(one_gpu), cmocka_unit_test(same_bits_and_memory),
+                                       cmocka_unit_test(fails_in_a_step),
                                        cmocka_unit_test(gpus_that_do_not_exist)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

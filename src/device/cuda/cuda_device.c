@@ -166,8 +166,10 @@ static void apply_test_limits(ln_dev *d) {
     d->splits = test_limit("splits", splits_of(d));
     d->patience = test_limit("patience", 400);
     d->unpacked = test_limit("unpacked", 64 << 20);
-    d->words = test_limit("words", 1 << 20);
+    d->words = test_limit("words", 4 << 20);
+    d->tails = test_limit("tails", 1) != 0;
     d->maps = test_limit("maps", 1) != 0;
+    d->fails_at = test_limit("fails", INT32_MAX) == d->ordinal ? test_limit("fails_at", INT32_MAX) : 0;
 }
 
 static ln_status describe_gpu(ln_dev *d, ln_error *err) {

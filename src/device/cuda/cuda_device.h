@@ -39,7 +39,10 @@ struct ln_dev {
     int32_t unpacked;  /* the most bytes of gpu_product.unpacked, unless a piece needs more; -1: unused */
     bool bad_clusters; /* for tests */
     int32_t words;     /* the most bytes of a slot of an inbox (gpu_exchange.slot_bytes) */
+    bool tails;        /* products of few rows do the exchange that follows; false: for tests */
     bool maps;         /* GPUs may map each other's memory; false: for tests */
+    int32_t fails_at;  /* for tests: the step, from 1 on, in which a kernel reads an address that does not
+                          exist */
     char name[64];     /* of the GPU */
     size_t memory_total;
     cudaStream_t uploads;
@@ -108,8 +111,10 @@ typedef struct gpu_node {
     gpu_route route;
     gpu_experts experts;
     gpu_recur recur;
-    gpu_array delta[3];  /* q, k, v of gated_delta */
-    const ln_exec *exec; /* of all_gather: its links */
+    gpu_array delta[3]; /* q, k, v of gated_delta */
+    ln_exec *exec;      /* of all_gather: its links */
+    /* Of a product that stores its part in the gathered value: the gather, and of that the product. */
+    const struct gpu_node *pair;
 } gpu_node;
 
 /* Bytes of what gpu_sample_rows needs, and the most edits of its rows. */
@@ -149,6 +154,7 @@ struct ln_exec {
     char *constants;   /* of all nodes, in device memory */
     char *inbox;       /* of exchanges among ranks; NULL: the program has none */
     gpu_link link;
+    bool did_tail; /* the last product does the gather that follows it */
     /* argmax of an output, with every step: the value (-1: none), its array, scratch, and the ids [bounds.N]
      * in device memory and in pinned memory */
     ln_v argmax;

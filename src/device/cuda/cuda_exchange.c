@@ -46,8 +46,11 @@ static size_t slot_bytes(const ln_dev *d, const ln_program *p) {
     for (int i = 0; i < p->n_nodes; i++) {
         const ln_pnode *n = ln_program_node(p, i);
         if (!is_gather(n)) continue;
-        const gpu_gather g = {.x = shape_of(p, n->in[0]), .y = shape_of(p, n->out[0])};
-        most = LN_MAX(most, gpu_words_bytes(&g, ln_dim(g.x.rows, &p->bounds)));
+        gpu_gather g = {.x = shape_of(p, n->in[0]), .y = shape_of(p, n->out[0])};
+        const int64_t rows = ln_dim(g.x.rows, &p->bounds);
+        most = LN_MAX(most, gpu_words_bytes(&g, rows));
+        g.single = true;
+        most = LN_MAX(most, gpu_words_bytes(&g, LN_MIN(rows, GPU_FUSED_ROWS)));
     }
     return LN_MIN(most, LN_MAX((size_t)d->words, (size_t)16));
 }
@@ -367,17 +370,35 @@ static bool is_placed(const gpu_gather *a, int rank) {
            a->x.pitch == a->y.pitch && a->x.type == a->y.type;
 }
 
-static int launch_gather(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
+/* A gather as a launch does it; *words: by words. */
+static gpu_gather gather_of(const gpu_launch *l, const gpu_node *g, bool *words) {
     const gpu_exchange *e = &g->exec->link.exchange;
     const ln_bounds most = {l->T, l->N, l->B};
-    gpu_gather a = {
-        .x = g->few.data && l->T <= GPU_FUSED_ROWS ? g->few : g->x, .residual = g->second, .y = g->y};
-    if (!g->exec->link.maps) return launch_nccl(l, s, e, &a, g);
+    const bool few = l->T <= GPU_FUSED_ROWS;
+    gpu_gather a = {.x = g->few.data && few ? g->few : g->x,
+                    .residual = g->second,
+                    .y = g->y,
+                    .single = few,
+                    .slot = (int32_t)g->at};
     a.placed = is_placed(&a, e->rank);
-    a.slot = (int32_t)g->at;
-    if (a.slot >= 0 && gpu_words_bytes(&a, ln_dim(a.x.rows, &most)) <= (size_t)e->slot_bytes)
-        return gpu_exchange_words(l, s, e, &a);
-    return gpu_exchange_pull(l, s, e, &a);
+    *words = a.slot >= 0 && gpu_words_bytes(&a, ln_dim(a.x.rows, &most)) <= (size_t)e->slot_bytes;
+    return a;
+}
+bool gpu_tail_of(const gpu_launch *l, const gpu_node *gather, gpu_tail *out) {
+    const gpu_link *link = &gather->exec->link;
+    bool words;
+    if (!link->maps || !gather->pair || !gather->exec->queue->dev->tails) return false;
+    *out = (gpu_tail){.exchange = link->exchange, .gather = gather_of(l, gather, &words)};
+    return words && out->gather.single && out->gather.placed;
+}
+
+static int launch_gather(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
+    const gpu_exchange *e = &g->exec->link.exchange;
+    bool words;
+    if (g->pair && g->exec->did_tail) return 0;
+    const gpu_gather a = gather_of(l, g, &words);
+    if (!g->exec->link.maps) return launch_nccl(l, s, e, &a, g);
+    return words ? gpu_exchange_words(l, s, e, &a) : gpu_exchange_pull(l, s, e, &a);
 }
 const gpu_op gpu_op_all_gather = {
     .can = can_gather, .bytes = gather_bytes, .prepare = prepare_gather, .launch = launch_gather};

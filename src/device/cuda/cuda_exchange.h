@@ -13,6 +13,8 @@ void gpu_link_begin(ln_exec *e);
 /* Called by all ranks after all have prepared a program: connects them and captures the program's graphs.
  * LN_EDEVICE; LN_EMEMORY. */
 ln_status gpu_connect(ln_exec *e, ln_error *err);
+/* Whether the kernel of the product before a gather may do it, with this tail. */
+bool gpu_tail_of(const gpu_launch *l, const gpu_node *gather, gpu_tail *out);
 /* Unmaps the memory of other processes. */
 void gpu_unmap(ln_exec *e);
 /* Waits for the queue's stream. If another rank fails, kernels that wait for it end, and the

@@ -168,6 +168,8 @@ ln_status gpu_submit(ln_exec *e, const ln_step_block *block, const ln_trace *tra
     if (q->n_done < q->n_submitted) LN_TRY(gpu_sync(q, "waiting for a step", err));
     q->n_done = q->n_submitted;
     LN_TRY(send_block(e, &l, block, err));
+    if (q->dev->fails_at > 0 && --q->dev->fails_at == 0)
+        GPU_TRY(gpu_apply_changes(&l, &e->step, (const ln_page_change *)((uintptr_t)1 << 46), 1), "failing");
     *fence = ++q->n_submitted;
     if (block->n_rows == 0) return LN_OK;
     e->live = (ln_bounds){block->n_rows, block->n_out, block->n_seqs};

@@ -317,6 +317,7 @@ static void store_in_place(const fusing *f, gpu_node *by, gpu_node *gather) {
     if (product) by->product.y[0] = own;
     by->y = gather->x = own;
     gather->second.data = NULL;
+    if (product) by->pair = gather, gather->pair = by;
 }
 
 /* A gather and the addition of a residual, or the conversion of its output; returns the number of nodes. */

@@ -104,8 +104,14 @@ typedef struct gpu_exchange {
 typedef struct gpu_gather {
     gpu_array x, residual, y;
     bool placed;  /* x is in its columns of y already */
+    bool single;  /* in an exchange by words each element has a flag of its own */
     int32_t slot; /* of the exchange by words: not that of the exchange before it */
 } gpu_gather;
+/* A gather, in single words, of the part that a product makes: kernels of up to GPU_FUSED_ROWS rows do it. */
+typedef struct gpu_tail {
+    gpu_exchange exchange;
+    gpu_gather gather;
+} gpu_tail;
 /* Bytes of a slot that an exchange by words of so many rows takes. */
 size_t gpu_words_bytes(const gpu_gather *g, int64_t rows);
 /* The exchange by words: for few bytes; it takes at most e->slot_bytes. By pulling: for many. All ranks do
@@ -222,6 +228,9 @@ typedef struct gpu_product {
      * gpu_unpacks(w[0]); NULL: they do not. */
     void *unpacked;
     size_t unpacked_bytes;
+    /* In host memory: the gather that follows, and whether the kernel does it; NULL: none follows. */
+    const gpu_tail *tail;
+    bool *did_tail;
 } gpu_product;
 /* Whether no kernel for many rows reads the codes of a weight. clusters: gpu_launch.clusters. */
 bool gpu_unpacks(const gpu_weight *w, int32_t clusters);

@@ -1,5 +1,5 @@
 /* Products with weights (kernels: products*.cu): linear, linear_gated. */
-#include "cuda_ops.h"
+#include "cuda_exchange.h"
 
 #include <math.h>
 
@@ -57,9 +57,11 @@ static ln_status prepare_linear(gpu_preparing *p, gpu_node *g, ln_error *err) {
 }
 
 static int launch_linear(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
-    if (!g->few.data || l->T > GPU_FUSED_ROWS) return gpu_linear(l, s, &g->product);
     gpu_product p = g->product;
-    p.x = g->few;
+    gpu_tail tail;
+    if (g->few.data && l->T <= GPU_FUSED_ROWS) p.x = g->few;
+    if (g->pair) g->pair->exec->did_tail = false;
+    if (g->pair && gpu_tail_of(l, g->pair, &tail)) p.tail = &tail, p.did_tail = &g->pair->exec->did_tail;
     return gpu_linear(l, s, &p);
 }
 const gpu_op gpu_op_linear = {.can = can_multiply,

@@ -14,11 +14,11 @@
 // signals of the others, copies their columns, and waits until the others have copied its own.
 //
 // All waiting ends if the host sets *stop: another rank has failed, and nothing of the step is used.
-#include "cuda_common.cuh"
+#include "exchange.cuh"
 
 static inline int launched(void) { return (int)cudaGetLastError(); }
 
-enum { THREADS = 512, LOOKS = 1024 /* looks at a flag between looks at *stop */ };
+enum { THREADS = 512 };
 
 // An inbox begins with counters of its own rank and the signals of the others, which are words 128 bytes
 // apart; slots follow.
@@ -32,25 +32,12 @@ __device__ inline counters *counters_of(const gpu_exchange &e) { return (counter
 __device__ inline uint32_t *signal_of(char *inbox, int what, int from) {
     return (uint32_t *)(inbox + SIGNAL_STRIDE * (1 + (what - READY) * GPU_MOST_RANKS + from));
 }
-__device__ inline char *slot_of(const gpu_exchange &e, int to, int slot, int from) {
-    return e.inbox[to] + GPU_INBOX_HEAD + (int64_t)(slot * e.size + from) * e.slot_bytes;
-}
-
-// Whether the host has ended all waiting.
-__device__ inline bool stopped(const gpu_exchange &e) { return *(const volatile uint32_t *)e.stop != 0; }
 
 // ---- what a rank sends ----
 
 template <typename T> __device__ inline T stored(float x);
 template <> __device__ inline float stored<float>(float x) { return x; }
 template <> __device__ inline uint16_t stored<uint16_t>(float x) { return f32_to_bf16(x); }
-
-// n neighbouring elements as they are stored.
-template <typename T, int N> union group {
-    T element[N];
-    uint2 pair;
-    uint4 four;
-};
 
 // N elements of a row; four or two of f32 in one load, because they begin at a multiple of their bytes.
 template <int N> __device__ inline void load_row(const gpu_array &a, int64_t r, int64_t c, float (&v)[N]) {
@@ -73,83 +60,8 @@ __device__ inline group<T, N> part_at(const gpu_gather &g, int64_t r, int64_t c,
     for (int k = 0; k < N; k++) v.element[k] = stored<T>(g.residual.data ? add[k] + x[k] : x[k]);
     return v;
 }
-template <typename T> __device__ inline T *value_at(const gpu_array &y, int64_t r, int64_t c) {
-    return (T *)y.data + r * y.pitch + c;
-}
-template <typename T, int N>
-__device__ inline void store_group(const gpu_array &y, int64_t r, int64_t c, const group<T, N> &v) {
-    T *to = value_at<T>(y, r, c);
-    if (N == 1) *to = v.element[0];
-    else if (sizeof v == 8) *(uint2 *)to = v.pair;
-    else *(uint4 *)to = v.four;
-}
-// The first column that a rank's part has in the value. Parts of the last ranks overlap if the number of
-// columns is no multiple; a column is taken from the first rank that has it.
-__device__ inline int64_t first_of(const gpu_gather &g, int rank) {
-    const int64_t S = g.x.cols, last = g.y.cols - S;
-    return rank * S < last ? rank * S : last;
-}
-__device__ inline bool takes(const gpu_gather &g, int rank, int64_t column) {
-    return column >= rank * (int64_t)g.x.cols;
-}
 
 // ---- words with flags ----
-
-template <typename T, int N> struct packet;
-template <typename T> struct packet<T, 1> {
-    uint2 word;
-    __device__ void fill(const group<T, 1> &v) { word = make_uint2(0, 1), *(T *)&word.x = v.element[0]; }
-    __device__ group<T, 1> read(void) const {
-        group<T, 1> v;
-        v.element[0] = *(const T *)&word.x;
-        return v;
-    }
-    __device__ bool is_full(void) const { return word.y != 0; }
-    __device__ void store(char *at) const {
-        asm volatile("st.volatile.global.v2.u32 [%0], {%1, %2};" ::"l"(at), "r"(word.x), "r"(word.y)
-                     : "memory");
-    }
-    __device__ void load(const char *at) {
-        asm volatile("ld.volatile.global.v2.u32 {%0, %1}, [%2];"
-                     : "=r"(word.x), "=r"(word.y)
-                     : "l"(at)
-                     : "memory");
-    }
-};
-template <typename T, int N> struct packet { // of 8 bytes
-    uint4 word;
-    __device__ void fill(const group<T, N> &v) { word = make_uint4(v.pair.x, 1, v.pair.y, 1); }
-    __device__ group<T, N> read(void) const {
-        group<T, N> v;
-        v.pair = make_uint2(word.x, word.z);
-        return v;
-    }
-    __device__ bool is_full(void) const { return word.y != 0 && word.w != 0; }
-    __device__ void store(char *at) const {
-        asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(word.x), "r"(word.y),
-                     "r"(word.z), "r"(word.w)
-                     : "memory");
-    }
-    __device__ void load(const char *at) {
-        asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
-                     : "l"(at)
-                     : "memory");
-    }
-};
-
-// Waits for a packet, and empties its place. false: the host has ended all waiting.
-template <typename P> __device__ inline bool receive(const gpu_exchange &e, char *at, P *p) {
-    P empty;
-    empty.word = {};
-    for (int looks = 0;; looks++) {
-        p->load(at);
-        if (p->is_full()) break;
-        if (looks % LOOKS == LOOKS - 1 && stopped(e)) return false;
-    }
-    empty.store(at);
-    return true;
-}
 
 // Indices of elements of a value fit in 32 bits, which divide faster.
 template <typename T, int N>
@@ -307,11 +219,12 @@ static int32_t words_of(const gpu_gather *g) { return 8 / element_of(g); }
 
 size_t gpu_words_bytes(const gpu_gather *g, int64_t rows) {
     const int32_t n = words_of(g);
-    return is_whole(g, n) ? (size_t)(rows * (g->x.cols / n)) * 16 : (size_t)(rows * g->x.cols) * 8;
+    return is_whole(g, n) && !g->single ? (size_t)(rows * (g->x.cols / n)) * 16
+                                        : (size_t)(rows * g->x.cols) * 8;
 }
 
 int gpu_exchange_words(const gpu_launch *l, const gpu_step *s, const gpu_exchange *e, const gpu_gather *g) {
-    const bool whole = is_whole(g, words_of(g)), f32 = g->y.type == GPU_F32;
+    const bool whole = is_whole(g, words_of(g)) && !g->single, f32 = g->y.type == GPU_F32;
     const int64_t n = (int64_t)grid_rows(l, g->x.rows) * (whole ? g->x.cols / words_of(g) : g->x.cols);
     const unsigned blocks = blocks_for(l, n);
     if (f32 && whole) run(l, blocks, THREADS, 0, exchange_words<float, 2>, *s, *e, *g);

@@ -92,7 +92,7 @@ static void product_unpacked(const gpu_launch *l, const gpu_step *s, const gpu_p
         for (int64_t d = 0; d < p->w[i].D; d += most) {
             const int64_t n = p->w[i].D - d < most ? p->w[i].D - d : most;
             gpu_product part = *p;
-            part.n = 1;
+            part.n = 1, part.tail = NULL;
             part.w[0] = unpacked_part(l, &p->w[i], d, n, p->unpacked);
             if (gated)
                 part.w[1] = unpacked_part(l, &p->w[1], d, n, (char *)p->unpacked + most * p->w[0].C * 2);

@@ -11,6 +11,7 @@
 // are added in ascending order. So a row's bits depend on the weight and on the row alone.
 #pragma once
 
+#include "exchange.cuh"
 #include "products_forms.cuh"
 #include "products_output.cuh"
 
@@ -283,13 +284,30 @@ __device__ inline void store_segments(float *sums, const float y[][TILES][4], in
     }
 }
 
+// What follows a product (gpu_product.tail), or nothing.
+template <bool TAIL> struct tail_of {
+    __device__ void send(int64_t, int64_t, float) const {}
+    __device__ void receive(int32_t) const {}
+};
+// All blocks of a kernel with a tail run at the same time: those that wait could keep others from beginning,
+// for which another GPU waits. The last blocks have the fewest tiles.
+template <> struct tail_of<true> {
+    gpu_tail tail;
+    __device__ void send(int64_t r, int64_t d, float x) const { send_element(tail, r, d, x); }
+    __device__ void receive(int32_t rows) const {
+        receive_elements(tail.exchange, tail.gather, rows,
+                         (gridDim.x - 1 - blockIdx.x) * blockDim.x + threadIdx.x, gridDim.x * blockDim.x);
+    }
+};
+
 // Blocks take tiles of 16 outputs in turn and compute 8 * TILES rows of them, of a gated pair of both
 // weights: warp i computes segment i. The grid has two blocks for each multiprocessor, which hold as many of
 // up to 16 rows; one and three for each were slower in a whole step (bench/log/attempts.csv). A block starts
 // to load its first weights before it waits for x, while the kernel before still runs.
-template <int TILES, typename FORM, bool GATED>
+template <int TILES, typename FORM, bool GATED, bool TAIL>
 __global__ void __launch_bounds__(32 * MMA_SEGMENTS, TILES < 4 ? 2 : 1)
-    product_mma(gpu_step s, gpu_product p, x_shape shape, int32_t n_sums, int32_t n_tiles) {
+    product_mma(gpu_step s, gpu_product p, x_shape shape, int32_t n_sums, int32_t n_tiles,
+                const __grid_constant__ tail_of<TAIL> tail) {
     extern __shared__ __align__(128) char shared[];
     enum { WEIGHTS = GATED ? 2 : 1, SUMS = WEIGHTS * MMA_SEGMENTS * TILES * MMA_ROWS * (MMA_OUTPUTS + 1) };
     segment_stream<TILES, FORM, WEIGHTS> stream;
@@ -334,13 +352,16 @@ __global__ void __launch_bounds__(32 * MMA_SEGMENTS, TILES < 4 ? 2 : 1)
         store_segments<TILES, WEIGHTS>(sums + part * SUMS, stream.y, x.rows,
                                        [&](int row, int col, const float *v) {
                                            const int64_t d = (int64_t)tile.tile * MMA_OUTPUTS + col;
-                                           if (d < p.w[tile.product].D)
+                                           if (d >= p.w[tile.product].D) return;
+                                           const float y =
                                                store_output<GATED>(p, tile.product, r0 + row, d, v[0], v[1]);
+                                           tail.send(r0 + row, d, y);
                                        });
         if (n_sums == 1) __syncthreads();
         tile = next;
     }
     asm volatile("cp.async.wait_all;" ::: "memory");
+    tail.receive(live);
 }
 
 // The shape of buffers that hold whole segments of so many rows, in steps of so many columns.
@@ -402,21 +423,36 @@ static mma_memory mma_memory_of(const gpu_launch *l, const gpu_product *p, int32
     return m;
 }
 
-template <int TILES, typename FORM>
-static void launch_tiles(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+template <int TILES, typename FORM, bool TAIL>
+static void launch_tail(const gpu_launch *l, const gpu_step *s, const gpu_product *p,
+                        const tail_of<TAIL> &tail) {
     const int32_t bound = grid_rows(l, p->x.rows);
     const mma_memory m = mma_memory_of<TILES, FORM>(l, p, l->shared_limit);
-    const int32_t n_tiles = (int32_t)output_blocks(p, MMA_OUTPUTS), most = 2 * l->n_multiprocessors,
-                  blocks = n_tiles < most ? n_tiles : most;
-    const dim3 grid((unsigned)blocks, (unsigned)((bound + MMA_ROWS * TILES - 1) / (MMA_ROWS * TILES)));
     const auto kernel =
-        p->gate != GPU_NO_GATE ? product_mma<TILES, FORM, true> : product_mma<TILES, FORM, false>;
+        p->gate != GPU_NO_GATE ? product_mma<TILES, FORM, true, TAIL> : product_mma<TILES, FORM, false, TAIL>;
     // An attribute of the kernel on the device, which all threads set to the same value: the threads of
     // several engines launch it with different sizes at the same time.
     if (m.bytes > 48 << 10)
         (void)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    l->shared_limit);
-    run(l, grid, 32 * MMA_SEGMENTS, (size_t)m.bytes, kernel, *s, *p, m.shape, m.n_sums, n_tiles);
+    int each = 2; // blocks on a multiprocessor
+    if (TAIL)
+        (void)cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, 32 * MMA_SEGMENTS,
+                                                            (size_t)m.bytes);
+    const int32_t n_tiles = (int32_t)output_blocks(p, MMA_OUTPUTS), most = each * l->n_multiprocessors,
+                  blocks = n_tiles < most ? n_tiles : most;
+    const dim3 grid((unsigned)blocks, (unsigned)((bound + MMA_ROWS * TILES - 1) / (MMA_ROWS * TILES)));
+    run(l, grid, 32 * MMA_SEGMENTS, (size_t)m.bytes, kernel, *s, *p, m.shape, m.n_sums, n_tiles, tail);
+}
+template <int TILES, typename FORM>
+static void launch_tiles(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+    if constexpr (TILES == 1)
+        if (p->tail) {
+            launch_tail<TILES, FORM, true>(l, s, p, {*p->tail});
+            *p->did_tail = true;
+            return;
+        }
+    launch_tail<TILES, FORM, false>(l, s, p, {});
 }
 template <int TILES, typename FORM> static bool fits_tiles(const gpu_launch *l, const gpu_product *p) {
     return mma_memory_of<TILES, FORM>(l, p, l->shared_limit).bytes <= l->shared_limit;

@@ -18,12 +18,14 @@ __device__ inline int64_t first_output(const gpu_product &p, int each, int32_t *
     return block * each;
 }
 
-// Stores output d of row r of product i. Its sum is `sum`; of a gated pair, `other` is that of the second.
+// Stores output d of row r of product i, and returns it before it is rounded. Its sum is `sum`; of a gated
+// pair, `other` is that of the second.
 template <bool GATED>
-__device__ inline void store_output(const gpu_product &p, int32_t i, int64_t r, int64_t d, float sum,
+__device__ inline float store_output(const gpu_product &p, int32_t i, int64_t r, int64_t d, float sum,
                                     float other) {
     if (GATED) sum = activation(p.gate, sum) * other;
     else if (p.bias[i].data) sum = sum + load_element(p.bias[i].data, p.bias[i].type, d);
     if (!GATED && p.residual.data) sum = load_at(p.residual, r, d) + sum;
     store_at(p.y[i], r, d, sum);
+    return sum;
 }

@@ -187,7 +187,7 @@ static int launch_parts(const gpu_launch *l, const gpu_step *s, const gpu_produc
 // more of them where the tiles are few.
 template <int FORM, bool GATED>
 static int launch_few_rows_of(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
-    enum { FEW_TILES = FORM == WG_DENSE ? 16 : 32, FEW_COLUMNS = 1024 };
+    enum { FEW_TILES = FORM == WG_DENSE ? 24 : 32, FEW_COLUMNS = 1024 };
     const unsigned tiles = output_blocks(p, GATED ? WG_OUTPUTS / 2 : WG_OUTPUTS);
     if (tiles >= (unsigned)l->n_multiprocessors)
         return launch_tiles<SPLIT_ROWS, FORM, GATED, WG_MORE_OUTPUTS>(l, s, p);
