@@ -2,13 +2,13 @@
 """Makes tests/golden/trainer: for small models an initial adapter, rows of training data, and what peft and torch make of them in 12 steps of
 AdamW: losses, and the final adapter; and of all weights (full.*): losses, and every SPARSE-th number of each tensor. With SGD (sgd.*) and of some layers
 (layers/, layers.*) losses, and every SPARSE_PAIRS-th number of the adapter. Of DoRA (dora/,
-dora.*), and of adapters of the embedding and the head (tables/, tables.*) likewise. Of preferences (preferences.*): for each
+dora.*), of adapters of the embedding and the head (tables/, tables.*), and of models with recurrent layers (HYBRIDS, lora.*) likewise. Of preferences (preferences.*): for each
 loss of PREFERENCES what trl.DPOTrainer and trl.experimental.orpo.ORPOTrainer (TRL 1.16) make of pairs.jsonl. test_trainer, test_full_training and
 test_preferences compare `ln_trainer_*` with it.
 
 usage: python tools/golden_trainer.py [OUT]           in an environment that has torch, transformers, peft and trl
        python tools/golden_trainer.py --full [OUT]     full.* alone
-       python tools/golden_trainer.py --preferences [OUT]   preferences.* alone; --sgd, --layers, --dora, --tables likewise
+       python tools/golden_trainer.py --preferences [OUT]   preferences.* alone; --sgd, --layers, --dora, --tables, --hybrids likewise
        python tools/golden_trainer.py --check MODEL   trains MODEL with peft and with build/linnet, and prints the differences
 """
 import json
@@ -32,6 +32,9 @@ STEPS, BATCH, LR, DECAY = 12, 3, 1e-3, 0.01
 SPARSE = 16
 SGD_LR, MOMENTUM, LAYERS = 0.1, 0.9, [1]
 TABLES = ["v_proj", "embed_tokens", "lm_head"]
+HYBRIDS = {"qwen3_5_text-interval-f16": ["q_proj", "in_proj_qkv", "in_proj_z", "in_proj_b", "out_proj", "down_proj"],
+           "qwen3_next-list-bf16": ["q_proj", "o_proj", "in_proj_qkvz", "in_proj_ba", "out_proj"],
+           "lfm2-bias-bf16": ["q_proj", "in_proj", "out_proj", "w2"]}
 PREFERENCES, BETA, SPARSE_PAIRS = ["dpo", "dpo-norm", "ipo", "orpo"], 0.1, 4
 
 
@@ -250,6 +253,23 @@ def make_tables(out):
     make_variant(out, "tables")
 
 
+def make_hybrids(out):
+    """Of models with recurrent layers."""
+    for i, (name, targets) in enumerate(HYBRIDS.items()):
+        model_dir, path = os.path.join(ROOT, "tests/golden/families", name), os.path.join(out, name)
+        os.makedirs(path, exist_ok=True)
+        model = AutoModelForCausalLM.from_pretrained(model_dir, dtype="auto").float()
+        init = os.path.join(path, "init")
+        make_adapter(model, init, i, targets=targets)
+        rows = make_rows(model.config.get_text_config().vocab_size, seed=i)
+        with open(os.path.join(path, "rows.jsonl"), "w") as f:
+            f.writelines(json.dumps(r) + "\n" for r in rows)
+        losses, state = train(model_dir, init, rows)
+        save_file({n: p.flatten()[::SPARSE_PAIRS].clone() for n, p in state.items()}, os.path.join(path, "lora.safetensors"))
+        json.dump(losses, open(os.path.join(path, "lora.json"), "w"))
+        print(name, losses[0], losses[-1])
+
+
 def make_full(out):
     for i, name in enumerate(FULL_MODELS):
         model_dir = os.path.join(ROOT, "tests/golden", name)
@@ -289,6 +309,6 @@ if __name__ == "__main__":
         only = [x for x in sys.argv[1:] if x.startswith("--")]
         rest = [x for x in sys.argv[1:] if not x.startswith("--")]
         to = rest[0] if rest else os.path.join(ROOT, "tests/golden/trainer")
-        for flag, work in [("--adapters", make), ("--full", make_full), ("--preferences", make_preferences), ("--sgd", make_sgd), ("--layers", make_layers), ("--dora", make_dora), ("--tables", make_tables)]:
+        for flag, work in [("--adapters", make), ("--full", make_full), ("--preferences", make_preferences), ("--sgd", make_sgd), ("--layers", make_layers), ("--dora", make_dora), ("--tables", make_tables), ("--hybrids", make_hybrids)]:
             if not only or flag in only:
                 work(to)

@@ -15,6 +15,7 @@ static void as_recorded(const char *model, const char *init, const char *name, l
     char path[300], rows[300], from[300], recorded[300], file[400], out[400], result[400];
     json_t *want;
     snprintf(path, sizeof path, GOLDEN "%s", model);
+    model = strrchr(model, '/') ? strrchr(model, '/') + 1 : model;
     snprintf(rows, sizeof rows, GOLDEN "trainer/%s/rows.jsonl", model);
     snprintf(from, sizeof from, GOLDEN "trainer/%s/%s", model, init);
     how.data = rows, how.init_adapter = from, how.out = at(out, "golden");
@@ -72,6 +73,20 @@ static void dora_as_peft(void **state) {
         OK(ln_json_load_file(&config, at(path, "golden/adapter_config.json"), 10000, err));
         assert_true(json_is_true(json_object_get(config, "use_dora")));
         json_decref(config);
+        shell("rm -r golden");
+    }
+}
+
+/* Models with recurrent layers: the gated delta rule, with its projections apart or in two tensors by key
+ * heads, and short convolutions. */
+static void hybrids_as_peft(void **state) {
+    (void)state;
+    static const char *const hybrids[] = {"families/qwen3_5_text-interval-f16",
+                                          "families/qwen3_next-list-bf16", "families/lfm2-bias-bf16"};
+    ln_trainer_options how = ln_trainer_options_default();
+    how.lr = 1e-3;
+    for (size_t i = 0; i < LN_COUNT(hybrids); i++) {
+        as_recorded(hybrids[i], "init", "lora", how);
         shell("rm -r golden");
     }
 }
@@ -431,6 +446,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(sgd_as_torch),
                                        cmocka_unit_test(some_layers_as_peft),
                                        cmocka_unit_test(dora_as_peft),
+                                       cmocka_unit_test(hybrids_as_peft),
                                        cmocka_unit_test(tables_as_peft),
                                        cmocka_unit_test(dora_begins_as_the_model),
                                        cmocka_unit_test(layouts_of_other_programs),
