@@ -91,14 +91,14 @@ if(90 IN_LIST archs)
   list(APPEND LN_NVCC_FLAGS -DGPU_HOPPER)
 endif()
 
-# Adds an object of a .cu file to LN_CUDA_OBJECTS.
+# Adds an object of a .cu file to LN_CUDA_OBJECTS. -objtemp gives intermediate files names that are the same in every build, since the object names them.
 function(ln_cuda_object name source)
   set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
   set(flags ${LN_NVCC_FLAGS})
   if(name MATCHES "wgmma")
     set(flags ${LN_NVCC_HOPPER})
   endif()
-  add_custom_command(OUTPUT ${object} COMMAND ${LN_NVCC} ${flags} ${ARGN} -MD -MF ${object}.d -c ${CMAKE_SOURCE_DIR}/${source} -o ${object}
+  add_custom_command(OUTPUT ${object} COMMAND ${LN_NVCC} ${flags} ${ARGN} -objtemp -MD -MF ${object}.d -c ${CMAKE_SOURCE_DIR}/${source} -o ${object}
     DEPENDS ${source} DEPFILE ${object}.d COMMENT "Compiling ${name}.cu with nvcc" VERBATIM)
   set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
   set(LN_CUDA_OBJECTS ${LN_CUDA_OBJECTS} ${object} PARENT_SCOPE)
