@@ -212,12 +212,12 @@ typedef struct ln_options {
      * least 1 MiB, 32 bytes a position of n_ctx and 8 KiB for each of n_queue are planned; more of text_bytes
      * only within a quarter of what the limit leaves. 0: the least. */
     uint64_t text_bytes;
-    /* The most positions of the pool of KV pages, if fewer than n_parallel contexts; 0: no such limit. */
-    int64_t pool_positions;
+    int64_t pool_positions; /* the most of the pool of KV pages, if fewer than n_parallel contexts; 0: any */
     bool adapter_experts; /* adapters that are loaded later may have LoRA on experts, which takes memory */
     /* Tokens, at most 64, that a step computes ahead for a request if its text repeats itself; texts and
      * log-probabilities are the same (docs/lookup.md). 0: none. */
     int n_lookup;
+    const char *add_tokens; /* texts with commas between, of tokens that training adds; NULL: none */
 } ln_options;
 
 LN_DEFAULT(ln_options) /* all fields but `size` zero */

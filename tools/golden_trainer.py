@@ -2,13 +2,13 @@
 """Makes tests/golden/trainer: for small models an initial adapter, rows of training data, and what peft and torch make of them in 12 steps of
 AdamW: losses, and the final adapter; and of all weights (full.*): losses, and every SPARSE-th number of each tensor. With SGD (sgd.*) and of some layers
 (layers/, layers.*) losses, and every SPARSE_PAIRS-th number of the adapter. Of DoRA (dora/,
-dora.*), of adapters of the embedding and the head (tables/, tables.*), and of models with recurrent layers (HYBRIDS, lora.*) likewise. Of preferences (preferences.*): for each
+dora.*), of adapters of the embedding and the head (tables/, tables.*), of added tokens (tokens/, tokens.*), and of models with recurrent layers (HYBRIDS, lora.*) likewise. Of preferences (preferences.*): for each
 loss of PREFERENCES what trl.DPOTrainer and trl.experimental.orpo.ORPOTrainer (TRL 1.16) make of pairs.jsonl. test_trainer, test_full_training and
 test_preferences compare `ln_trainer_*` with it.
 
 usage: python tools/golden_trainer.py [OUT]           in an environment that has torch, transformers, peft and trl
        python tools/golden_trainer.py --full [OUT]     full.* alone
-       python tools/golden_trainer.py --preferences [OUT]   preferences.* alone; --sgd, --layers, --dora, --tables, --hybrids likewise
+       python tools/golden_trainer.py --preferences [OUT]   preferences.* alone; --sgd, --layers, --dora, --tables, --tokens, --hybrids likewise
        python tools/golden_trainer.py --check MODEL   trains MODEL with peft and with build/linnet, and prints the differences
 """
 import json
@@ -270,6 +270,40 @@ def make_hybrids(out):
         print(name, losses[0], losses[-1])
 
 
+def grown(model_dir):
+    """A model whose vocabulary has two more tokens, with rows that are the mean of the others."""
+    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype="auto", attn_implementation="eager").float()
+    old = model.config.vocab_size
+    tables = [x.weight.detach().double().mean(0).float() for x in (model.get_input_embeddings(), model.get_output_embeddings())]
+    model.resize_token_embeddings(old + 2, mean_resizing=False)
+    with torch.no_grad():
+        for x, row in zip((model.get_input_embeddings(), model.get_output_embeddings()), tables):
+            x.weight[old:] = row
+    return model, [old, old + 1]
+
+
+def make_tokens(out):
+    """Rows of two tokens by which the vocabulary grows, in two of three samples."""
+    for i, name in enumerate(MODELS):
+        model_dir, path = os.path.join(ROOT, "tests/golden", name), os.path.join(out, name)
+        model, new = grown(model_dir)
+        init = os.path.join(path, "tokens")
+        ids = {"embed_tokens": new} if model.config.tie_word_embeddings else {"embed_tokens": new, "lm_head": new}
+        make_adapter(model, init, i, targets=["v_proj"], trainable_token_indices=ids)
+        rows = [json.loads(x) for x in open(os.path.join(path, "rows.jsonl"))]
+        for k, row in enumerate(rows):
+            if k % 3:
+                row["ids"][1 + k % 2], row["ids"][-1] = new[k % 2], new[1 - k % 2]
+        with open(os.path.join(path, "tokens.jsonl"), "w") as f:
+            f.writelines(json.dumps(r) + "\n" for r in rows)
+        m = PeftModel.from_pretrained(grown(model_dir)[0], init, is_trainable=True)
+        losses = steps(m, [{"params": [p for p in m.parameters() if p.requires_grad], "weight_decay": DECAY}], rows)
+        state = {n.replace(".default", ""): p.detach().clone() for n, p in m.named_parameters() if p.requires_grad}
+        save_file({n: p.flatten()[::SPARSE_PAIRS].clone() for n, p in state.items()}, os.path.join(path, "tokens.safetensors"))
+        json.dump(losses, open(os.path.join(path, "tokens.json"), "w"))
+        print(name, "tokens", losses[0], losses[-1])
+
+
 def make_full(out):
     for i, name in enumerate(FULL_MODELS):
         model_dir = os.path.join(ROOT, "tests/golden", name)
@@ -309,6 +343,6 @@ if __name__ == "__main__":
         only = [x for x in sys.argv[1:] if x.startswith("--")]
         rest = [x for x in sys.argv[1:] if not x.startswith("--")]
         to = rest[0] if rest else os.path.join(ROOT, "tests/golden/trainer")
-        for flag, work in [("--adapters", make), ("--full", make_full), ("--preferences", make_preferences), ("--sgd", make_sgd), ("--layers", make_layers), ("--dora", make_dora), ("--tables", make_tables), ("--hybrids", make_hybrids)]:
+        for flag, work in [("--adapters", make), ("--full", make_full), ("--preferences", make_preferences), ("--sgd", make_sgd), ("--layers", make_layers), ("--dora", make_dora), ("--tables", make_tables), ("--hybrids", make_hybrids), ("--tokens", make_tokens)]:
             if not only or flag in only:
                 work(to)

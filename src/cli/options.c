@@ -57,6 +57,7 @@ ln_status options_of(const args *a, ln_options *opt, ln_error *err) {
     if (planned_verb(a) == VERB_SCORE || planned_verb(a) == VERB_EVAL) opt->n_logits = SCORE_ROWS;
     opt->keep_full_kv = planned_verb(a) == VERB_ATTENTION;
     opt->skip_unknown = has(a, F_SKIP_UNKNOWN);
+    opt->add_tokens = has(a, F_ADD_TOKENS) ? a->flag[F_ADD_TOKENS].text : NULL;
     opt->chat_template = has(a, F_CHAT_TEMPLATE) ? a->flag[F_CHAT_TEMPLATE].text : NULL;
     opt->progress = progress_line();
     return LN_OK;

@@ -30,6 +30,9 @@ static ln_status check(const ln_lora *lora, const ln_spec *s, const ln_weights *
         return ln_fail(err, LN_EUNSUPPORTED,
                        "%s: DoRA is trained on matrices of the layers; train LoRA, or leave it out",
                        lora->targets[LN_W_EMBED] ? "embed_tokens" : "lm_head");
+    if (lora->magnitudes && lora->n_tokens > 0)
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "DoRA: expected no added tokens: their rows are trained next to LoRA alone");
     for (int i = 0; lora->n_tokens > 0 && i < 2; i++)
         if (lora->targets[i ? LN_W_HEAD : LN_W_EMBED])
             return ln_fail(err, LN_EUNSUPPORTED,

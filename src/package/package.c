@@ -35,6 +35,10 @@ static ln_status open_tokenizer(ln_package *m, ln_error *err) {
     (void)snprintf(path, sizeof path, "%s/tokenizer.json", dir);
     LN_TRY(ln_look(path, &there, err));
     const ln_status st = ln_check_tokenizer(dir, &why);
+    if (m->tok) return LN_OK; /* it was opened with added tokens */
+    if (m->opt.add_tokens)
+        return st == LN_OK ? ln_tok_open_adding(&m->tok, dir, m->opt.add_tokens, err)
+                           : ln_fail(err, st, "%s", why.message);
     if (st == LN_OK) return ln_tok_open(&m->tok, dir, err);
     if (there || st == LN_EMEMORY) return ln_fail(err, st, "%s", why.message);
     ln_log(LN_LOG_INFO, "%s; token ids can be scored, texts cannot be read or written", why.message);
@@ -134,6 +138,8 @@ static ln_status open_parts(ln_package *m, const char *model, ln_error *err) {
     LN_TRY(ln_tensors_open(&m->tensors, m->path, m->opt.skip_unknown, err));
     LN_TRY(ln_weights_bind(&m->weights, &m->spec, &m->tensors, err));
     LN_TRY(ln_package_change(m, err));
+    if (m->opt.add_tokens) LN_TRY(open_tokenizer(m, err));
+    LN_TRY(ln_package_add_tokens(m, err));
     if (m->opt.quantize_bits)
         LN_TRY(ln_weights_encode(&m->weights, &m->spec, (ln_groups){m->opt.quantize_bits, 64}, err));
     LN_TRY(ln_path_join(shared, m->path, "tokenizer_config.json", err)); /* which each of the parts reads */
@@ -154,6 +160,7 @@ ln_status ln_package_open(ln_package **out, const char *model, const ln_options 
     if (m->weight_cache) ln_weight_cache_open(m->weight_cache);
     ln_status st = m->weight_cache ? ln_digest_slot_open(&m->digests, err) : LN_OOM(err, "a model");
     if (st == LN_OK) st = open_parts(m, model, err);
+    m->opt.add_tokens = NULL;
     m->opt.adapter = NULL; /* borrowed during the call, and the business of engines */
     m->opt.n_adapter_parts = 0;
     if (st != LN_OK) {
@@ -179,6 +186,7 @@ void ln_package_close(ln_package **m) {
     ln_genconfig_close(&(*m)->gen);
     ln_weights_close(&(*m)->weights);
     ln_package_close_changers(*m);
+    ln_package_close_added(*m);
     ln_tensors_close(&(*m)->tensors);
     ln_spec_close(&(*m)->spec);
     ln_config_close(&(*m)->config);

@@ -34,6 +34,11 @@ typedef struct ln_package {
      * factors: the weights are loaded with them, whatever adapter a request names */
     struct ln_adapted *changers;
     size_t n_changers;
+    /* [n_added] ids of ln_options.add_tokens, ascending, their texts, and the rows beyond the model's */
+    int32_t *added;
+    size_t n_added;
+    char *added_texts;
+    struct ln_adapter_file *grown;
     ln_options opt;
     double load_seconds;           /* time that ln_package_open took */
     ln_weight_cache *weight_cache; /* device weights, shared by this model's engines; has its own lock */
@@ -90,6 +95,10 @@ ln_status ln_package_match_adapter(const ln_package *m, const struct ln_adapter_
  * the weights follow them. */
 ln_status ln_package_change(ln_package *m, ln_error *err);
 void ln_package_close_changers(ln_package *m);
+/* new_tokens.c: reads the ids of ln_options.add_tokens, and adds rows to the tables if these have none for
+ * them, each the mean of the others. The tokenizer is open. LN_EUSAGE, LN_EMEMORY, LN_ENUMERIC. */
+ln_status ln_package_add_tokens(ln_package *m, ln_error *err);
+void ln_package_close_added(ln_package *m);
 /* The directory of the tokenizer: the model's, or that of an adapter that has added tokens. */
 const char *ln_package_tokenizer_dir(const ln_package *m);
 /* LN_EUSAGE unless the n adapters, opened as `files`, that an engine is to apply together change what the

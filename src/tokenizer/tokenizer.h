@@ -31,6 +31,9 @@ void ln_ids_free(ln_ids *ids);
  * that is not implemented; the message names it. LN_ECHANGED: the file changed while it was read. The caller
  * owns *out; on an error it is NULL. */
 ln_status ln_tok_open(ln_tok **out, const char *dir, ln_error *err);
+/* The same with further tokens, texts with commas between, which get the ids that transformers' add_tokens
+ * gives them, and are matched as they are. LN_EUSAGE: a text is empty. */
+ln_status ln_tok_open_adding(ln_tok **out, const char *dir, const char *texts, ln_error *err);
 /* The same with a normalizer Lowercase before the others, unless they have one. */
 ln_status ln_tok_open_lower(ln_tok **out, const char *dir, ln_error *err);
 /* Opens a tokenizer from the text of a tokenizer.json alone. The text may be freed afterwards. `name` is the

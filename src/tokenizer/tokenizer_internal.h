@@ -488,6 +488,7 @@ typedef struct tok_opening {
     const text_config *config;      /* the other files of the directory; NULL: none */
     json_t *sections[TOK_SECTIONS]; /* NULL: absent */
     bool lower;                     /* texts are converted to lower case first */
+    const char *more;               /* texts of further tokens, with commas between; NULL: none */
 } tok_opening;
 /* Completes a tokenizer whose model was read and whose added tokens wait. */
 ln_status tok_finish(struct ln_tok *t, const tok_opening *o, ln_error *err);

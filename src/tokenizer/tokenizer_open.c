@@ -115,6 +115,24 @@ static void trim(string_table *v) {
     }
 }
 
+/* Adds tokens of a caller, whose texts have commas between. */
+static ln_status add_texts(ln_tok *t, const char *texts, ln_error *err) {
+    for (size_t n; texts; texts = texts[n] ? texts + n + 1 : NULL) {
+        n = strcspn(texts, ",");
+        if (n == 0 || n > TOK_MAX_TOKEN)
+            return ln_fail(err, LN_EUSAGE,
+                           "ln_options.add_tokens: expected texts of 1 to %d bytes with commas between",
+                           (int)TOK_MAX_TOKEN);
+        tok_added_token one = {.content = ln_strndup(texts, n), .bytes = n, .id = -1, .file_id = -1};
+        const ln_status st = one.content ? added_wait(&t->added, &one, err) : LN_OOM(err, "added tokens");
+        if (st != LN_OK) {
+            ln_free(one.content);
+            return st;
+        }
+    }
+    return added_number(&t->added, "ln_options.add_tokens", &t->bpe.vocab, false, err);
+}
+
 ln_status tok_finish(ln_tok *t, const tok_opening *o, ln_error *err) {
     ln_status st = read_sections(t, o, err);
     if (st != LN_OK) return ln_prefix(err, st, "%s", o->name);
@@ -130,6 +148,7 @@ ln_status tok_finish(ln_tok *t, const tok_opening *o, ln_error *err) {
         LN_TRY(added_number(&t->added, o->config->decoder ? "tokenizer_config.json" : "added_tokens.json",
                             &t->bpe.vocab, false, err));
     }
+    LN_TRY(add_texts(t, o->more, err));
     LN_TRY(added_finish(&t->added, &t->norm, err));
     LN_TRY(post_read(&t->post, o->name, o->sections[TOK_POST], &t->bpe.vocab, err));
     trim(&t->bpe.vocab);
@@ -141,8 +160,9 @@ ln_status tok_finish(ln_tok *t, const tok_opening *o, ln_error *err) {
 }
 
 static ln_status open_document(ln_tok **out, const char *name, const char *json, size_t bytes,
-                               const text_config *config, bool lower, ln_error *err) {
-    opening o = {.parts = {.name = name, .config = config, .lower = lower}, .t = ln_zalloc(1, sizeof *o.t)};
+                               const text_config *config, bool lower, const char *more, ln_error *err) {
+    opening o = {.parts = {.name = name, .config = config, .lower = lower, .more = more},
+                 .t = ln_zalloc(1, sizeof *o.t)};
     ln_json j;
     *out = NULL;
     if (!o.t) return LN_OOM(err, "a tokenizer");
@@ -157,7 +177,7 @@ static ln_status open_document(ln_tok **out, const char *name, const char *json,
 }
 
 ln_status ln_tok_open_memory(ln_tok **out, const char *name, const char *json, size_t bytes, ln_error *err) {
-    return open_document(out, name, json, bytes, NULL, false, err);
+    return open_document(out, name, json, bytes, NULL, false, NULL, err);
 }
 
 /* If the directory of *path, a tokenizer.json, has only a tekken.json, makes *path that file. */
@@ -178,7 +198,7 @@ static ln_status find_tekken(ln_str *path, bool *found, ln_error *err) {
     return LN_OK;
 }
 
-static ln_status open_dir(ln_tok **out, const char *dir, bool lower, ln_error *err) {
+static ln_status open_dir(ln_tok **out, const char *dir, bool lower, const char *more, ln_error *err) {
     ln_str path = {0};
     ln_map map = {0};
     text_config config = {0};
@@ -195,8 +215,10 @@ static ln_status open_dir(ln_tok **out, const char *dir, bool lower, ln_error *e
     if (map.bytes > TOK_MAX_FILE)
         st = ln_fail(err, LN_EINVALID, "%s: expected at most %d bytes, found %zu", shown, TOK_MAX_FILE,
                      map.bytes);
+    else if (is_tekken && more)
+        st = ln_fail(err, LN_EUNSUPPORTED, "ln_options.add_tokens: expected tokenizer.json, found %s", shown);
     else if (is_tekken) st = tok_open_tekken(out, shown, (const char *)map.data, map.bytes, lower, err);
-    else st = open_document(out, shown, (const char *)map.data, map.bytes, &config, lower, err);
+    else st = open_document(out, shown, (const char *)map.data, map.bytes, &config, lower, more, err);
     if (ln_map_broken(&map)) { /* the file was truncated while it was read: no result is valid */
         ln_tok_close(out);
         st = ln_map_check(&map, path.data, err);
@@ -218,11 +240,19 @@ static ln_status open_gguf(ln_tok **out, const char *path, ln_error *err) {
 }
 
 ln_status ln_tok_open(ln_tok **out, const char *dir, ln_error *err) {
-    return ln_gguf_is_file(dir) ? open_gguf(out, dir, err) : open_dir(out, dir, false, err);
+    return ln_gguf_is_file(dir) ? open_gguf(out, dir, err) : open_dir(out, dir, false, NULL, err);
 }
 
 ln_status ln_tok_open_lower(ln_tok **out, const char *dir, ln_error *err) {
-    return open_dir(out, dir, true, err);
+    return open_dir(out, dir, true, NULL, err);
+}
+
+ln_status ln_tok_open_adding(ln_tok **out, const char *dir, const char *texts, ln_error *err) {
+    *out = NULL;
+    if (ln_gguf_is_file(dir))
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "ln_options.add_tokens: expected a model directory, found a GGUF file");
+    return open_dir(out, dir, false, texts, err);
 }
 
 ln_status ln_tok_open_absent(ln_tok **out, const ln_error *why, ln_error *err) {

@@ -8,9 +8,16 @@
 
 /* The files of a result. */
 static bool is_temporary(const char *name) {
-    static const char *const leaves[] = {"adapter_model.safetensors.", "adapters.safetensors.",
-                                         "adapter.safetensors.",       "adapter_config.json.",
-                                         "chat_template.jinja.",       "loss.svg."};
+    static const char *const leaves[] = {"adapter_model.safetensors.",
+                                         "adapters.safetensors.",
+                                         "adapter.safetensors.",
+                                         "adapter_config.json.",
+                                         "chat_template.jinja.",
+                                         "loss.svg.",
+                                         "tokenizer.json.",
+                                         "tokenizer_config.json.",
+                                         "special_tokens_map.json.",
+                                         "added_tokens.json."};
     for (size_t i = 0; i < LN_COUNT(leaves); i++) {
         const size_t n = strlen(leaves[i]);
         if (strncmp(name, leaves[i], n) != 0) continue;

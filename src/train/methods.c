@@ -1,6 +1,7 @@
 /* The table of methods (contract: methods.h). */
 #include "methods.h"
 #include "other_layouts.h"
+#include "tokenizer_files.h"
 
 #include "../convert/convert.h"
 #include "../io/directory.h"
@@ -35,6 +36,7 @@ static ln_status begin_adapter(train_trainer *t, ln_error *err) {
 
 static ln_status write_adapter(const train_trainer *t, const char *dir, ln_error *err) {
     if (t->how.adapter_as != LN_ADAPTER_AS_PEFT) return train_layout_write(t, dir, err);
+    if (t->m->n_added > 0) LN_TRY(train_tokenizer_write(t->m, dir, err));
     return train_adapter_write(dir, t->state.params, t->state.n_params, t->how.bf16, t->adapter_config, NULL,
                                err);
 }
@@ -60,6 +62,11 @@ static ln_status choose_weights(train_trainer *t, ln_error *err) {
     if (t->how.dora)
         return ln_fail(err, LN_EUSAGE,
                        "ln_trainer_options.dora: expected false, because all weights are trained");
+    if (t->m->n_added > 0)
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "ln_options.add_tokens: tokens are added with an adapter, whose rows are trained; "
+                       "fuse it, "
+                       "and train all weights of the result");
     if (t->m->config.of_gguf)
         return ln_fail(err, LN_EUNSUPPORTED,
                        "the weights of a GGUF file cannot be trained themselves; ln_convert_model makes a "

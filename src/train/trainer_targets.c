@@ -201,6 +201,13 @@ static ln_status add_rank(const ln_adapter_file *a, const char *path, int64_t ra
                    a->path, path, (long long)rank, scale, out->rank, out->scale);
 }
 
+/* Whether a change has the rows of the tokens that are trained. */
+static bool lists_tokens(const ln_adapter_change *x, const ln_lora *lora) {
+    bool same = x->n_listed == lora->n_tokens;
+    for (int64_t i = 0; same && i < x->n_listed; i++) same = x->listed[i].id == lora->tokens[i];
+    return same;
+}
+
 /* Adds what the adapter has for the embedding and the head. */
 static ln_status tables_of_adapter(train_trainer *t, const ln_adapter_file *a, ln_lora *out, ln_error *err) {
     for (size_t i = 0; i < a->n_changes; i++) {
@@ -209,7 +216,7 @@ static ln_status tables_of_adapter(train_trainer *t, const ln_adapter_file *a, l
             out->targets[ln_adapter_is_head(x) ? LN_W_HEAD : LN_W_EMBED] = true;
             LN_TRY(add_rank(a, x->path, x->rank, x->scale, out, err));
         }
-        if (x->rows && out->n_tokens == 0)
+        if (x->rows && !lists_tokens(x, out))
             return ln_fail(err, LN_EUNSUPPORTED,
                            "%s: module %s: has rows of trained tokens; name them in ln_options.add_tokens, "
                            "as "
@@ -221,7 +228,14 @@ static ln_status tables_of_adapter(train_trainer *t, const ln_adapter_file *a, l
                            x->whole ? "is saved whole, which training does not begin with"
                                     : "ensure_weight_tying is not trained");
     }
-    (void)t;
+    bool rows = false;
+    for (size_t i = 0; i < a->n_changes; i++) rows = rows || a->changes[i].rows;
+    if (t->m->n_added > 0 && !rows)
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "%s: has no rows of the tokens of ln_options.add_tokens; leave init_adapter out, or "
+                       "begin with "
+                       "an adapter that has them",
+                       a->path);
     return LN_OK;
 }
 
@@ -285,7 +299,11 @@ static ln_status targets_of_adapter(train_trainer *t, ln_lora *out, ln_error *er
 
 ln_status train_targets(train_trainer *t, ln_lora *out, ln_error *err) {
     const ln_trainer_options *how = &t->how;
-    *out = (ln_lora){.dropout = how->dropout, .seed = how->seed, .dtype = how->bf16 ? LN_BF16 : LN_F32};
+    *out = (ln_lora){.tokens = t->m->added,
+                     .n_tokens = (int)t->m->n_added,
+                     .dropout = how->dropout,
+                     .seed = how->seed,
+                     .dtype = how->bf16 ? LN_BF16 : LN_F32};
     if (how->init_adapter && how->dora)
         return ln_fail(err, LN_EUSAGE,
                        "ln_trainer_options.dora: expected false, because ln_trainer_options.init_adapter "
@@ -323,6 +341,13 @@ static void copy_values(const ln_tensor *from, train_param *to) {
             ln_adapter_value(from, (size_t)(to->is_turned ? i % to->cols * to->rows + i / to->cols : i));
 }
 
+/* Copies rows of tokens, which a file has in its own order. */
+static void copy_rows(const ln_adapter_change *x, train_param *to) {
+    for (int64_t i = 0; i < to->rows * to->cols; i++)
+        to->value[i] =
+            ln_adapter_value(x->rows, (size_t)(x->listed[i / to->cols].at * to->cols + i % to->cols));
+}
+
 /* Parameters come in pairs, A before B, whose names begin with base_model.model. and, after prefixes of
  * checkpoints, the path of a module; the magnitudes of DoRA follow. Those of tables may be alone. */
 static ln_status init_pairs(const ln_adapter_file *a, train_param *params, size_t n, ln_error *err) {
@@ -332,7 +357,7 @@ static ln_status init_pairs(const ln_adapter_file *a, train_param *params, size_
         if (!end) end = strstr(path, ".token_adapter.");
         const ln_adapter_change *table = end ? change_named(a, path, (size_t)(end - path)) : NULL;
         const ln_adapter_module *x = end ? module_named(a, path, (size_t)(end - path)) : NULL;
-        if (table && table->rows) copy_values(table->rows, &params[i]);
+        if (table && table->rows) copy_rows(table, &params[i]);
         else if (table && table->a) copy_values(table->a, &params[i]), copy_values(table->b, &params[++i]);
         else if (!x) return ln_fail(err, LN_EINTERNAL, "%s: no module for %s", a->path, params[i].name);
         else {
@@ -422,6 +447,21 @@ static json_t *layers_to_transform(const train_trainer *t) {
     return t->m->config.text == t->m->config.root ? layer_list(t) : json_null();
 }
 
+/* PEFT's trainable_token_indices: the tokens of the embedding, and of a head that is a matrix of its own. */
+static json_t *token_ids(const train_trainer *t) {
+    const ln_lora *lora = &t->program_options.lora;
+    json_t *ids = json_array();
+    bool ok = ids != NULL;
+    for (int i = 0; ok && i < lora->n_tokens; i++)
+        ok = json_array_append_new(ids, json_integer(lora->tokens[i])) == 0;
+    json_t *out = !ok                   ? NULL
+                  : lora->n_tokens == 0 ? json_null()
+                  : t->m->spec.tied     ? json_pack("{s:O}", "embed_tokens", ids)
+                                        : json_pack("{s:O, s:O}", "embed_tokens", ids, "lm_head", ids);
+    json_decref(ids);
+    return out;
+}
+
 /* adapter_config.json as PEFT writes it. The scale of an adapter that training began with is kept: alpha is
  * what gives it. */
 static json_t *adapter_config(const train_trainer *t) {
@@ -432,14 +472,16 @@ static json_t *adapter_config(const train_trainer *t) {
     const ln_lora *lora = &t->program_options.lora;
     const bool own = !t->how.init_adapter;
     const double alpha = own ? t->how.alpha : lora->scale * lora->rank;
-    return json_pack("{s:s, s:s, s:s, s:s?, s:i, s:o, s:o, s:o, s:s, s:b, s:b, s:b, s:b, s:n, s:o, s:{}, "
+    return json_pack("{s:s, s:s, s:s, s:s?, s:i, s:o, s:o, s:o, s:s, s:b, s:b, s:b, s:b, s:n, s:o, s:o, "
+                     "s:{}, "
                      "s:{}}",
                      "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", base,
                      "revision", cached ? hub.revision : NULL, "r", lora->rank, "lora_alpha", number(alpha),
                      "lora_dropout", number(lora->dropout), "target_modules", target_modules(t), "bias",
                      "none", "use_rslora", own && t->how.rslora, "use_dora", lora->magnitudes,
                      "fan_in_fan_out", 0, "inference_mode", 1, "modules_to_save", "layers_to_transform",
-                     layers_to_transform(t), "rank_pattern", "alpha_pattern");
+                     layers_to_transform(t), "trainable_token_indices", token_ids(t), "rank_pattern",
+                     "alpha_pattern");
 }
 
 /* A real as text with all its digits, so that it compares equal. */
@@ -535,6 +577,8 @@ ln_status train_configs(train_trainer *t, ln_error *err) {
         failed = failed || json_object_set_new(t->settings, "layers", layer_list(t)) != 0;
     if (t->program_options.lora.magnitudes)
         failed = failed || json_object_set_new(t->settings, "dora", json_true()) != 0;
+    if (t->m->n_added > 0)
+        failed = failed || json_object_set_new(t->settings, "tokens", json_string(t->m->added_texts)) != 0;
     if (t->method->full)
         failed = failed || json_object_set_new(t->settings, "method", json_string(t->method->name)) != 0;
     if (t->preference->slopes)

@@ -16,7 +16,7 @@ static void as_recorded(const char *model, const char *init, const char *name, l
     json_t *want;
     snprintf(path, sizeof path, GOLDEN "%s", model);
     model = strrchr(model, '/') ? strrchr(model, '/') + 1 : model;
-    snprintf(rows, sizeof rows, GOLDEN "trainer/%s/rows.jsonl", model);
+    snprintf(rows, sizeof rows, GOLDEN "trainer/%s/%s.jsonl", model, add_tokens ? "tokens" : "rows");
     snprintf(from, sizeof from, GOLDEN "trainer/%s/%s", model, init);
     how.data = rows, how.init_adapter = from, how.out = at(out, "golden");
     how.no_shuffle = true, how.batch = 3, how.clip = 0, how.steps = STEPS;
@@ -77,7 +77,7 @@ static void dora_as_peft(void **state) {
     }
 }
 
-/* Models with recurrent layers: the gated delta rule, with its projections apart or in two tensors by key
+/* Models with recurrent layers: the gated delta rule, with its projections apart and in two tensors by key
  * heads, and short convolutions. */
 static void hybrids_as_peft(void **state) {
     (void)state;
@@ -107,6 +107,38 @@ static void tables_as_peft(void **state) {
         assert_true(r.difference <= 1e-4 && r.change > 0.01);
         shell("rm -r golden fused");
     }
+}
+
+/* Two tokens that the vocabulary lacks: their rows begin as the mean of the others and are trained, those of
+ * a head that is a matrix of its own, too. What is written has the tokenizer, and is read again. */
+static void tokens_as_peft(void **state) {
+    (void)state;
+    ln_trainer_options how = ln_trainer_options_default();
+    how.lr = 1e-3;
+    add_tokens = "<one>,<two>";
+    for (size_t i = 0; i < LN_COUNT(models); i++) {
+        char path[300], run[400], to[400];
+        ln_fuse_options fuse = ln_fuse_options_default();
+        ln_fuse_report r = {.size = sizeof r};
+        ln_model *m;
+        ln_info *info = ln_zalloc(1, sizeof *info);
+        as_recorded(models[i], "tokens", "tokens", how);
+        snprintf(path, sizeof path, GOLDEN "%s", models[i]);
+        OK(ln_fuse(path, at(run, "golden"), at(to, "fused"), &fuse, NULL, NULL, &r, err));
+        assert_true(r.difference <= 1e-4);
+        OK(ln_model_open(&m, to, NULL, err));
+        info->size = sizeof *info;
+        OK(ln_model_info(m, info, err));
+        ln_prompt p = ln_prompt_default();
+        int32_t ids[8];
+        size_t n;
+        p.text = "a<two>", p.text_bytes = 6, p.tmpl = LN_TEMPLATE_RAW;
+        OK(ln_prompt_ids(m, &p, ids, 8, &n, err));
+        assert_int_equal(ids[n - 1], info->vocab_size - 1);
+        ln_free(info), ln_model_close(&m);
+        shell("rm -r golden fused");
+    }
+    add_tokens = NULL;
 }
 
 static ln_trainer_options run_of(const char *out) {
@@ -447,6 +479,7 @@ int main(void) {
                                        cmocka_unit_test(some_layers_as_peft),
                                        cmocka_unit_test(dora_as_peft),
                                        cmocka_unit_test(hybrids_as_peft),
+                                       cmocka_unit_test(tokens_as_peft),
                                        cmocka_unit_test(tables_as_peft),
                                        cmocka_unit_test(dora_begins_as_the_model),
                                        cmocka_unit_test(layouts_of_other_programs),

@@ -20,6 +20,7 @@ enum { STEPS = 12 }; /* of a recorded run (tools/golden_trainer.py) */
 static char top[100];                   /* the directory of the test's files */
 static ln_step_report steps[STEPS + 1]; /* of the last run, by step */
 static ln_valid_report valid;           /* its last validation */
+static const char *add_tokens;          /* ln_options.add_tokens of runs */
 static int stop_after;                  /* the step after which runs are cancelled; 0: none */
 
 /* Runs a command of the shell in the directory. */
@@ -68,6 +69,7 @@ static inline ln_status train(const char *model, const ln_trainer_options *how, 
     ln_trainer_result r = {.size = sizeof r};
     o.numerics = LN_EXACT;
     o.n_threads = threads;
+    o.add_tokens = add_tokens;
     ln_status st = ln_model_open(&m, model, &o, err);
     if (st == LN_OK) st = ln_trainer_new(&t, m, &o, how, err);
     if (st == LN_OK) st = ln_trainer_run(t, &on, &r, err);
