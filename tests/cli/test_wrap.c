@@ -4,7 +4,8 @@
 
 #include "cli/wrap.c"
 
-bool out_is_tty(void) { return false; } /* defined in output.c; used by wrap.c */
+bool out_is_tty(void) { return false; } /* defined in output.c, as the next one; used by wrap.c */
+bool out_is_terminal(int fd) { return isatty(fd); }
 
 /* ---- an answer, streamed in pieces ---- */
 
