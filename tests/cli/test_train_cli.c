@@ -211,7 +211,7 @@ static void refused(void **state) {
     expect(RUN(S("train"), S(BASE_MODEL), S("--data"), S(ROWS)), 2, "--data FILE -o DIR");
     expect(RUN(TRAIN, other, S("--epochs"), S("2")), 2, "--epochs and --steps contradict each other");
     expect(RUN(TRAIN, other, S("--lr"), S("0")), 2, "--lr");
-    expect(RUN(TRAIN, other, S("--targets"), S("lm_head")), 2, "--targets: lm_head gets no adapter");
+    expect(RUN(TRAIN, other, S("--targets"), S("norm")), 2, "--targets: expected all-linear, or names among");
     expect(RUN(TRAIN, other, S("--targets"), S("proj")), 2, "--targets: expected all-linear");
     expect(RUN(TRAIN, other, S("--keep"), S("1")), 2, "--keep");
     expect(RUN(TRAIN, other, S("--init-adapter"), out, S("--rank"), S("4")), 2, "decides rank");
