@@ -224,6 +224,56 @@ static void refused(void **state) {
     assert_non_null(strstr(last->out, "counts"));
 }
 
+static void read_whole(const char *folder, const char *name, char **data, size_t *n) {
+    char path[200];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(ln_read_file(path, 64 << 20, data, n, NULL), LN_OK);
+}
+
+static void same_files(const char *a, const char *b, const char *name) {
+    char *x = NULL, *y = NULL;
+    size_t n = 0, m = 0;
+    read_whole(a, name, &x, &n);
+    read_whole(b, name, &y, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(x, y, n);
+    ln_free(x);
+    ln_free(y);
+}
+
+/* The adapter of added tokens has a tokenizer that knows them, a run that is continued gives the files of one
+ * in a piece, and what cannot be is rejected before the first step. */
+static void added_tokens(void **state) {
+    (void)state;
+    char data[100], whole[100], parts[100], fused[100], none[100], command[400];
+    snprintf(data, sizeof data, "%s/added.jsonl", dir);
+    snprintf(whole, sizeof whole, "%s/whole", dir);
+    snprintf(parts, sizeof parts, "%s/parts", dir);
+    snprintf(fused, sizeof fused, "%s/added", dir);
+    snprintf(none, sizeof none, "%s/none", dir);
+    settings(data, "{\"prompt\": \"What is <x1>?\", \"completion\": \"<x1> and <x2>.\"}\n");
+#define ADD(dir_, tokens) S("train"), S(TINY), S("--data"), data, S("-o"), dir_, S("--add-tokens"), S(tokens)
+    expect(RUN(ADD(whole, "<x1>,<x2>"), S("--steps"), S("4"), S("--save-every"), S("2")), 0, NULL);
+    snprintf(command, sizeof command,
+             "cp -r %s %s && rm -r %s/checkpoints/step-00000004 %s/*.safetensors %s/tok*", whole, parts,
+             parts, parts, parts);
+    assert_int_equal(system(command), 0);
+    expect(RUN(ADD(parts, "<x3>"), S("--steps"), S("4"), S("--save-every"), S("2"), S("--resume")), 3,
+           "tokens: \"<x1>,<x2>\" then, \"<x3>\" now");
+    expect(RUN(ADD(parts, "<x1>,<x2>"), S("--steps"), S("4"), S("--save-every"), S("2"), S("--resume")), 0,
+           NULL);
+    same_files(whole, parts, "adapter_model.safetensors");
+    same_files(whole, parts, "tokenizer.json");
+    same_files(whole, parts, "tokenizer_config.json");
+    expect(RUN(S("fuse"), S(TINY), whole, S("-o"), fused), 0, NULL);
+    expect(RUN(S("tokenize"), fused, S("<x1><x2>")), 0, NULL);
+    assert_non_null(strstr(last->out, "[4096,4097]"));
+    expect(RUN(ADD(none, "<x1>"), S("--steps"), S("1"), S("--method"), S("full")), 4,
+           "tokens are added with an adapter");
+    expect(RUN(ADD(none, "<x1>"), S("--steps"), S("1"), S("--dora")), 4, "no added tokens");
+    expect(RUN(ADD(none, "<x1>,,<x2>"), S("--steps"), S("1")), 2, "with commas between");
+}
+
 /* An adapter that is trained with another chat template is asked with it, by run and in the fused model; its
  * configuration names a base of the cache by its id, and it is found there by its own. */
 static void template_and_names(void **state) {
@@ -289,10 +339,14 @@ static void template_and_names(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trains_resumes_and_fuses),    cmocka_unit_test(of_a_model_with_images),
-        cmocka_unit_test(template_and_names),          cmocka_unit_test(deep_directories),
-        cmocka_unit_test(settings_in_a_file),          cmocka_unit_test(every_flag_is_a_setting),
-        cmocka_unit_test(conversations_stay_together), cmocka_unit_test(refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(trains_resumes_and_fuses),
+                                       cmocka_unit_test(of_a_model_with_images),
+                                       cmocka_unit_test(template_and_names),
+                                       cmocka_unit_test(deep_directories),
+                                       cmocka_unit_test(settings_in_a_file),
+                                       cmocka_unit_test(every_flag_is_a_setting),
+                                       cmocka_unit_test(conversations_stay_together),
+                                       cmocka_unit_test(refused),
+                                       cmocka_unit_test(added_tokens)};
     return cmocka_run_group_tests(tests, begin, end);
 }
