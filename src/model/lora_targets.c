@@ -36,9 +36,8 @@ static ln_status check(const ln_lora *lora, const ln_spec *s, const ln_weights *
     for (int i = 0; lora->n_tokens > 0 && i < 2; i++)
         if (lora->targets[i ? LN_W_HEAD : LN_W_EMBED])
             return ln_fail(err, LN_EUNSUPPORTED,
-                           "%s: has rows of trained tokens, and PEFT has no LoRA next to them; leave it out "
-                           "of "
-                           "the targets",
+                           "%s: has rows of trained tokens, and PEFT has no LoRA next to them; leave it "
+                           "out of the targets",
                            i ? "lm_head" : "embed_tokens");
     if (lora->rank < 1 || !(lora->dropout >= 0 && lora->dropout < 1))
         return ln_fail(err, LN_EINVALID,

@@ -12,14 +12,12 @@
 // The two blocks of a cluster compute the same rows of different outputs, so each fetches one half of x for
 // both. Blocks are persistent: each of n clusters takes every n-th tile.
 #pragma once
-
 #include "fragments.cuh"
 #include "hopper.cuh"
 #include "products.cuh"
 #include "products_output.cuh"
 
-// Stored forms of the weight: bf16, codes of 4 bits with scales of bf16 or f16, codes of 8 bits with scales
-// of bf16. One object each.
+// Stored forms of the weight: bf16, codes of 4 bits with scales of bf16 or f16, of 8 bits. One object each.
 enum { WG_DENSE, WG_CODES_BF16, WG_CODES_F16, WG_BYTES_BF16, WG_FP8_BF16 };
 // Bytes of a panel, 16 outputs and 64 columns.
 __host__ __device__ constexpr int wg_panel(int form) {
