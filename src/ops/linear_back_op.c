@@ -161,18 +161,12 @@ ln_status ln_shape_linear_cross_entropy(const ln_graph *g, const ln_node *n, ln_
     ln_shape_like(&out[1], x->dims[0], x->dims[1]);
     return LN_OK;
 }
-static ln_cost products(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int n_products) {
-    const ln_pvalue *x = ln_program_value(p, n->in[0]), *w = ln_program_value(p, n->in[1]);
-    ln_cost c = ln_cost_of_operands(p, n, live);
-    c.flops = 2.0 * n_products * (double)ln_dim(x->dims[0], live) * (double)w->dims[0] * (double)w->dims[1];
-    return c;
-}
 ln_cost ln_cost_linear_back(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int64_t depth) {
-    return (void)depth, products(p, n, live, 1);
+    return (void)depth, ln_cost_of_products(p, n, live, 1);
 }
 ln_cost ln_cost_linear_cross_entropy(const ln_program *p, const ln_pnode *n, const ln_bounds *live,
                                      int64_t depth) {
-    return (void)depth, products(p, n, live, n->p.scale.factor != 0 ? 2 : 1);
+    return (void)depth, ln_cost_of_products(p, n, live, n->p.scale.factor != 0 ? 2 : 1);
 }
 
 ln_cost ln_cost_experts_back(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int64_t depth) {

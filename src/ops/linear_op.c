@@ -296,18 +296,11 @@ ln_status ln_shape_convert(const ln_graph *g, const ln_node *n, ln_value *out, l
     out->format = to;
     return LN_OK;
 }
-/* 2 operations for each row, column and output of a product. */
-static ln_cost products(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int n_products) {
-    const ln_pvalue *x = ln_program_value(p, n->in[0]), *w = ln_program_value(p, n->in[1]);
-    ln_cost c = ln_cost_of_operands(p, n, live);
-    c.flops = 2.0 * n_products * (double)ln_dim(x->dims[0], live) * (double)w->dims[0] * (double)w->dims[1];
-    return c;
-}
 ln_cost ln_cost_linear(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int64_t depth) {
-    return (void)depth, products(p, n, live, 1);
+    return (void)depth, ln_cost_of_products(p, n, live, 1);
 }
 ln_cost ln_cost_linear_gated(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int64_t depth) {
-    return (void)depth, products(p, n, live, 2);
+    return (void)depth, ln_cost_of_products(p, n, live, 2);
 }
 LN_COST_OF_OPERANDS(convert)
 /* The matrices of the experts that rows choose, if all choices are equally likely. */

@@ -217,4 +217,10 @@ ln_cost ln_cost_of_operands(const ln_program *p, const ln_pnode *n, const ln_bou
     for (int i = 0; i < n->n_out; i++) c.bytes += value_bytes(ln_program_value(p, n->out[i]), live);
     return c;
 }
+ln_cost ln_cost_of_products(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int n_products) {
+    const ln_pvalue *x = ln_program_value(p, n->in[0]), *w = ln_program_value(p, n->in[1]);
+    ln_cost c = ln_cost_of_operands(p, n, live);
+    c.flops = 2.0 * n_products * (double)ln_dim(x->dims[0], live) * (double)w->dims[0] * (double)w->dims[1];
+    return c;
+}
 #endif

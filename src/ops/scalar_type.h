@@ -191,6 +191,9 @@ ln_status ln_shape_fail(const ln_graph *g, const ln_node *n, ln_error *err, cons
 /* The cost of an op that reads and writes each of its operands once and does nothing that is worth counting.
  */
 ln_cost ln_cost_of_operands(const ln_program *p, const ln_pnode *n, const ln_bounds *live);
+/* The same and n_products products of the first operand with the second: 2 operations for each row, column
+ * and output of each. */
+ln_cost ln_cost_of_products(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int n_products);
 #define LN_COST_OF_OPERANDS(name)                                                                          \
     ln_cost ln_cost_##name(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int64_t depth) { \
         (void)depth;                                                                                       \

@@ -1,7 +1,7 @@
 /* A model directory without tokenizer.json: what takes token ids and gives numbers works as with one, and
  * what needs a text is rejected with the reason that opening the tokenizer has. */
 /* run: quick */
-#include "../base/cm.h"
+#include "../test_dir.h"
 
 #include <linnet.h>
 #include <linnet_tools.h>
@@ -23,22 +23,8 @@
                      ln_last_error()->message);                                           \
     } while (0)
 
-static char dir[] = "/tmp/linnet-ids-XXXXXX";
 static const int32_t ids[] = {5, 6, 7, 200, 3};
 enum { N = 5 };
-
-static char *path_of(char path[200], const char *leaf) {
-    (void)snprintf(path, 200, "%s/%s", dir, leaf);
-    return path;
-}
-
-static void put(const char *leaf, const char *text) {
-    char path[200];
-    FILE *f = fopen(path_of(path, leaf), "we");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-}
 
 static ln_status keep(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top,
                       const float *logits, int64_t n_vocab, ln_error *err) {
@@ -62,7 +48,7 @@ static void ids_give_the_same_numbers(void **state) {
     ln_evaluation eval[2] = {{.size = sizeof *eval}, {.size = sizeof *eval}};
     for (int i = 0; i < 2; i++) {
         ln_model *m = NULL;
-        ln_engine *e = open_engine(i ? dir : GOLDEN, &m);
+        ln_engine *e = open_engine(i ? test_dir : GOLDEN, &m);
         OK(ln_score(e, ids, N, 0, keep, logprobs[i], NULL, NULL));
         OK(ln_evaluate(e, ids, N, 0, 0, &eval[i], NULL, NULL));
         ln_engine_close(&e);
@@ -80,7 +66,7 @@ static void ids_are_generated(void **state) {
     static const char *const stops[] = {"x"};
     for (int i = 0; i < 2; i++) {
         ln_model *m = NULL;
-        ln_engine *e = open_engine(i ? dir : GOLDEN, &m);
+        ln_engine *e = open_engine(i ? test_dir : GOLDEN, &m);
         ln_prompt p = ln_prompt_default();
         p.ids = ids, p.n_ids = N;
         how.n_stop = 0;
@@ -107,7 +93,7 @@ static ln_status on_class(void *user, const ln_class *c, ln_error *err) {
 /* Checks that whatever would read or write a text returns `status`, with `word` in its message. */
 static void refuses_texts(ln_status status, const char *word) {
     ln_model *m = NULL;
-    ln_engine *e = open_engine(dir, &m);
+    ln_engine *e = open_engine(test_dir, &m);
     ln_prompt p = ln_prompt_default();
     ln_classify_options next = ln_classify_options_default();
     ln_result r = {.size = sizeof r};
@@ -137,46 +123,35 @@ static void refuses_texts(ln_status status, const char *word) {
 }
 
 static void texts_are_refused(void **state) {
-    char path[200];
     (void)state;
     refuses_texts(LN_EIO, "no tokenizer.json");
-    put("tokenizer.model", "x");
+    put_text("tokenizer.model", "x");
     refuses_texts(LN_EUNSUPPORTED, "only tokenizer.model");
-    (void)unlink(path_of(path, "tokenizer.model"));
+    drop("tokenizer.model");
 }
 
 /* An existing tokenizer.json must be valid. */
 static void a_broken_tokenizer_is_no_absent_one(void **state) {
     ln_model *m = NULL;
-    char path[200];
     (void)state;
-    put("tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");
-    FAILS(LN_EINVALID, "LFS", ln_model_open(&m, dir, NULL, NULL));
-    put("tokenizer.json", "{");
-    FAILS(LN_EINVALID, "tokenizer.json", ln_model_open(&m, dir, NULL, NULL));
+    put_text("tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");
+    FAILS(LN_EINVALID, "LFS", ln_model_open(&m, test_dir, NULL, NULL));
+    put_text("tokenizer.json", "{");
+    FAILS(LN_EINVALID, "tokenizer.json", ln_model_open(&m, test_dir, NULL, NULL));
     assert_null(m);
-    (void)unlink(path_of(path, "tokenizer.json"));
+    drop("tokenizer.json");
 }
 
 static int set_up(void **state) {
-    char path[200];
-    (void)state;
-    if (!mkdtemp(dir)) return -1;
-    return symlink(GOLDEN "/config.json", path_of(path, "config.json")) ||
-           symlink(GOLDEN "/model.safetensors", path_of(path, "model.safetensors"));
-}
-
-static int tear_down(void **state) {
-    static const char *const leaves[] = {"config.json", "model.safetensors"};
-    char path[200];
-    (void)state;
-    for (size_t i = 0; i < 2; i++) (void)unlink(path_of(path, leaves[i]));
-    return rmdir(dir);
+    if (dir_make(state) != 0) return -1;
+    link_to(GOLDEN "/config.json", "config.json");
+    link_to(GOLDEN "/model.safetensors", "model.safetensors");
+    return 0;
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_give_the_same_numbers), cmocka_unit_test(ids_are_generated),
         cmocka_unit_test(texts_are_refused), cmocka_unit_test(a_broken_tokenizer_is_no_absent_one)};
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, dir_remove);
 }

@@ -6,33 +6,14 @@
 #include <linnet_tools.h>
 #include <linnet_train.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
-
+#include "../test_dir.h"
 #include "base/json.h"
 
 #define FORM                                                                                              \
     "{{ bos_token }}{% for m in messages %}[{{ m.role }}:{% if m.content is defined %}{{ m.content }}{% " \
     "endif %}|{{ m.thinking }}]{% endfor %}"
 
-static char dir[] = "/tmp/linnet-template-XXXXXX";
 static const char *const linked[] = {"config.json", "generation_config.json", "model.safetensors"};
-
-static void path_of(char path[200], const char *name) { (void)snprintf(path, 200, "%s/%s", dir, name); }
-
-static void put(const char *name, const char *text) {
-    char path[200];
-    path_of(path, name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
 
 /* Writes the bundled tokenizer with a post-processor that puts <|endoftext|> before every text. */
 static void write_tokenizer(void) {
@@ -45,33 +26,21 @@ static void write_tokenizer(void) {
     assert_non_null(post);
     assert_int_equal(json_object_set_new(root, "post_processor", post), 0);
     char *text = json_dumps(root, JSON_COMPACT);
-    put("tokenizer.json", text);
+    put_text("tokenizer.json", text);
     free(text);
     json_decref(root);
 }
 
 static int setup(void **s) {
-    (void)s;
-    char to[200];
-    if (!mkdtemp(dir)) return 1;
+    if (dir_make(s) != 0) return 1;
     for (size_t i = 0; i < sizeof linked / sizeof *linked; i++) {
         char from[600];
         (void)snprintf(from, sizeof from, LN_ROOT "/models/tiny/%s", linked[i]);
-        path_of(to, linked[i]);
-        if (symlink(from, to) != 0) return 1;
+        link_to(from, linked[i]);
     }
     write_tokenizer();
-    put("chat_template.jinja", FORM);
+    put_text("chat_template.jinja", FORM);
     return 0;
-}
-
-static int teardown(void **s) {
-    (void)s;
-    static const char *const made[] = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"};
-    char path[200];
-    for (size_t i = 0; i < sizeof linked / sizeof *linked; i++) path_of(path, linked[i]), unlink(path);
-    for (size_t i = 0; i < sizeof made / sizeof *made; i++) path_of(path, made[i]), unlink(path);
-    return rmdir(dir);
 }
 
 /* Asserts the text that a request renders to, and the text of the ids that the model receives. */
@@ -83,17 +52,17 @@ static void both_render(const char *config, const char *request, const char *ren
     int32_t ids[200];
     char text[400];
     size_t n, bytes;
-    put("tokenizer_config.json", config);
-    if (ln_chat_template_open(&t, dir, NULL, &err) != LN_OK) fail_msg("%s", err.message);
+    put_text("tokenizer_config.json", config);
+    if (ln_chat_template_open(&t, test_dir, NULL, &err) != LN_OK) fail_msg("%s", err.message);
     if (ln_chat_template_render(t, request, strlen(request), &r, &err) != LN_OK) fail_msg("%s", err.message);
     assert_string_equal(r.text, rendered);
     ln_rendering_free(&r);
     ln_chat_template_close(&t);
-    if (ln_model_open(&m, dir, NULL, &err) != LN_OK) fail_msg("%s", err.message);
+    if (ln_model_open(&m, test_dir, NULL, &err) != LN_OK) fail_msg("%s", err.message);
     ln_prompt p = {.size = sizeof(ln_prompt), .request = request, .request_bytes = strlen(request)};
     if (ln_prompt_ids(m, &p, ids, 200, &n, &err) != LN_OK) fail_msg("%s", err.message);
     ln_tokenizer *tok;
-    assert_int_equal(ln_tokenizer_open(&tok, dir, &err), LN_OK);
+    assert_int_equal(ln_tokenizer_open(&tok, test_dir, &err), LN_OK);
     assert_int_equal(ln_detokenize(tok, ids, n, false, text, sizeof text, &bytes, &err), LN_OK);
     text[bytes] = '\0';
     assert_string_equal(text, sent);
@@ -108,11 +77,9 @@ static void a_template_alone(void **s) {
     static const char hi[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}";
     ln_chat_template *t;
     ln_rendering r;
-    char path[200];
     ln_error err = {0};
-    path_of(path, "tokenizer_config.json");
-    (void)unlink(path);
-    if (ln_chat_template_open(&t, dir, NULL, &err) != LN_OK) fail_msg("%s", err.message);
+    (void)unlink(at("tokenizer_config.json"));
+    if (ln_chat_template_open(&t, test_dir, NULL, &err) != LN_OK) fail_msg("%s", err.message);
     if (ln_chat_template_render(t, hi, strlen(hi), &r, &err) != LN_OK) fail_msg("%s", err.message);
     assert_string_equal(r.text, "<|endoftext|>[user:Hi|]");
     ln_rendering_free(&r);
@@ -152,8 +119,8 @@ static void requests_have_messages(void **s) {
     ln_token_mask marked;
     ln_error err = {0};
     size_t n;
-    put("tokenizer_config.json", "{}");
-    assert_int_equal(ln_model_open(&m, dir, NULL, &err), LN_OK);
+    put_text("tokenizer_config.json", "{}");
+    assert_int_equal(ln_model_open(&m, test_dir, NULL, &err), LN_OK);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ln_prompt p = {
             .size = sizeof(ln_prompt), .request = rows[i].request, .request_bytes = strlen(rows[i].request)};
@@ -169,16 +136,14 @@ static void templates_alone(void **s) {
     (void)s;
     static const char own[] = "{\"template\":\"{{ x }}\",\"context\":{\"x\":1}}",
                       refused[] = "{\"template\":\"{{ raise_exception('no') }}\",\"context\":{}}";
-    char path[200], to[200], source[200];
+    char source[200];
     ln_chat_template *t;
     ln_rendering r;
     ln_error err = {0};
     size_t bytes;
-    put("tokenizer_config.json", "{}");
-    path_of(path, "tokenizer.json");
-    path_of(to, "elsewhere");
-    assert_int_equal(rename(path, to), 0);
-    assert_int_equal(ln_chat_template_open(&t, dir, NULL, &err), LN_OK);
+    put_text("tokenizer_config.json", "{}");
+    assert_int_equal(rename(at("tokenizer.json"), at("elsewhere")), 0);
+    assert_int_equal(ln_chat_template_open(&t, test_dir, NULL, &err), LN_OK);
     assert_int_equal(ln_chat_template_source(t, source, sizeof source, &bytes, &err), LN_OK);
     assert_int_equal(bytes, strlen(FORM));
     assert_memory_equal(source, FORM, bytes);
@@ -186,7 +151,7 @@ static void templates_alone(void **s) {
     assert_string_equal(r.text, "");
     ln_rendering_free(&r);
     ln_chat_template_close(&t);
-    assert_int_equal(rename(to, path), 0);
+    assert_int_equal(rename(at("elsewhere"), at("tokenizer.json")), 0);
     assert_int_equal(ln_chat_template_render(NULL, own, sizeof own - 1, &r, &err), LN_OK);
     assert_string_equal(r.text, "1");
     ln_rendering_free(&r);
@@ -236,16 +201,16 @@ static void tokens_across_a_block(void **s) {
     ln_model *m;
     ln_error err = {0};
     char request[400], got[200];
-    put("tokenizer_config.json", "{}");
-    put("chat_template.jinja", TURNS("{% generation %}{{ m.content }}{% endgeneration %}"));
-    assert_int_equal(ln_model_open(&m, dir, NULL, &err), LN_OK);
+    put_text("tokenizer_config.json", "{}");
+    put_text("chat_template.jinja", TURNS("{% generation %}{{ m.content }}{% endgeneration %}"));
+    assert_int_equal(ln_model_open(&m, test_dir, NULL, &err), LN_OK);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         (void)snprintf(request, sizeof request, "{\"messages\":[%s]}", rows[i].messages);
         marked_texts(m, request, "|", got);
         assert_string_equal(got, rows[i].marked);
     }
     ln_model_close(&m);
-    put("chat_template.jinja", FORM);
+    put_text("chat_template.jinja", FORM);
 }
 
 #define THINKS                                                                                            \
@@ -270,16 +235,16 @@ static void turns_without_the_header(void **s) {
     ln_model *m;
     ln_error err = {0};
     char request[400], got[200];
-    put("tokenizer_config.json", "{}");
+    put_text("tokenizer_config.json", "{}");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        put("chat_template.jinja", rows[i].form);
-        assert_int_equal(ln_model_open(&m, dir, NULL, &err), LN_OK);
+        put_text("chat_template.jinja", rows[i].form);
+        assert_int_equal(ln_model_open(&m, test_dir, NULL, &err), LN_OK);
         (void)snprintf(request, sizeof request, "{\"messages\":[%s]}", rows[i].messages);
         marked_texts(m, request, "", got);
         assert_string_equal(got, rows[i].marked);
         ln_model_close(&m);
     }
-    put("chat_template.jinja", FORM);
+    put_text("chat_template.jinja", FORM);
 }
 
 /* Messages about a chat template and a post-processor name the file that has them. */
@@ -288,21 +253,19 @@ static void messages_name_the_file(void **state) {
     ln_error err = {0};
     ln_chat_template *t = NULL;
     ln_tokenizer *tok = NULL;
-    char path[200];
-    path_of(path, "chat_template.jinja");
-    assert_int_equal(unlink(path), 0);
-    put("tokenizer_config.json", "{\"chat_template\":{\"a\":1}}");
-    assert_int_equal(ln_chat_template_open(&t, dir, NULL, &err), LN_EINVALID);
+    drop("chat_template.jinja");
+    put_text("tokenizer_config.json", "{\"chat_template\":{\"a\":1}}");
+    assert_int_equal(ln_chat_template_open(&t, test_dir, NULL, &err), LN_EINVALID);
     assert_non_null(strstr(err.message, "tokenizer_config.json: chat_template: expected a text"));
-    put("tokenizer_config.json", "{\"chat_template\":\"{% if %}\"}");
-    assert_int_equal(ln_chat_template_open(&t, dir, NULL, &err), LN_EINVALID);
+    put_text("tokenizer_config.json", "{\"chat_template\":\"{% if %}\"}");
+    assert_int_equal(ln_chat_template_open(&t, test_dir, NULL, &err), LN_EINVALID);
     assert_non_null(strstr(err.message, "tokenizer_config.json: chat_template"));
-    put("chat_template.jinja", "{% if %}");
-    assert_int_equal(ln_chat_template_open(&t, dir, NULL, &err), LN_EINVALID);
+    put_text("chat_template.jinja", "{% if %}");
+    assert_int_equal(ln_chat_template_open(&t, test_dir, NULL, &err), LN_EINVALID);
     assert_non_null(strstr(err.message, "chat_template.jinja"));
-    put("tokenizer.json", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},"
-                          "\"post_processor\":{\"type\":\"Unknown\"}}");
-    assert_int_equal(ln_tokenizer_open(&tok, dir, &err), LN_EUNSUPPORTED);
+    put_text("tokenizer.json", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},"
+                               "\"post_processor\":{\"type\":\"Unknown\"}}");
+    assert_int_equal(ln_tokenizer_open(&tok, test_dir, &err), LN_EUNSUPPORTED);
     assert_non_null(strstr(err.message, "tokenizer.json: post_processor: the type 'Unknown'"));
 }
 
@@ -315,5 +278,5 @@ int main(void) {
                                        cmocka_unit_test(tokens_across_a_block),
                                        cmocka_unit_test(turns_without_the_header),
                                        cmocka_unit_test(messages_name_the_file)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, dir_remove);
 }

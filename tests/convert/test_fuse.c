@@ -2,6 +2,7 @@
  * everything else stays, and nothing remains after an error. */
 /* run: quick */
 #include "../common.h"
+#include "../test_dir.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -15,21 +16,6 @@
 
 #define BASE     LN_ROOT "/tests/golden/qwen2-f32"
 #define ADAPTERS LN_ROOT "/tests/golden/adapters/"
-static char top[200];
-
-static const char *at(const char *name) {
-    static char path[8][400];
-    static int turn;
-    turn = (turn + 1) % 8;
-    snprintf(path[turn], sizeof path[0], "%s/%s", top, name);
-    return path[turn];
-}
-static void put(const char *name, const void *data, size_t bytes) {
-    FILE *f = fopen(at(name), "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, bytes, f), bytes);
-    fclose(f);
-}
 static int entries(const char *path) {
     int n = 0;
     DIR *d = opendir(path);
@@ -180,7 +166,7 @@ static void every_layout(void **state) {
         OK(ln_fuse(BASE, adapter, at("f"), &o, NULL, NULL, NULL, err));
         check_fused(BASE, adapter, -0.25, at("f"));
     }
-    assert_int_equal(entries(top), 1);
+    assert_int_equal(entries(test_dir), 1);
     assert_true(ln_exists(at("f/tokenizer.json")) && ln_exists(at("f/config.json")) &&
                 !ln_exists(at("f/model.safetensors.index.json")));
 }
@@ -393,7 +379,7 @@ static void refusals(void **state) {
     make_adapter("nan", 40, 40, 44, NAN);
     make_adapter("large", 40, 40, 44, 3e38f);
     make_adapter("other", 64, 64, 96, 0);
-    const int before = entries(top);
+    const int before = entries(test_dir);
     int n = 0;
     FAILS(LN_ENUMERIC, "mlp.down_proj", ln_fuse(BASE, at("nan"), at("x"), &o, NULL, NULL, NULL, err));
     FAILS(LN_ENUMERIC, "no finite number",
@@ -412,19 +398,7 @@ static void refusals(void **state) {
     FAILS(LN_EUSAGE, "groups", ln_fuse(BASE, good, at("x"), &o, NULL, NULL, NULL, err));
     o.bits = 7;
     FAILS(LN_EUSAGE, "found 7", ln_fuse(BASE, good, at("x"), &o, NULL, NULL, NULL, err));
-    assert_int_equal(entries(top), before);
-}
-
-static int begin(void **state) {
-    (void)state;
-    snprintf(top, sizeof top, "%s/linnet-fuse-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    return mkdtemp(top) ? 0 : -1;
-}
-static int end(void **state) {
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", top);
-    return system(command);
+    assert_int_equal(entries(test_dir), before);
 }
 
 int main(void) {
@@ -437,5 +411,5 @@ int main(void) {
         cmocka_unit_test(a_killed_run_leaves_nothing),
         cmocka_unit_test(refusals),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, dir_make, dir_remove);
 }

@@ -3,6 +3,7 @@
  * tools/compare_mlx.py, and for the values by test_affine. */
 /* run: quick */
 #include "../common.h"
+#include "../test_dir.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -14,22 +15,6 @@
 #include "convert/convert.h"
 
 #define TINY LN_ROOT "/models/tiny"
-static char top[200];
-
-static const char *at(const char *name) {
-    static char path[8][400];
-    static int turn;
-    turn = (turn + 1) % 8;
-    snprintf(path[turn], sizeof path[0], "%s/%s", top, name);
-    return path[turn];
-}
-static void put(const char *name, const void *data, size_t bytes) {
-    FILE *f = fopen(at(name), "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, bytes, f), bytes);
-    fclose(f);
-}
-static void put_text(const char *name, const char *text) { put(name, text, strlen(text)); }
 /* The number of entries of a directory, without hidden ones. */
 static int entries(const char *path) {
     int n = 0;
@@ -128,7 +113,7 @@ static void test_same_as_at_load(void **state) {
     }
     assert_true(ln_exists(at("tiny/tokenizer_config.json")) && ln_exists(at("tiny/LICENSE")) &&
                 !ln_exists(at("tiny/README.md")));
-    assert_int_equal(entries(top), 1); /* no temporary file is left */
+    assert_int_equal(entries(test_dir), 1); /* no temporary file is left */
 }
 
 typedef struct seen {
@@ -227,7 +212,7 @@ static void test_refusals(void **state) {
                                       odd[] = {{"lm_head", 7}};
     make_model("dense", false, "");
     make_model("nan", true, "");
-    int before = entries(top);
+    int before = entries(test_dir);
     const ln_quantize_options o = {.size = sizeof(ln_quantize_options), .bits = 4, .group = 32};
     FAILS(LN_EUSAGE, "no_proj",
           quantise(at("dense"), at("x"),
@@ -259,7 +244,7 @@ static void test_refusals(void **state) {
           quantise(at("dense"), at("dense"),
                    &(ln_quantize_options){.size = sizeof(ln_quantize_options), .force = true}, err));
     FAILS(LN_EUSAGE, "holds the model",
-          quantise(at("dense"), top,
+          quantise(at("dense"), test_dir,
                    &(ln_quantize_options){.size = sizeof(ln_quantize_options), .force = true}, err));
     FAILS(LN_EIO, "cannot create", quantise(at("dense"), at("no/such/parent"), &o, err));
     FAILS(LN_EIO, "is not a directory",
@@ -289,7 +274,7 @@ static void test_refusals(void **state) {
     ln_status st = quantise(at("dense"), at("x"), &o, &e);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
     assert_int_equal(st, LN_EIO);
-    assert_int_equal(entries(top), before + 1); /* `other`, and nothing else */
+    assert_int_equal(entries(test_dir), before + 1); /* `other`, and nothing else */
 }
 
 /* An empty directory is used as if it did not exist; a model's directory is replaced with force, and kept
@@ -303,7 +288,7 @@ static void test_replace(void **state) {
     make_model("dense", false, "");
     make_model("nan", true, "");
     mkdir(at("r"), 0777);
-    int before = entries(top);
+    int before = entries(test_dir);
     OK(quantise(at("dense"), at("r/"), &o, err));
     FAILS(LN_EIO, "exists already", quantise(at("dense"), at("r"), &o, err));
     FAILS(LN_ENUMERIC, "up_proj", quantise(at("nan"), at("r"), &force, err));
@@ -314,7 +299,7 @@ static void test_replace(void **state) {
     OK(ln_package_open(&m, at("r"), &(ln_options){.size = sizeof(ln_options)}, err));
     assert_int_equal(m->weights.code.bits, 8);
     ln_package_close(&m);
-    assert_int_equal(entries(top), before);
+    assert_int_equal(entries(test_dir), before);
 }
 
 /* Rows of a weight that is quantised at load, or in place; the caller frees *buffer. */
@@ -376,7 +361,7 @@ static void test_every_allocation_may_fail(void **state) {
         .size = sizeof(ln_quantize_options), .bits = 4, .group = 32, .n_threads = 1};
     make_model("dense", false, "");
     OK(ln_pool_reserve(ln_pool_default(), 1, err));
-    int before = entries(top), refused = 0;
+    int before = entries(test_dir), refused = 0;
     uint64_t held = ln_mem_bytes();
     for (int64_t n = 1;; n++) {
         ln_error e = {0};
@@ -386,7 +371,7 @@ static void test_every_allocation_may_fail(void **state) {
         assert_int_equal(ln_mem_bytes(), held);
         if (st == LN_OK) break;
         if (st != LN_EMEMORY) fail_msg("allocation %lld failed: status %d: %s", (long long)n, st, e.message);
-        assert_int_equal(entries(top), before);
+        assert_int_equal(entries(test_dir), before);
         refused++;
         assert_true(n < 20000);
     }
@@ -394,27 +379,15 @@ static void test_every_allocation_may_fail(void **state) {
     assert_true(refused > 30);
 }
 
-static int begin(void **state) {
-    (void)state;
-    snprintf(top, sizeof top, "%s/linnet-quantise-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    return mkdtemp(top) ? 0 : -1;
-}
-static int end(void **state) {
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", top);
-    return system(command);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_same_as_at_load, begin, end),
-        cmocka_unit_test_setup_teardown(test_entries_and_config, begin, end),
-        cmocka_unit_test_setup_teardown(test_shards, begin, end),
-        cmocka_unit_test_setup_teardown(test_convolutions, begin, end),
-        cmocka_unit_test_setup_teardown(test_refusals, begin, end),
-        cmocka_unit_test_setup_teardown(test_replace, begin, end),
-        cmocka_unit_test_setup_teardown(test_every_allocation_may_fail, begin, end),
-        cmocka_unit_test_setup_teardown(test_fp8, begin, end)};
+        cmocka_unit_test_setup_teardown(test_same_as_at_load, dir_make, dir_remove),
+        cmocka_unit_test_setup_teardown(test_entries_and_config, dir_make, dir_remove),
+        cmocka_unit_test_setup_teardown(test_shards, dir_make, dir_remove),
+        cmocka_unit_test_setup_teardown(test_convolutions, dir_make, dir_remove),
+        cmocka_unit_test_setup_teardown(test_refusals, dir_make, dir_remove),
+        cmocka_unit_test_setup_teardown(test_replace, dir_make, dir_remove),
+        cmocka_unit_test_setup_teardown(test_every_allocation_may_fail, dir_make, dir_remove),
+        cmocka_unit_test_setup_teardown(test_fp8, dir_make, dir_remove)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,61 +1,17 @@
 /* Every node of every golden model on the GPU against the reference device, exact and fast, what happens if
  * the GPU's memory is not enough, and the GPU's ceilings. Skipped if there is no GPU. */
 /* run: quick cuda */
+#include "../node_checks.h"
 #include "cuda_case.h"
-#include "inspect/inspect.h"
-
-#define DIR_GOLDEN LN_ROOT "/tests/golden/"
-
-static ln_status on_node(void *user, const ln_node_report *r, ln_error *err) {
-    (void)err;
-    *(int *)user += r->bound > 0;
-    return LN_OK;
-}
-
-/* adapter: its directory; NULL: none. */
-static void check_model(const char *dir, const char *adapter) {
-    const ln_adapter_part part = {adapter, 1};
-    ln_package *m;
-    OK(ln_package_open(&m, dir, &(ln_options){0}, err));
-    for (ln_numerics numerics = LN_EXACT; numerics <= LN_FAST; numerics++) {
-        const ln_options o = {.numerics = numerics,
-                              .device = LN_DEVICE_CUDA,
-                              .adapter = &part,
-                              .n_adapter_parts = adapter != NULL};
-        ln_error why = {0};
-        int with_bound = 0;
-        if (ln_run_numerics(&m->spec, numerics) != numerics) continue;
-        if (ln_diff_model(m, &o, NULL, 0, on_node, &with_bound, &why) != LN_OK)
-            fail_msg("%s, %s: %s", dir, numerics == LN_FAST ? "fast" : "exact", why.message);
-        assert_true(with_bound > 0);
-    }
-    ln_package_close(&m);
-}
 
 static void golden_models_node_by_node(void **state) {
-    static const char *const folders[] = {DIR_GOLDEN, DIR_GOLDEN "quantised/"};
     (void)state;
-    for (size_t f = 0; f < LN_COUNT(folders); f++) {
-        char path[512];
-        json_t *index;
-        const json_t *row;
-        size_t i;
-        (void)snprintf(path, sizeof path, "%sindex.json", folders[f]);
-        OK(ln_json_load_file(&index, path, 1 << 20, err));
-        json_array_foreach(index, i, row) {
-            (void)snprintf(path, sizeof path, DIR_GOLDEN "%s",
-                           json_string_value(json_object_get(row, "dir")));
-            check_model(path, NULL);
-        }
-        json_decref(index);
-    }
+    check_golden_nodes(LN_DEVICE_CUDA, 1);
 }
 
 static void adapters_node_by_node(void **state) {
     (void)state;
-    check_model(DIR_GOLDEN "llama-plain-f32", DIR_GOLDEN "lora/llama-all");
-    check_model(DIR_GOLDEN "llama-bias-bf16", DIR_GOLDEN "lora/llama-bias-all");
-    check_model(DIR_GOLDEN "quantised/gemma3-text-q4-g32-bf16", DIR_GOLDEN "lora/gemma3-q4");
+    check_adapted_nodes(LN_DEVICE_CUDA);
 }
 
 /* A block that the GPU does not have is LN_EMEMORY with both numbers, and the device goes on. */

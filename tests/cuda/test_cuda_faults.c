@@ -2,7 +2,7 @@
  * stay; two engines of different widths at once; and an error that the driver keeps, provoked by a weight at
  * an address that is not mapped. The process goes on, on the CPU. Skipped if there is no GPU. */
 /* run: quick cuda */
-#include "cuda_case.h"
+#include "lost_gpu.h"
 
 #include <pthread.h>
 
@@ -67,35 +67,18 @@ static void not_enough_memory(void **state) {
     ln_package_close(&m);
 }
 
-enum { V = 97, C = 64 };
-static void build(ln_graph *g, const void *user) {
-    (void)user;
-    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, C), 1, 0);
-    ln_g_output(g, ln_g_rmsnorm(g, "y", x, ln_g_weight(g, "w", LN_F32, 1, C, 0), 1e-6f, 0));
-}
-
 /* A call that the driver rejects does not end the use of the GPU. */
 static void rejected_call(void **state) {
     (void)state;
-    uint64_t seed = 3;
     int64_t n;
-    case_weight w[] = {random_weight("table", LN_F32, (ln_groups){0}, V, C, &seed),
-                       random_weight("w", LN_F32, (ln_groups){0}, C, 0, &seed)};
-    const cuda_case c = {.build = build,
-                         .policy = LN_POLICY_EXACT,
-                         .bounds = {4, 4, 1},
-                         .weights = w,
-                         .n_weights = 2,
-                         .n_slots = 1,
-                         .n_blocks = 1};
+    case_weight w[N_NORM_WEIGHTS];
     side s;
-    open_side(&s, cuda_ops, NULL, &c);
+    open_norm(&s, w);
     FAILS(LN_EDEVICE, "can still use the GPU",
           s.ops->copy(s.queue, (void *)((uintptr_t)1 << 46), w[0].data[0], 16, LN_COPY_IN, err));
     set_rows(&s, 1, &(int){3}, &(int){0}, V);
     free(run_side(&s, 0, &n));
-    close_side(&s);
-    for (size_t i = 0; i < LN_COUNT(w); i++) free_weight(&w[i]);
+    close_norm(&s, w);
 }
 
 /* A thread that opens and runs programs of one width. */
@@ -162,32 +145,12 @@ static void two_widths(void **state) {
  * running engine end with it; the CPU goes on. Last: the GPU is of no use to this process afterwards. */
 static void lost_device(void **state) {
     (void)state;
-    uint64_t seed = 3, fence;
     ln_package *m;
     ln_eng *gpu, *cpu, *again = NULL;
     OK(ln_package_open(&m, MODEL, &(ln_options){0}, err));
     OK(ln_eng_open(&gpu, m, &(ln_options){.device = LN_DEVICE_CUDA, .n_ctx = 256}, err));
     answer(gpu);
-    case_weight w[] = {random_weight("table", LN_F32, (ln_groups){0}, V, C, &seed),
-                       random_weight("w", LN_F32, (ln_groups){0}, C, 0, &seed)};
-    const cuda_case c = {.build = build,
-                         .policy = LN_POLICY_EXACT,
-                         .bounds = {4, 4, 1},
-                         .weights = w,
-                         .n_weights = 2,
-                         .n_slots = 1,
-                         .n_blocks = 1};
-    side s;
-    open_side(&s, cuda_ops, NULL, &c);
-    s.ops->release(&s.exec);
-    for (int i = 0; i < s.p.n_values; i++) /* an address that nothing is mapped at */
-        if (s.p.values[i].kind == LN_KIND_WEIGHT) s.p.values[i].data = (void *)((uintptr_t)1 << 46);
-    OK(s.ops->prepare(s.queue, &s.p, s.temp, &s.exec, err));
-    set_rows(&s, 1, &(int){3}, &(int){0}, V);
-    OK(s.ops->submit(s.exec, s.step, NULL, &fence, err));
-    FAILS(LN_EDEVICE, "restart it, or use ln_options.device", s.ops->wait(s.queue, fence, err));
-    FAILS(LN_EDEVICE, "device cuda", s.ops->copy(s.queue, s.temp, w[0].data[0], 16, LN_COPY_IN, err));
-
+    lose_gpu();
     const int32_t ids[] = {5, 6, 7};
     const ln_sampling how = {.size = sizeof how, .n_max = 3, .repeat_penalty = 1, .top_p = 1};
     ln_req *r;
@@ -201,9 +164,7 @@ static void lost_device(void **state) {
     answer(cpu);
     ln_eng_close(&cpu);
     ln_eng_close(&gpu);
-    close_side(&s);
     ln_package_close(&m);
-    for (size_t i = 0; i < LN_COUNT(w); i++) free_weight(&w[i]);
 }
 
 int main(void) {

@@ -2,7 +2,7 @@
  * for lack of memory, and one whose GPU is lost, which continues on the CPU from its last checkpoint. Skipped
  * if there is no GPU. */
 /* run: quick cuda */
-#include "cuda_case.h"
+#include "lost_gpu.h"
 
 #include <math.h>
 
@@ -84,36 +84,7 @@ static void not_enough_memory(void **state) {
 
 /* ---- a lost GPU ---- */
 
-enum { V = 97, C = 64, LAST = 3 };
-static void build(ln_graph *g, const void *user) {
-    (void)user;
-    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, C), 1, 0);
-    ln_g_output(g, ln_g_rmsnorm(g, "y", x, ln_g_weight(g, "w", LN_F32, 1, C, 0), 1e-6f, 0));
-}
-/* Runs a kernel that reads an address that nothing is mapped at. */
-static void lose_gpu(void) {
-    uint64_t seed = 3, fence;
-    case_weight w[] = {random_weight("table", LN_F32, (ln_groups){0}, V, C, &seed),
-                       random_weight("w", LN_F32, (ln_groups){0}, C, 0, &seed)};
-    const cuda_case c = {.build = build,
-                         .policy = LN_POLICY_EXACT,
-                         .bounds = {4, 4, 1},
-                         .weights = w,
-                         .n_weights = 2,
-                         .n_slots = 1,
-                         .n_blocks = 1};
-    side s;
-    open_side(&s, cuda_ops, NULL, &c);
-    s.ops->release(&s.exec);
-    for (int i = 0; i < s.p.n_values; i++)
-        if (s.p.values[i].kind == LN_KIND_WEIGHT) s.p.values[i].data = (void *)((uintptr_t)1 << 46);
-    OK(s.ops->prepare(s.queue, &s.p, s.temp, &s.exec, err));
-    set_rows(&s, 1, &(int){3}, &(int){0}, V);
-    OK(s.ops->submit(s.exec, s.step, NULL, &fence, err));
-    FAILS(LN_EDEVICE, "restart it", s.ops->wait(s.queue, fence, err));
-    close_side(&s);
-    for (size_t i = 0; i < LN_COUNT(w); i++) free_weight(&w[i]);
-}
+enum { LAST = 3 };
 static ln_status lose_after_some(void *user, const ln_step_report *r, ln_error *err) {
     (void)user, (void)err;
     losses[r->step] = r->loss;

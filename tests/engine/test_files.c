@@ -3,6 +3,7 @@
  * of the test's own. */
 /* run: slow */
 #include "../common.h"
+#include "../test_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,45 +20,19 @@
 #define MODEL   "hub/models--org--name/snapshots/abc"
 #define INDEX   MODEL "/model.safetensors.index.json"
 
-static char root[256];
-
-static const char *at(const char *name) {
-    static char path[4][600];
-    static int turn;
-    turn = (turn + 1) % 4;
-    (void)snprintf(path[turn], sizeof path[turn], "%s/%s", root, name);
-    return path[turn];
-}
-static void put(const char *name, const char *text) {
-    FILE *f = fopen(at(name), "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
-    assert_int_equal(fclose(f), 0);
-}
-
 static int make(void **state) {
-    (void)state;
     char command[1200];
-    const char *base = getenv("TMPDIR");
-    (void)snprintf(root, sizeof root, "%s/linnet-files-XXXXXX", base && base[0] ? base : "/tmp");
-    if (!mkdtemp(root)) return -1;
+    if (dir_make(state) != 0) return -1;
     (void)snprintf(command, sizeof command,
                    "mkdir -p '%s/" MODEL "' '%s/hub/models--org--name/refs' && cp " SHARDED "/* '%s/" MODEL
                    "/'",
-                   root, root, root);
+                   test_dir, test_dir, test_dir);
     if (system(command) != 0) return -1;
-    put("hub/models--org--name/refs/main", "abc");
-    put(MODEL "/tokenizer_config.json", "{}");
-    put(MODEL "/chat_template.jinja", "{{ messages[0].content }}");
+    put_text("hub/models--org--name/refs/main", "abc");
+    put_text(MODEL "/tokenizer_config.json", "{}");
+    put_text(MODEL "/chat_template.jinja", "{{ messages[0].content }}");
     return 0;
 }
-static int clear(void **state) {
-    (void)state;
-    char command[300];
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", root);
-    return system(command);
-}
-
 /* ---- log messages ---- */
 
 static char remarks[4096];
@@ -91,7 +66,7 @@ static void set_index(const char *tensor, const char *shard) {
                                              json_string(shard)),
                          0);
     text = json_dumps(index, 0);
-    put(INDEX, text);
+    put_text(INDEX, text);
     ln_free(text);
     json_decref(index);
 }
@@ -319,5 +294,5 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(entries_in_vain), cmocka_unit_test(no_permission),
                                        cmocka_unit_test(no_permission_in_the_cache),
                                        cmocka_unit_test(no_mapping), cmocka_unit_test(no_memory_to_map)};
-    return cmocka_run_group_tests(tests, make, clear);
+    return cmocka_run_group_tests(tests, make, dir_remove);
 }

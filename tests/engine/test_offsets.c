@@ -2,36 +2,13 @@
  * one that it was made from, so that every device and ISA level computes the same bits from it. */
 /* run: quick */
 #include "../common.h"
+#include "../test_dir.h"
 #include "base/file.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { ROWS = 40 };
-
-static char dir[256];
-
-static int make_dir(void **state) {
-    (void)state;
-    const char *base = getenv("TMPDIR");
-    (void)snprintf(dir, sizeof dir, "%s/linnet-offsets-XXXXXX", base && base[0] ? base : "/tmp");
-    return mkdtemp(dir) ? 0 : -1;
-}
-static int remove_dir(void **state) {
-    char command[300];
-    (void)state;
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command);
-}
-
-static void put(const char *leaf, const void *data, size_t bytes) {
-    char path[300];
-    (void)snprintf(path, sizeof path, "%s/%s", dir, leaf);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, bytes, f), bytes);
-    assert_int_equal(fclose(f), 0);
-}
 
 static void copy_file(const char *from, const char *leaf) {
     char path[512], *data;
@@ -47,7 +24,7 @@ static bool is_biases(const ln_tensor *t) {
     return n > 7 && strcmp(t->name + n - 7, ".biases") == 0;
 }
 
-/* Writes the tensors of a package to `dir`, with biases as f32. */
+/* Writes the tensors of a package to `test_dir`, with biases as f32. */
 static void write_wide(const ln_package *m) {
     ln_tensor_spec *specs = calloc(m->tensors.n, sizeof *specs);
     ln_str file = {0};
@@ -110,7 +87,7 @@ static void compare(const char *source) {
     write_wide(narrow);
     copy_file(path, "config.json");
     copy_file(path, "tokenizer.json");
-    OK(ln_package_open(&wide, dir, &o, err));
+    OK(ln_package_open(&wide, test_dir, &o, err));
     const ln_weight *w = &wide->weights.items[wide->weights.index_layer[0][LN_W_Q]];
     assert_true(w->enc.scale != LN_F32 && w->enc.offset == LN_F32);
     for (size_t k = 0; k <= LN_COUNT(levels); k++)
@@ -142,5 +119,5 @@ static void biases_of_another_dtype_give_the_same_bits(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(biases_of_another_dtype_give_the_same_bits)};
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, dir_make, dir_remove);
 }

@@ -2,6 +2,7 @@
  * rejected by name. test_golden_lora has adapters that peft has written. */
 /* run: quick */
 #include "../common.h"
+#include "../test_dir.h"
 
 #include "io/adapter.h"
 
@@ -19,17 +20,6 @@ typedef struct tensor {
     int64_t dims[2];
 } tensor;
 
-static char dir[100];
-
-static void put(const char *leaf, const ln_str *s) {
-    char path[200];
-    (void)snprintf(path, sizeof path, "%s/%s", dir, leaf);
-    FILE *f = fopen(path, "we");
-    assert_non_null(f);
-    assert_int_equal(fwrite(s->data, 1, s->len, f), s->len);
-    assert_int_equal(fclose(f), 0);
-}
-
 /* Opens an adapter of rank 4 and alpha 8 with these settings and tensors, whose element i is i. */
 static ln_status open_with(ln_adapter_file **out, const char *settings, const tensor *t, size_t n,
                            ln_error *err) {
@@ -46,10 +36,10 @@ static ln_status open_with(ln_adapter_file **out, const char *settings, const te
         for (int64_t k = 0; k < t[i].dims[0] * t[i].dims[1]; k++, next++)
             ln_str_add(&file, (const char *)&next, sizeof next);
     }
-    put("adapter_config.json", &config);
-    put("adapter_model.safetensors", &file);
+    put("adapter_config.json", config.data, config.len);
+    put("adapter_model.safetensors", file.data, file.len);
     ln_str_free(&config), ln_str_free(&file);
-    return ln_adapter_file_open(out, dir, err);
+    return ln_adapter_file_open(out, test_dir, err);
 }
 
 static void rows_of_tokens(void **state) {
@@ -121,21 +111,9 @@ static void what_is_rejected(void **state) {
     }
 }
 
-static int begin(void **state) {
-    (void)state;
-    (void)snprintf(dir, sizeof dir, "/tmp/test_adapter_changes-XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-static int end(void **state) {
-    char command[200];
-    (void)state;
-    (void)snprintf(command, sizeof command, "rm -r '%s'", dir);
-    return system(command);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(rows_of_tokens),
                                        cmocka_unit_test(lora_on_the_embedding),
                                        cmocka_unit_test(what_is_rejected)};
-    return cmocka_run_group_tests_name("changes of tables", tests, begin, end);
+    return cmocka_run_group_tests_name("changes of tables", tests, dir_make, dir_remove);
 }

@@ -3,13 +3,10 @@
  * text in every run, the intermediates of a step end with the step, and a request has the same bits alone and
  * among others on MLX's CPU build. Skipped if MLX or the plug-in is missing. */
 /* run: slow */
-#include "../common.h"
+#include "../node_checks.h"
 #include "device/registry.h"
-#include "inspect/inspect.h"
 
 #include <dlfcn.h>
-
-#define DIR_GOLDEN LN_ROOT "/tests/golden/"
 
 /* MLX's figures, in bytes: held by arrays, the most of it since the last reset, freed and kept for reuse. */
 static struct {
@@ -54,49 +51,10 @@ static void find_figures(void) {
 
 /* ---- nodes ---- */
 
-static ln_status on_node(void *user, const ln_node_report *r, ln_error *err) {
-    (void)err;
-    *(int *)user += r->bound > 0;
-    return LN_OK;
-}
-
-static void check_model(const char *dir, const char *adapter) {
-    const ln_adapter_part part = {adapter, 1};
-    ln_package *m;
-    OK(ln_package_open(&m, dir, &(ln_options){0}, err));
-    for (ln_numerics numerics = LN_EXACT; numerics <= LN_FAST; numerics++) {
-        const ln_options o = {.numerics = numerics,
-                              .device = LN_DEVICE_MLX,
-                              .adapter = &part,
-                              .n_adapter_parts = adapter != NULL};
-        ln_error why = {0};
-        int with_bound = 0;
-        if (device_lacks(LN_DEVICE_MLX, m) || ln_run_numerics(&m->spec, numerics) != numerics) continue;
-        if (ln_diff_model(m, &o, NULL, 0, on_node, &with_bound, &why) != LN_OK)
-            fail_msg("%s, %s: %s", dir, numerics == LN_FAST ? "fast" : "exact", why.message);
-        assert_true(with_bound > 0);
-    }
-    ln_package_close(&m);
-}
-
 static void nodes_are_within_their_bounds(void **state) {
-    static const char *const folders[] = {DIR_GOLDEN, DIR_GOLDEN "quantised/"};
     (void)state;
-    for (size_t f = 0; f < LN_COUNT(folders); f++) {
-        char path[512];
-        json_t *index;
-        (void)snprintf(path, sizeof path, "%sindex.json", folders[f]);
-        OK(ln_json_load_file(&index, path, 1 << 20, err));
-        for (size_t i = 0; i < json_array_size(index); i += (size_t)fewer(1, 15)) {
-            (void)snprintf(path, sizeof path, DIR_GOLDEN "%s",
-                           json_string_value(json_object_get(json_array_get(index, i), "dir")));
-            check_model(path, NULL);
-        }
-        json_decref(index);
-    }
-    check_model(DIR_GOLDEN "llama-plain-f32", DIR_GOLDEN "lora/llama-all");
-    check_model(DIR_GOLDEN "llama-bias-bf16", DIR_GOLDEN "lora/llama-bias-all");
-    check_model(DIR_GOLDEN "quantised/gemma3-text-q4-g32-bf16", DIR_GOLDEN "lora/gemma3-q4");
+    check_golden_nodes(LN_DEVICE_MLX, (size_t)fewer(1, 15));
+    check_adapted_nodes(LN_DEVICE_MLX);
 }
 
 /* ---- chats ---- */

@@ -4,7 +4,7 @@
  *
  * Each case writes the tensors of a golden adapter, and after them copies of the model's own matrices. */
 /* run: quick */
-#include "../base/cm.h"
+#include "../test_dir.h"
 
 #include "base/elementary.h"
 #include "base/file.h"
@@ -24,8 +24,6 @@
         if ((x) != LN_OK) fail_msg("%s: %s", #x, ln_last_error()->message); \
     } while (0)
 
-static char dir[] = "/tmp/linnet-copies-XXXXXX";
-
 /* A tensor in addition to the adapter's: the values of the model's, those of row `changed` (-1: none) plus
  * 1. */
 typedef struct copy {
@@ -34,15 +32,6 @@ typedef struct copy {
     int rows_less;
     int64_t changed;
 } copy;
-
-static void put(const char *leaf, const ln_str *s) {
-    char path[200];
-    (void)snprintf(path, sizeof path, "%s/%s", dir, leaf);
-    FILE *f = fopen(path, "we");
-    assert_non_null(f);
-    assert_int_equal(fwrite(s->data, 1, s->len, f), s->len);
-    assert_int_equal(fclose(f), 0);
-}
 
 static void add_values(ln_str *data, const ln_tensor *from, const copy *c) {
     const int64_t D = from->dims[1];
@@ -56,7 +45,7 @@ static void add_values(ln_str *data, const ln_tensor *from, const copy *c) {
     }
 }
 
-/* Writes the adapter with copies into `dir`. */
+/* Writes the adapter with copies into `test_dir`. */
 static void make(const char *model, const char *adapter, const copy *c, size_t n) {
     ln_tensors own, base;
     ln_tensor_spec specs[64] = {{0}};
@@ -67,7 +56,7 @@ static void make(const char *model, const char *adapter, const copy *c, size_t n
     OK(ln_read_file(path, 1 << 20, &text, &bytes, NULL));
     ln_str_add(&config, text, bytes);
     ln_free(text);
-    put("adapter_config.json", &config);
+    put("adapter_config.json", config.data, config.len);
     (void)snprintf(path, sizeof path, GOLDEN "lora/%s/adapter_model.safetensors", adapter);
     OK(ln_tensors_open_file(&own, path, NULL));
     (void)snprintf(path, sizeof path, GOLDEN "%s", model);
@@ -90,7 +79,7 @@ static void make(const char *model, const char *adapter, const copy *c, size_t n
     }
     OK(ln_tensors_header(&head, specs, own.n + n, NULL));
     ln_str_add(&head, data.data, data.len);
-    put("adapter_model.safetensors", &head);
+    put("adapter_model.safetensors", head.data, head.len);
     ln_tensors_close(&own), ln_tensors_close(&base);
     ln_str_free(&head), ln_str_free(&data), ln_str_free(&config);
 }
@@ -100,7 +89,7 @@ static ln_status show(const char *model, char digest[65], int *n_unapplied) {
     char path[400];
     ln_adapter_info m = {.size = sizeof m};
     (void)snprintf(path, sizeof path, GOLDEN "%s", model);
-    const ln_status st = ln_adapter_show(dir, path, &m, NULL);
+    const ln_status st = ln_adapter_show(test_dir, path, &m, NULL);
     memcpy(digest, m.digest, 65);
     *n_unapplied = m.n_tensors - m.n_applied;
     return st;
@@ -204,25 +193,9 @@ static void what_is_rejected(void **state) {
     }
 }
 
-static int set_up(void **state) {
-    (void)state;
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int tear_down(void **state) {
-    static const char *const leaves[] = {"adapter_config.json", "adapter_model.safetensors"};
-    char path[200];
-    (void)state;
-    for (size_t i = 0; i < LN_COUNT(leaves); i++) {
-        (void)snprintf(path, sizeof path, "%s/%s", dir, leaves[i]);
-        (void)unlink(path);
-    }
-    return rmdir(dir);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(equal_ones_change_nothing),
                                        cmocka_unit_test(others_are_applied),
                                        cmocka_unit_test(what_is_rejected)};
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, dir_make, dir_remove);
 }

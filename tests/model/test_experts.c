@@ -2,9 +2,7 @@
  * same rows from each. Tensors that are missing, misshapen, in another format or there twice are rejected by
  * name. Models have dimensions of a few elements and are made in memory. */
 /* run: quick asan */
-#include "../io/io_test.h"
-
-#include "model/spec.h"
+#include "spec_of.h"
 
 enum { X = 3, D = 4, F = 6, MOST = 128 };
 #define SIZES                                                                                               \
@@ -16,14 +14,6 @@ enum { X = 3, D = 4, F = 6, MOST = 128 };
 #define OSS                              \
     "{\"model_type\":\"gpt_oss\"," SIZES \
     "\"num_local_experts\":3,\"num_experts_per_tok\":2,\"intermediate_size\":6,\"attention_bias\":false}"
-
-static void spec_of(const char *json, ln_spec *s) {
-    put_text("c/config.json", json);
-    ln_config c;
-    OK(ln_config_open(&c, at("c"), err));
-    OK(ln_spec_open(s, &c, err));
-    ln_config_close(&c);
-}
 
 /* A checkpoint under construction: f32 tensors, whose elements are written by name. */
 typedef struct draft {

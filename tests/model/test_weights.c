@@ -2,11 +2,9 @@
  * tied configuration, tensors that no weight uses, and the embedding scale. Models have dimensions of a
  * few elements and are made in memory; log messages are collected. */
 /* run: quick asan */
-#include "../io/io_test.h"
+#include "spec_of.h"
 
 #include <fcntl.h>
-
-#include "model/spec.h"
 
 #define LLAMA                                                                                            \
     "{\"model_type\":\"llama\",\"vocab_size\":5,\"hidden_size\":4,\"intermediate_size\":6,\"num_hidden_" \
@@ -16,14 +14,6 @@
     "{\"model_type\":\"gemma3_text\",\"vocab_size\":3,\"intermediate_size\":6,\"num_hidden_layers\":1," \
     "\"num_attention_heads\":2,"                                                                        \
     "\"num_key_value_heads\":1,\"head_dim\":2"
-
-static void spec_of(const char *json, ln_spec *s) {
-    put_text("c/config.json", json);
-    ln_config c;
-    OK(ln_config_open(&c, at("c"), err));
-    OK(ln_spec_open(s, &c, err));
-    ln_config_close(&c);
-}
 
 /* ---- a checkpoint under construction ---- */
 

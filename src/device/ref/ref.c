@@ -256,55 +256,15 @@ static ln_status ref_value(ln_exec *e, int v, int64_t row, int64_t n, float *row
     return ln_host_value(e->program, e->temp, &live, v, row, n, rows, write, err);
 }
 
-const ln_device_ops ln_device_ref = {
-    .abi = LN_DEVICE_ABI,
-    .size = sizeof(ln_device_ops),
-    .name = "ref",
-    .open = open_float,
-    .close = ref_close,
-    .describe = ref_describe,
-    .queue_open = ref_queue_open,
-    .queue_close = ref_queue_close,
-    .alloc = ref_alloc,
-    .free = ref_free,
-    .weight_size = ref_weight_size,
-    .upload = ref_upload,
-    .copy = ref_copy,
-    .kv_bytes = ref_kv_bytes,
-    .page = ref_page,
-    .lower = ref_lower,
-    .scratch_bytes = ref_scratch,
-    .prepare = ref_prepare,
-    .release = ref_release,
-    .submit = ref_submit,
-    .wait = ref_wait,
-    .value = ref_value,
-    .argmax = NULL,
-    .measure = NULL,
-};
-const ln_device_ops ln_device_ref_double = {
-    .abi = LN_DEVICE_ABI,
-    .size = sizeof(ln_device_ops),
-    .name = "ref-double",
-    .open = open_double,
-    .close = ref_close,
-    .describe = ref_describe,
-    .queue_open = ref_queue_open,
-    .queue_close = ref_queue_close,
-    .alloc = ref_alloc,
-    .free = ref_free,
-    .weight_size = ref_weight_size,
-    .upload = ref_upload,
-    .copy = ref_copy,
-    .kv_bytes = ref_kv_bytes,
-    .page = ref_page,
-    .lower = ref_lower,
-    .scratch_bytes = ref_scratch,
-    .prepare = ref_prepare,
-    .release = ref_release,
-    .submit = ref_submit,
-    .wait = ref_wait,
-    .value = ref_value,
-    .argmax = NULL,
-    .measure = NULL,
-};
+#define REF_OPS(its_name, its_open)                                                                         \
+    {                                                                                                       \
+        .abi = LN_DEVICE_ABI, .size = sizeof(ln_device_ops), .name = its_name, .open = its_open,            \
+        .close = ref_close, .describe = ref_describe, .queue_open = ref_queue_open,                         \
+        .queue_close = ref_queue_close, .alloc = ref_alloc, .free = ref_free,                               \
+        .weight_size = ref_weight_size, .upload = ref_upload, .copy = ref_copy, .kv_bytes = ref_kv_bytes,   \
+        .page = ref_page, .lower = ref_lower, .scratch_bytes = ref_scratch, .prepare = ref_prepare,         \
+        .release = ref_release, .submit = ref_submit, .wait = ref_wait, .value = ref_value, .argmax = NULL, \
+        .measure = NULL,                                                                                    \
+    }
+const ln_device_ops ln_device_ref = REF_OPS("ref", open_float);
+const ln_device_ops ln_device_ref_double = REF_OPS("ref-double", open_double);
