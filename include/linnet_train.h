@@ -118,16 +118,16 @@ typedef struct ln_trainer_options {
     /* Members of the data that have other names: "text=body,prompt=q" reads body as text and q as prompt; a
      * member that has such a name itself is not read then. NULL: none. */
     const char *fields;
-    int64_t max_length;  /* a longer sample is cut to so many tokens; default 2048, at most the context */
-    bool no_shuffle;     /* samples in the order of the file in every epoch */
-    int rank;            /* of A and B; default 8 */
-    double alpha;        /* B A is multiplied by alpha / rank; default 16 */
-    bool rslora;         /* by alpha / sqrt(rank) instead */
-    double dropout;      /* of the input of A, 0 .. below 1; default 0 */
+    int64_t max_length; /* a longer sample is cut to so many tokens; default 2048, at most the context */
+    bool no_shuffle;    /* samples in the order of the file in every epoch */
+    int rank;           /* of A and B; default 8 */
+    double alpha;       /* B A is multiplied by alpha / rank; default 16 */
+    bool rslora;        /* by alpha / sqrt(rank) instead */
+    double dropout;     /* of the input of A, 0 .. below 1; default 0 */
     /* q_proj to down_proj, embed_tokens and lm_head with commas between, or all-linear, which is all matrices
      * of the layers; default q_proj,v_proj */
     const char *targets;
-    bool bf16;           /* A and B are computed with and saved in bf16; the optimiser has f32 values */
+    bool bf16; /* A and B are computed with and saved in bf16; the optimiser has f32 values */
     /* Directory of an adapter to begin with, which decides rank, scale and targets; NULL: A is normal with
      * deviation 1 / sqrt(n_in), B is 0. */
     const char *init_adapter;
@@ -178,6 +178,15 @@ typedef struct ln_trainer_options {
     int moment_bits; /* of AdamW's moments: 32, the default, or 8, in blocks of 256 (docs/training.md) */
     ln_adapter_as
         adapter_as; /* the layout of the adapter in `out`; checkpoints have PEFT's. Default PEFT's */
+    /* Steps between texts that the model writes while it trains, by its likeliest tokens (on_text); 0, the
+     * default: none. Training has the same bits with and without. */
+    int64_t sample_every;
+    /* [n_sample_prompts], at most 64: what these texts continue. If samples are conversations, or pairs of a
+     * model with a chat template, each is a message of the user. NULL: the prompt of a sample that
+     * validates, or else trains. */
+    const char *const *sample_prompts;
+    size_t n_sample_prompts;
+    int sample_tokens; /* of each text at most; default 64 */
 } ln_trainer_options;
 LN_DEFAULT(ln_trainer_options)
 
@@ -234,6 +243,18 @@ typedef struct ln_valid_report {
     bool best;               /* the loss is the lowest so far */
     double accuracy, margin; /* as in ln_step_report; the perplexity is NaN then */
 } ln_valid_report;
+/* A text that the model has written after a step. */
+typedef struct ln_text_report {
+    uint32_t size; /* of the caller's struct: sizeof(ln_text_report) */
+    int64_t step;
+    size_t index, n; /* of the prompt, from 0, and the number of prompts */
+    /* UTF-8, valid during the call: the prompt, as it was given or as the tokens of the sample read, and what
+     * the model added to it */
+    const char *prompt, *text;
+    size_t prompt_bytes, text_bytes;
+    int64_t n_tokens; /* of the text */
+    bool ended;       /* by a stop token, which is no part of the text */
+} ln_text_report;
 /* Runs one step, then the optimiser. The third step in a row without a finite loss and gradient, and each
  * after it, is LN_ENUMERIC. LN_EUSAGE: all steps are done. The caller sets out->size. */
 LN_API LN_MUST_CHECK ln_status ln_trainer_step(ln_trainer *trainer, ln_step_report *out, ln_error *err);
@@ -263,6 +284,7 @@ typedef struct ln_trainer_events {
     void *user;
     ln_status (*on_step)(void *user, const ln_step_report *report, ln_error *err);
     ln_status (*on_valid)(void *user, const ln_valid_report *report, ln_error *err);
+    ln_status (*on_text)(void *user, const ln_text_report *report, ln_error *err);
 } ln_trainer_events;
 typedef struct ln_trainer_result {
     uint32_t size;     /* of the caller's struct: sizeof(ln_trainer_result) */

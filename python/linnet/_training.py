@@ -32,19 +32,21 @@ class Trained:
 
 
 def _facts(report) -> Dict[str, Any]:
-    return {name: getattr(report, name) for name, _ in report._fields_ if name != "size"}
+    facts = {name: getattr(report, name) for name, _ in report._fields_ if name != "size"}
+    return {name: value.decode(errors="replace") if isinstance(value, bytes) else value for name, value in facts.items()}
 
 
 def train(model: Union[str, os.PathLike], data: Union[str, os.PathLike], out: Union[str, os.PathLike], *,
           on_step: Optional[Callable[[Dict[str, Any]], Any]] = None, on_valid: Optional[Callable[[Dict[str, Any]], Any]] = None,
+          on_text: Optional[Callable[[Dict[str, Any]], Any]] = None,
           numerics: Optional[str] = None, n_threads: int = 0, memory_bytes: int = 0, **how: Any) -> Trained:
     """Trains a LoRA adapter of a model, or with `method="full"` all of its weights, on a file of samples (docs/training.md) and
     writes the result to the directory `out`.
 
     The keyword arguments are the members of ln_trainer_options in linnet_train.h: `preference` ("dpo", ...), `rank`, `alpha`, `targets`, `lr`, `batch`,
     `accum`, `epochs`, `steps`, `warmup`, `schedule` ("constant", "linear", "cosine", ...), `valid`, `valid_split`, `resume` and so on;
-    `mix` is a list of further files, or of pairs of a file and its weight.
-    `on_step` and `on_valid` receive the members of ln_step_report and ln_valid_report as a dict; False ends the run after a
+    `mix` is a list of further files, or of pairs of a file and its weight, and `sample_prompts` a list of texts.
+    `on_step`, `on_valid` and `on_text` receive the members of ln_step_report, ln_valid_report and ln_text_report as a dict; False ends the run after a
     checkpoint, and so does an exception (Ctrl-C among them), which is raised when the checkpoint is written."""
     known = {name for name, _ in _abi.ln_trainer_options._fields_} - {"size", "on_ready", "user", "data", "out"}
     unknown = sorted(set(how) - known)
@@ -58,6 +60,9 @@ def train(model: Union[str, os.PathLike], data: Union[str, os.PathLike], out: Un
             files = [(x, 1) if isinstance(x, (str, os.PathLike)) else x for x in value]
             held.struct.n_mix = len(files)
             value = (_abi.ln_train_file * len(files))(*[(path_bytes(path), weight) for path, weight in files])
+        elif name == "sample_prompts":
+            held.struct.n_sample_prompts = len(value)
+            value = (ctypes.c_char_p * len(value))(*[text.encode() for text in value])
         elif name in _PATHS:
             value = path_bytes(value)
         elif name in _WORDS:
@@ -79,6 +84,7 @@ def train(model: Union[str, os.PathLike], data: Union[str, os.PathLike], out: Un
     events = sized(_abi.ln_trainer_events)
     fields = dict(_abi.ln_trainer_events._fields_)
     events.on_step, events.on_valid = fields["on_step"](hand(on_step)), fields["on_valid"](hand(on_valid))
+    events.on_text = fields["on_text"](hand(on_text))
     handle, trainer = ctypes.c_void_p(), ctypes.c_void_p()
     result = sized(_abi.ln_trainer_result)
     try:

@@ -28,7 +28,8 @@ static const ln_trainer_options trainer = {.size = sizeof trainer,
                                            .beta = 0.1,
                                            .power = 1,
                                            .cycles = 1,
-                                           .moment_bits = 32};
+                                           .moment_bits = 32,
+                                           .sample_tokens = 64};
 static const ln_backend_options backend = {.size = sizeof backend, .adapter_scale = 1};
 static const ln_bench_options bench = {.size = sizeof bench};
 static const ln_quantize_options quantize = {.size = sizeof quantize};

@@ -61,6 +61,8 @@ typedef struct args {
     size_t n_runs;
     const char *stops[MAX_STOPS];
     size_t n_stops;
+    const char *prompts[MAX_STOPS]; /* --sample-prompt */
+    size_t n_prompts;
     ln_arena texts;    /* of the settings of --config */
     char fields[1024]; /* --field: NAME=MEMBER, with commas between */
     const char *aliases[MAX_STOPS];

@@ -296,7 +296,9 @@ ln_status flag_take(args *a, flag f, const char *text, ln_error *err) {
     case FILES: return read_file(a, r, text, err);
     case NAMES: return add_text(a->aliases, &a->n_aliases, r, text, err);
     case ORIGINS: return add_text(a->origins, &a->n_origins, r, text, err);
-    case TEXTS: return add_text(a->stops, &a->n_stops, r, text, err);
+    case TEXTS:
+        return f == F_SAMPLE_PROMPT ? add_text(a->prompts, &a->n_prompts, r, text, err)
+                                    : add_text(a->stops, &a->n_stops, r, text, err);
     default: return LN_OK;
     }
 }

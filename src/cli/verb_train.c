@@ -75,6 +75,8 @@ ln_status train_options(const args *a, ln_trainer_options *o, ln_error *err) {
                    {F_VALID_SPLIT, NULL, NULL, &o->valid_split},
                    {F_EVAL_EVERY, NULL, &o->eval_every, NULL},
                    {F_SAVE_EVERY, NULL, &o->save_every, NULL},
+                   {F_SAMPLE_EVERY, NULL, &o->sample_every, NULL},
+                   {F_SAMPLE_TOKENS, &o->sample_tokens, NULL, NULL},
                    {F_KEEP_LAST, &o->keep, NULL, NULL},
                    {F_EARLY_STOP, &o->early_stop, NULL, NULL}};
     *o = ln_trainer_options_default();
@@ -89,6 +91,11 @@ ln_status train_options(const args *a, ln_trainer_options *o, ln_error *err) {
     LN_TRY(check_method(a, err));
     if (has(a, F_BETA) && a->flag[F_PREFERENCE].i == LN_PREFERENCE_NONE)
         return ln_fail(err, LN_EUSAGE, "--beta is of preferences; add --preference dpo, or leave it out");
+    if (has(a, F_SAMPLE_TOKENS) && !has(a, F_SAMPLE_EVERY))
+        return ln_fail(err, LN_EUSAGE,
+                       "--sample-tokens is of texts that the model writes; add "
+                       "--sample-every N, or leave it out");
+    o->sample_prompts = a->n_prompts ? a->prompts : NULL, o->n_sample_prompts = a->n_prompts;
     o->data = text_of(a, F_DATA);
     o->valid = text_of(a, F_VALID);
     o->fields = a->fields[0] ? a->fields : NULL;
@@ -323,6 +330,39 @@ static ln_status on_valid(void *user, const ln_valid_report *r, ln_error *err) {
     return out_str(&s, err);
 }
 
+static ln_status text_json(const ln_text_report *r, ln_error *err) {
+    ln_str s = {0};
+    ln_str_adds(&s, "{");
+    put_int(&s, "step", r->step);
+    put_uint(&s, "sample", r->index + 1);
+    put_key(&s, "prompt");
+    ln_str_json(&s, r->prompt, r->prompt_bytes);
+    put_key(&s, "text");
+    ln_str_json(&s, r->text, r->text_bytes);
+    put_int(&s, "tokens", r->n_tokens);
+    ln_str_addf(&s, ",\"ended\":%s}\n", r->ended ? "true" : "false");
+    return out_str(&s, err);
+}
+
+static ln_status on_text(void *user, const ln_text_report *r, ln_error *err) {
+    const training *t = user;
+    enum { MOST_SHOWN = 56 }; /* bytes of the end of a prompt */
+    char prompt[80];
+    ln_str s = {0};
+    progress_wipe();
+    if (has(t->a, F_JSON)) LN_TRY(text_json(r, err));
+    else {
+        size_t from = r->prompt_bytes > MOST_SHOWN ? r->prompt_bytes - MOST_SHOWN : 0;
+        while (from < r->prompt_bytes && (r->prompt[from] & 0xc0) == 0x80) from++; /* within a character */
+        ln_str_addf(&s, "step %lld  sample %zu of %zu  %s%s\n", (long long)r->step, r->index + 1, r->n,
+                    from ? "..." : "", ln_excerpt(prompt, r->prompt + from, r->prompt_bytes - from));
+        LN_TRY(out_str(&s, err));
+        LN_TRY(out_text(r->text, r->text_bytes, err));
+        LN_TRY(out_write(r->ended ? "\n" : " ...\n", r->ended ? 1 : 5, err));
+    }
+    return signals_seen() ? ln_fail(err, LN_ECANCELLED, "stopped") : LN_OK;
+}
+
 static ln_status print_end(const args *a, const ln_trainer_result *r, ln_error *err) {
     const char *dir = a->flag[F_OUTPUT].text;
     char shown[LN_PATH_TEXT];
@@ -356,7 +396,8 @@ static ln_status run(const args *a, ln_trainer *trainer, const ln_trainer_info *
                   .start = ln_now(),
                   .first = f->step};
     ln_trainer_result r = {.size = sizeof r};
-    const ln_trainer_events on = {.size = sizeof on, .user = &t, .on_step = on_step, .on_valid = on_valid};
+    const ln_trainer_events on = {
+        .size = sizeof on, .user = &t, .on_step = on_step, .on_valid = on_valid, .on_text = on_text};
     if (f->step) note("continues after step %lld", (long long)f->step);
     const ln_status st = ln_trainer_run(trainer, &on, &r, err);
     progress_wipe();

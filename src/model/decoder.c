@@ -130,24 +130,38 @@ static ln_v loss_of_logits(ln_graph *g, ln_v x, ln_v head, float cap, ln_v targe
     const ln_v logits = ln_g_linear(g, "logits", x, head, -1);
     return ln_g_nll(g, "loss", cap > 0 ? ln_g_softcap(g, "logits.capped", logits, cap) : logits, targets);
 }
-ln_status ln_decoder_build_train(ln_graph *g, const ln_spec *s, const ln_weights *w, bool trains_head,
-                                 ln_train_graph *out, ln_error *err) {
-    static const int64_t row[2] = {LN_DIM_N, 1};
-    ln_builder b = {.g = g, .s = s, .w = w};
-    ln_v head;
+/* Prepares a builder for attention over the packed rows of a step. */
+static ln_status open_packed(ln_builder *b, ln_error *err) {
+    const ln_spec *s = b->s;
     if (ln_spec_both_ways(s))
         return ln_fail(err, LN_EUNSUPPORTED,
                        "config.json: %s: tokens attend to later ones, so that the model predicts no next "
                        "token "
                        "and cannot be trained on texts; it embeds them (ln_embed)",
                        s->model_type);
-    if (!open_lists(&b)) return LN_OOM(err, "a graph");
-    ln_g_layer(g, -1, "");
+    if (!open_lists(b)) return LN_OOM(err, "a graph");
+    ln_g_layer(b->g, -1, "");
+    return LN_OK;
+}
+ln_status ln_decoder_build_train(ln_graph *g, const ln_spec *s, const ln_weights *w, bool trains_head,
+                                 ln_train_graph *out, ln_error *err) {
+    static const int64_t row[2] = {LN_DIM_N, 1};
+    ln_builder b = {.g = g, .s = s, .w = w};
+    ln_v head;
+    LN_TRY(open_packed(&b, err));
     out->targets = ln_g_input(g, "targets", LN_TRAIN_TARGETS, LN_I32, 2, row);
     out->weights = ln_g_input(g, "weights", LN_TRAIN_WEIGHTS, LN_F32, 2, row);
     const ln_v x = scaled(&b, "head.scaled", hidden(&b, &head), s->logit_scale);
     out->loss = trains_head || s->logit_softcap > 0
                     ? loss_of_logits(g, x, head, s->logit_softcap, out->targets)
                     : ln_g_linear_cross_entropy(g, "loss", x, head, out->targets);
+    return ln_graph_check(g, "build", err);
+}
+ln_status ln_decoder_build_packed(ln_graph *g, const ln_spec *s, const ln_weights *w, ln_error *err) {
+    ln_builder b = {.g = g, .s = s, .w = w};
+    ln_v head;
+    LN_TRY(open_packed(&b, err));
+    const ln_v x = scaled(&b, "head.scaled", hidden(&b, &head), s->logit_scale);
+    ln_g_output(g, ln_g_linear(g, "logits", x, head, -1)); /* a cap would leave their order */
     return ln_graph_check(g, "build", err);
 }

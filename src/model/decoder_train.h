@@ -43,6 +43,9 @@ typedef struct ln_train_graph {
  * with respect to the head, too. Errors as ln_decoder_build's. */
 ln_status ln_decoder_build_train(ln_graph *g, const ln_spec *s, const ln_weights *w, bool trains_head,
                                  ln_train_graph *out, ln_error *err);
+/* Builds the same forward pass with the logits of the output rows, [N,V], as its output, before a cap. Errors
+ * as ln_decoder_build's. */
+ln_status ln_decoder_build_packed(ln_graph *g, const ln_spec *s, const ln_weights *w, ln_error *err);
 
 /* ---- lora_targets.c ---- */
 

@@ -6,8 +6,9 @@
 #include "train_program.h"
 #include "trained_weights.h"
 
-/* LENGTHS: of DoRA, what the lengths of rows depend on; else it has no program. */
-enum { ALIGN = 64, MODES = 3, EVALUATE = 0, TRAIN = 1, LENGTHS = 2 };
+/* PREDICT: the logits of a text, if the options have rows for it. LENGTHS: of DoRA, what the lengths of rows
+ * depend on. Else these have no program. */
+enum { ALIGN = 64, MODES = 4, EVALUATE = 0, TRAIN = 1, PREDICT = 2, LENGTHS = 3 };
 /* Numbers of one gradient, and of the gradients of adapters, that are read at a time. */
 enum { MOST_READ = 1 << 20, MOST_TOGETHER = 1 << 22 };
 
@@ -66,15 +67,27 @@ struct ln_train_program {
     void *bound, *temp;
     size_t bound_bytes, temp_bytes, n_numbers;
     size_t read_numbers, rounded_bytes;
-    float *read;   /* [read_numbers] some rows, or the losses, read from the device */
-    void *rounded; /* [rounded_bytes] some rows of a weight, as they are stored */
-    bool changed;  /* the device has other values than the parameters */
-    ln_step_block *step;
+    float *read;                     /* [read_numbers] some rows, or the losses, read from the device */
+    void *rounded;                   /* [rounded_bytes] some rows of a weight, as they are stored */
+    bool changed;                    /* the device has other values than the parameters */
+    ln_step_block *step, *blocks[2]; /* of the micro-batch that runs: that of micro-batches, or of PREDICT */
 };
 
 static inline size_t ln_train_aligned(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
-/* Programs that there are. */
-static inline int ln_train_modes(const ln_train_program *p) { return p->directions ? MODES : LENGTHS; }
+/* Returns whether a program exists. */
+static inline bool ln_train_has(const ln_train_program *p, int which) {
+    if (which == PREDICT) return p->opt.n_predicted > 0;
+    return which != LENGTHS || p->directions;
+}
+/* Returns the bounds of a program. */
+static inline ln_bounds ln_train_bounds(const ln_train_program *p, int which) {
+    if (which != PREDICT) return p->bounds;
+    return (ln_bounds){.T = p->opt.n_text, .N = p->opt.n_predicted, .B = 1};
+}
+/* Returns the most rows of a step of any program. */
+static inline size_t ln_train_most_rows(const ln_train_program *p) {
+    return LN_MAX((size_t)p->bounds.T, (size_t)p->opt.n_text);
+}
 /* Returns the piece of a trainable; their slots ascend. */
 static inline const piece *ln_train_piece(const ln_train_program *p, int slot) {
     size_t i = LN_MIN((size_t)slot, p->n_pieces - 1); /* modules without an A of their own have one less */
@@ -87,6 +100,9 @@ static inline const piece *ln_train_piece(const ln_train_program *p, int slot) {
 static inline int64_t ln_train_row(const piece *y, int64_t r, int64_t *n) {
     return y->pieces ? ln_pieces_row(y->pieces, r, n) : y->row0 + r;
 }
+
+/* Writes the parameters as the programs read them, by a step that has rows. */
+ln_status ln_train_write_params(ln_train_program *p, ln_error *err);
 
 /* ---- train_gradients.c ---- */
 
@@ -112,7 +128,7 @@ void ln_tables_describe(ln_train_program *p, int i, size_t *of, size_t *at);
 /* Returns the bytes of the input of rows of A that are looked up. */
 static inline size_t ln_tables_looked_up_bytes(const ln_train_program *p) {
     const bool any = !p->opt.full && p->opt.lora.targets[LN_W_EMBED];
-    return any ? sizeof(float) * (size_t)p->bounds.T * (size_t)p->opt.lora.rank : 0;
+    return any ? sizeof(float) * ln_train_most_rows(p) * (size_t)p->opt.lora.rank : 0;
 }
 /* Reads the rows of the model of trained tokens. LN_EMEMORY, LN_ENUMERIC. */
 ln_status ln_tables_open(ln_train_program *p, ln_error *err);

@@ -14,7 +14,7 @@ static ln_status build_adapters(ln_train_program *p, int which, ln_error *err) {
     mode *m = &p->modes[which];
     ln_lora lora = p->opt.lora;
     ln_lora_training adapters;
-    if (which == EVALUATE) lora.dropout = 0;
+    if (which != TRAIN) lora.dropout = 0;
     LN_TRY(ln_lora_targets(&lora, p->weights, p->spec, &m->graph.arena, &adapters, err));
     LN_TRY(ln_graph_adapt_training(&m->graph, &adapters, LN_TRAIN_SAMPLES, &m->lora, err));
     return ln_graph_check(&m->graph, "adapt", err);
@@ -53,8 +53,10 @@ static ln_status build_mode(ln_train_program *p, int which, int n_recompute, ln_
     mode *m = &p->modes[which];
     ln_graph_open(&m->graph);
     const bool logits = p->opt.full || ln_lora_needs_logits(&p->opt.lora);
-    LN_TRY(ln_decoder_build_train(&m->graph, p->spec, p->weights, logits, &m->built, err));
+    LN_TRY(which == PREDICT ? ln_decoder_build_packed(&m->graph, p->spec, p->weights, err)
+                            : ln_decoder_build_train(&m->graph, p->spec, p->weights, logits, &m->built, err));
     if (!p->opt.full) LN_TRY(build_adapters(p, which, err));
+    if (which == PREDICT) return LN_OK;
     ln_g_output(&m->graph, m->built.loss);
     if (which == EVALUATE) return LN_OK;
     const size_t n_forward = m->graph.n_nodes;
@@ -71,7 +73,7 @@ static ln_status make_mode(ln_train_program *p, int which, int n_recompute, ln_e
     mode *m = &p->modes[which];
     const bool exact = p->opt.run.numerics == LN_EXACT || which == LENGTHS;
     const ln_compile_options o = {.policy = exact ? LN_POLICY_EXACT : LN_POLICY_TRAIN,
-                                  .bounds = p->bounds,
+                                  .bounds = ln_train_bounds(p, which),
                                   .real_bytes = p->info.real_bytes,
                                   .ops = p->ops,
                                   .dev = p->dev};
@@ -193,16 +195,20 @@ static ln_status take_sizes(ln_train_program *p, ln_error *err) {
                                             [LN_TRAIN_SAMPLES] = 8 * (size_t)b->B,
                                             [LN_TRAIN_LOOKED_UP] = ln_tables_looked_up_bytes(p),
                                             [LN_TRAIN_CHOSEN] =
-                                                4 * (size_t)b->T * (size_t)ln_train_tokens(p)};
+                                                4 * ln_train_most_rows(p) * (size_t)ln_train_tokens(p)};
     for (int i = 0; i < LN_TRAIN_INPUTS; i++) p->input_at[i] = at, at += ln_train_aligned(inputs[i]);
     p->bound_bytes = at;
-    const int64_t step = ln_step_bytes(b, 0);
-    if (step < 0) return ln_fail(err, LN_EUSAGE, "a micro-batch of %lld rows is too large", (long long)b->T);
-    for (int i = 0; i < ln_train_modes(p); i++) {
+    const ln_bounds text = ln_train_bounds(p, PREDICT);
+    const int64_t step = ln_step_bytes(b, 0), text_step = ln_step_bytes(&text, 0);
+    if (step < 0 || text_step < 0)
+        return ln_fail(err, LN_EUSAGE, "a micro-batch of %lld rows is too large", (long long)b->T);
+    for (int i = 0; i < MODES; i++) {
+        if (!ln_train_has(p, i)) continue;
         p->temp_bytes = LN_MAX(p->temp_bytes, (size_t)p->modes[i].program.temp_bytes);
         p->sizes.scratch_bytes += p->ops->scratch_bytes(p->dev, &p->modes[i].program);
     }
     p->read_numbers = LN_MAX(p->read_numbers, (size_t)b->N);
+    if (ln_train_has(p, PREDICT)) p->read_numbers = LN_MAX(p->read_numbers, (size_t)p->spec->V);
     const uint64_t squares = ln_directions_bytes(p);
     p->sizes.n_params = p->n_numbers;
     p->sizes.n_matrices = p->n_params;
@@ -213,7 +219,7 @@ static ln_status take_sizes(ln_train_program *p, ln_error *err) {
     p->sizes.bound_bytes = p->bound_bytes;
     p->sizes.device_total = p->info.memory_total;
     p->sizes.device_free = p->info.memory_free;
-    p->sizes.step_bytes = (uint64_t)step;
+    p->sizes.step_bytes = (uint64_t)(step + text_step);
     return ln_device_weights_bytes(p->ops, p->dev, p->weights, LN_EXACT, p->opt.full, &p->sizes.weights_bytes,
                                    &copies, err);
 }
@@ -228,6 +234,7 @@ static ln_status describe(ln_train_program *p, ln_error *err) {
     if (p->opt.full) LN_TRY(ln_trained_weights_check(p->weights, err));
     LN_TRY(ln_run_open_device(o, &p->ops, &p->dev, &p->info, err));
     LN_TRY(make_mode(p, EVALUATE, 0, err));
+    if (ln_train_has(p, PREDICT)) LN_TRY(make_mode(p, PREDICT, 0, err));
     p->sizes.n_recompute = LN_MIN(p->opt.n_recompute, p->spec->L);
     LN_TRY(make_mode(p, TRAIN, p->sizes.n_recompute, err));
     if (!p->opt.full && p->opt.lora.magnitudes) LN_TRY(make_mode(p, LENGTHS, 0, err));
@@ -277,16 +284,24 @@ static ln_status bind(ln_train_program *p, mode *m, ln_error *err) {
     return p->ops->prepare(p->queue, &m->program, p->temp, &m->exec, err);
 }
 
+/* Allocates a block of steps. */
+static ln_status make_block(ln_train_program *p, int which, ln_step_block **out, ln_error *err) {
+    const ln_bounds b = ln_train_bounds(p, which);
+    *out = ln_zalloc(1, (size_t)ln_step_bytes(&b, 0));
+    if (!*out) return LN_OOM(err, "a micro-batch");
+    ln_step_init(*out, &b, 0);
+    return LN_OK;
+}
+
 static ln_status take_memory(ln_train_program *p, ln_error *err) {
     float *at = p->values = ln_zalloc(2 * p->n_numbers, sizeof *p->values);
     p->host = ln_zalloc(1, p->bound_bytes);
     p->read = ln_zalloc(p->read_numbers, sizeof *p->read);
     p->rounded = ln_zalloc(1, p->rounded_bytes + 1);
-    p->step = ln_alloc((size_t)p->sizes.step_bytes);
-    if (!p->values || !p->host || !p->read || !p->rounded || !p->step)
-        return LN_OOM(err, "trained parameters");
-    memset(p->step, 0, (size_t)p->sizes.step_bytes);
-    ln_step_init(p->step, &p->bounds, 0);
+    if (!p->values || !p->host || !p->read || !p->rounded) return LN_OOM(err, "trained parameters");
+    LN_TRY(make_block(p, TRAIN, &p->blocks[0], err));
+    LN_TRY(make_block(p, PREDICT, &p->blocks[1], err));
+    p->step = p->blocks[0];
     for (size_t i = 0; i < p->n_params; i++) {
         ln_train_param *x = &p->params[i];
         x->value = at;
@@ -315,7 +330,8 @@ ln_status ln_train_program_open(ln_train_program **out, const ln_spec *s, const 
     }
     const ln_queue_options queue = {.size = sizeof queue, .n_slots = 1, .n_blocks = 1};
     LN_GO(p->ops->queue_open(p->dev, &queue, &p->queue, err));
-    for (int i = 0; i < ln_train_modes(p); i++) LN_GO(bind(p, &p->modes[i], err));
+    for (int i = 0; i < MODES; i++)
+        if (ln_train_has(p, i)) LN_GO(bind(p, &p->modes[i], err));
     if (p->directions) LN_GO(ln_directions_open(p, err));
     LN_GO(ln_tables_open(p, err));
     *out = p;
@@ -348,7 +364,8 @@ void ln_train_program_close(ln_train_program **program) {
     ln_free(p->host);
     ln_free(p->read);
     ln_free(p->rounded);
-    ln_free(p->step);
+    ln_free(p->blocks[0]);
+    ln_free(p->blocks[1]);
     ln_free(p);
     *program = NULL;
 }
@@ -478,8 +495,7 @@ static void write_some(void *user, int thread, int n_threads) {
     }
 }
 
-/* Writes the parameters as the programs read them. */
-static ln_status write_params(ln_train_program *p, ln_error *err) {
+ln_status ln_train_write_params(ln_train_program *p, ln_error *err) {
     for (size_t i = 0; p->changed && p->changing && i < p->n_pieces; i++) {
         const piece *y = &p->pieces[i];
         const ln_train_param *x = &p->params[y->param];
@@ -528,7 +544,7 @@ static ln_status run_batch(ln_train_program *p, int which, const ln_train_batch 
     LN_TRY(check_batch(p, b, err));
     write_step(p, b, out);
     if (out->n_counted == 0) return LN_OK;
-    LN_TRY(write_params(p, err));
+    LN_TRY(ln_train_write_params(p, err));
     taking t = {.p = p, .m = m, .out = out, .err = err};
     const ln_trace trace = {take_gradients, &t};
     const bool takes = which == TRAIN && p->opt.full;

@@ -25,6 +25,8 @@ typedef struct ln_train_options {
     bool full;       /* the parameters are the weights of the model, and `lora` is not read */
     ln_lora lora;    /* else those of these adapters */
     int n_recompute; /* layers whose activations are computed again for the gradients, from the first on */
+    int n_text, n_predicted; /* tokens of a text, and predicted tokens, of ln_train_predict; 0: it is not
+                                called */
 } ln_train_options;
 
 /* A matrix that is trained, f32 in host memory: A or B of an adapter, or with `full` a tensor of the files, a
@@ -116,5 +118,15 @@ ln_status ln_train_step(ln_train_program *p, const ln_train_batch *batch, ln_tra
 /* The same without gradients and without dropout. */
 ln_status ln_train_evaluate(ln_train_program *p, const ln_train_batch *batch, ln_train_result *out,
                             ln_error *err);
+/* A text whose next tokens are predicted; the ids are borrowed during the call. */
+typedef struct ln_train_text {
+    const int32_t *ids;  /* [n] */
+    int32_t n, n_prompt; /* n_prompt: its first tokens, which decide the frequencies of a dynamic rope */
+} ln_train_text;
+/* Stores in out[i] the likeliest token after the first n - n_out + i + 1 tokens of a text, the lowest on
+ * ties, with the values as they are; -1: a logit is NaN. Nothing that a step depends on changes.
+ * LN_EINTERNAL: the text or n_out exceeds the options; LN_EDEVICE. */
+ln_status ln_train_predict(ln_train_program *p, const ln_train_text *text, int32_t *out, int32_t n_out,
+                           ln_error *err);
 
 #endif

@@ -104,5 +104,10 @@ typedef struct train_reader {
  * LN_EMEMORY, and what `add` returns. */
 ln_status train_line_read(train_reader *r, const char *text, size_t bytes, ln_error *err);
 void train_reader_close(train_reader *r);
+/* Appends the ids of a text as those of a sample begin: with the tokens of the post-processor, and one bos at
+ * most. */
+ln_status train_text_ids(const ln_package *m, const char *text, size_t bytes, ln_ids *out, ln_error *err);
+/* Rejects ids that the model has no embedding for: a tokenizer may have more. */
+ln_status train_ids_check(const ln_package *m, const ln_ids *ids, ln_error *err);
 
 #endif

@@ -35,7 +35,17 @@ enum {
     SESSION_START = 1,
     SUMMARY_VALUE = 1 << 3 | 2,
     VALUE_TAG = 1 << 3 | 2,
-    VALUE_SIMPLE = 2 << 3 | 5
+    VALUE_SIMPLE = 2 << 3 | 5,
+    VALUE_TENSOR = 8 << 3 | 2,
+    VALUE_METADATA = 9 << 3 | 2,
+    METADATA_PLUGIN = 1 << 3 | 2,
+    PLUGIN_NAME = 1 << 3 | 2,
+    TENSOR_TYPE = 1 << 3,
+    TYPE_STRING = 7,
+    TENSOR_SHAPE = 2 << 3 | 2,
+    TENSOR_STRING = 8 << 3 | 2,
+    SHAPE_DIM = 2 << 3 | 2,
+    DIM_SIZE = 1 << 3
 };
 
 static void put_little(ln_str *s, uint64_t value, int bytes) {
@@ -64,6 +74,39 @@ static void put_scalar(ln_str *s, const char *tag, double number) {
     put_bytes(s, SUMMARY_VALUE, one.data, one.len);
     s->failed = s->failed || one.failed;
     ln_str_free(&one);
+}
+
+/* Adds a message as a field, and frees it. */
+static void put_message(ln_str *s, int field, ln_str *inside) {
+    put_bytes(s, field, inside->data ? inside->data : "", inside->len);
+    s->failed = s->failed || inside->failed;
+    ln_str_free(inside);
+}
+
+/* Adds a text to a summary, as a tensor of one string for the plug-in of texts. */
+static void put_text_value(ln_str *s, const char *tag, const char *text, size_t bytes) {
+    ln_str one = {0}, dim = {0}, shape = {0}, tensor = {0}, plugin = {0}, metadata = {0};
+    put_varint(&dim, DIM_SIZE), put_varint(&dim, 1);
+    put_message(&shape, SHAPE_DIM, &dim);
+    put_varint(&tensor, TENSOR_TYPE), put_varint(&tensor, TYPE_STRING);
+    put_message(&tensor, TENSOR_SHAPE, &shape);
+    put_bytes(&tensor, TENSOR_STRING, text, bytes);
+    put_bytes(&plugin, PLUGIN_NAME, "text", 4);
+    put_message(&metadata, METADATA_PLUGIN, &plugin);
+    put_bytes(&one, VALUE_TAG, tag, strlen(tag));
+    put_message(&one, VALUE_TENSOR, &tensor);
+    put_message(&one, VALUE_METADATA, &metadata);
+    put_message(s, SUMMARY_VALUE, &one);
+}
+
+/* Adds the lines of a text as code of Markdown, in which they are shown as they are. */
+static void put_code(ln_str *s, const char *text, size_t bytes) {
+    ln_str_adds(s, "\n\n    ");
+    for (size_t i = 0; i < bytes; i++) {
+        ln_str_add(s, text + i, 1);
+        if (text[i] == '\n') ln_str_adds(s, "    ");
+    }
+    ln_str_adds(s, "\n\n");
 }
 
 /* ---- records ---- */
@@ -146,5 +189,20 @@ ln_status train_events_valid(const train_events *e, const ln_valid_report *r, ln
     put_scalar(&s, "eval/perplexity", r->perplexity);
     put_scalar(&s, "eval/rewards/accuracies", r->accuracy);
     put_scalar(&s, "eval/rewards/margins", r->margin);
+    return write_event(e, r->step, EVENT_SUMMARY, &s, err);
+}
+
+ln_status train_events_text(const train_events *e, const ln_text_report *r, ln_error *err) {
+    ln_str s = {0}, text = {0};
+    char tag[40];
+    if (!e->path[0]) return LN_OK;
+    (void)snprintf(tag, sizeof tag, "samples/%zu", r->index + 1);
+    ln_str_adds(&text, "prompt:");
+    put_code(&text, r->prompt, r->prompt_bytes);
+    ln_str_adds(&text, "text:");
+    put_code(&text, r->text, r->text_bytes);
+    put_text_value(&s, tag, text.data ? text.data : "", text.len);
+    s.failed = s.failed || text.failed;
+    ln_str_free(&text);
     return write_event(e, r->step, EVENT_SUMMARY, &s, err);
 }

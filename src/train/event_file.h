@@ -18,6 +18,8 @@ ln_status train_events_open(train_events *e, const char *dir, int64_t step, ln_e
 void train_events_close(train_events *e);
 /* Appends a record; nothing if no file is written. LN_EIO, LN_EMEMORY. */
 ln_status train_events_step(const train_events *e, const ln_step_report *r, ln_error *err);
+/* A text, as TensorBoard's page of texts shows it. */
+ln_status train_events_text(const train_events *e, const ln_text_report *r, ln_error *err);
 ln_status train_events_valid(const train_events *e, const ln_valid_report *r, ln_error *err);
 
 #endif

@@ -12,6 +12,8 @@
 #include <math.h>
 #include <unistd.h>
 
+enum { MOST_BYTES = 16 << 20 }; /* of a line: texts may have long prompts */
+
 /* ---- lines ---- */
 
 void train_step_line(ln_str *s, const ln_step_report *r) {
@@ -38,7 +40,26 @@ void train_valid_line(ln_str *s, const ln_valid_report *r) {
     ln_str_adds(s, "}\n");
 }
 
+void train_text_line(ln_str *s, const ln_text_report *r) {
+    ln_str_adds(s, "{");
+    put_int(s, "step", r->step);
+    put_uint(s, "sample", r->index + 1);
+    put_key(s, "prompt");
+    ln_str_json(s, r->prompt, r->prompt_bytes);
+    put_key(s, "text");
+    ln_str_json(s, r->text, r->text_bytes);
+    put_int(s, "tokens", r->n_tokens);
+    put_bool(s, "ended", r->ended);
+    ln_str_adds(s, "}\n");
+}
+
 /* ---- points ---- */
+
+/* Counts a text of a step. */
+static void add_text(train_metrics *m, int64_t step) {
+    m->n_texts = m->text_step == step ? m->n_texts + 1 : 1;
+    m->text_step = step;
+}
 
 static ln_status add_point(train_point **list, size_t *n, size_t *cap, int64_t step, double loss,
                            ln_error *err) {
@@ -52,18 +73,19 @@ static ln_status add_point(train_point **list, size_t *n, size_t *cap, int64_t s
 /* Reads a line of the file. *later: the checkpoint does not have its step or, of a validation, was written
  * before that; the validation of a checkpoint's own step may follow the checkpoint. *good false: it is no
  * line of a run. */
-static ln_status take_line(train_metrics *m, const char *text, size_t bytes, int64_t step, int64_t valid_step,
+static ln_status take_line(train_metrics *m, const char *data, size_t bytes, int64_t step, int64_t valid_step,
                            bool *good, bool *later, ln_error *err) {
     json_t *line = NULL;
     ln_status st = LN_OK;
-    *good = ln_json_load(&line, "metrics.jsonl", text, bytes, &(ln_error){0}) == LN_OK;
+    *good = ln_json_load(&line, "metrics.jsonl", data, bytes, &(ln_error){0}) == LN_OK;
     const json_t *at = json_object_get(line, "step"), *loss = json_object_get(line, "loss"),
-                 *valid = json_object_get(line, "valid_loss");
-    *good = *good && json_is_integer(at) && (loss || valid);
+                 *valid = json_object_get(line, "valid_loss"), *text = json_object_get(line, "text");
+    *good = *good && json_is_integer(at) && (loss || valid || text);
     *later = *good && json_integer_value(at) > (valid ? valid_step : step);
     if (*good && !*later && valid)
         st = add_point(&m->valids, &m->n_valids, &m->cap_valids, json_integer_value(at),
                        json_number_value(valid), err);
+    else if (*good && !*later && text) add_text(m, json_integer_value(at));
     else if (*good && !*later && json_is_number(loss))
         st = add_point(&m->steps, &m->n_steps, &m->cap_steps, json_integer_value(at), json_number_value(loss),
                        err);
@@ -77,7 +99,7 @@ static ln_status read_lines(train_metrics *m, int64_t step, int64_t valid_step, 
     ln_lines l;
     char shown[LN_PATH_TEXT];
     ln_status st = LN_OK;
-    ln_lines_open(&l, m->fd, m->path, 1 << 20);
+    ln_lines_open(&l, m->fd, m->path, MOST_BYTES);
     for (*keep = 0;;) {
         char *text;
         size_t bytes;
@@ -155,6 +177,14 @@ ln_status train_metrics_valid(train_metrics *m, const ln_valid_report *r, ln_err
     train_valid_line(&s, r);
     LN_TRY(write_line(m, &s, err));
     return add_point(&m->valids, &m->n_valids, &m->cap_valids, r->step, r->loss, err);
+}
+
+ln_status train_metrics_text(train_metrics *m, const ln_text_report *r, ln_error *err) {
+    ln_str s = {0};
+    train_text_line(&s, r);
+    LN_TRY(write_line(m, &s, err));
+    add_text(m, r->step);
+    return LN_OK;
 }
 
 ln_status train_chart_write(const train_metrics *m, const char *dir, ln_error *err) {

@@ -16,6 +16,8 @@ typedef struct train_metrics {
     int fd;          /* -1: not open */
     train_point *steps, *valids;
     size_t n_steps, n_valids, cap_steps, cap_valids;
+    int64_t text_step; /* the step of the last text, and the texts of that step */
+    size_t n_texts;
 } train_metrics;
 
 /* Opens `dir`/metrics.jsonl. Lines of steps after `step` and of validations after that of `valid_step`, which
@@ -30,8 +32,10 @@ ln_status train_metrics_read(train_metrics *m, const char *dir, ln_error *err);
 /* The line of a step or validation, as --json prints it, with a newline. */
 void train_step_line(ln_str *s, const ln_step_report *r);
 void train_valid_line(ln_str *s, const ln_valid_report *r);
+void train_text_line(ln_str *s, const ln_text_report *r);
 ln_status train_metrics_step(train_metrics *m, const ln_step_report *r, ln_error *err);
 ln_status train_metrics_valid(train_metrics *m, const ln_valid_report *r, ln_error *err);
+ln_status train_metrics_text(train_metrics *m, const ln_text_report *r, ln_error *err);
 
 /* loss_chart.c: writes the chart to `dir`/loss.svg. */
 ln_status train_chart_write(const train_metrics *m, const char *dir, ln_error *err);

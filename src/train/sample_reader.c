@@ -350,17 +350,16 @@ static ln_status need_template(const ln_package *m, ln_error *err) {
                    "ln_options.chat_template, or write the samples as prompt and completion, or text");
 }
 
-/* A tokenizer may have tokens that the embedding table does not. */
-static ln_status check_ids(const line_reader *r, ln_error *err) {
-    for (size_t i = 0; i < r->ids->n; i++)
-        if (r->ids->data[i] < 0 || r->ids->data[i] >= r->m->spec.V)
+ln_status train_ids_check(const ln_package *m, const ln_ids *ids, ln_error *err) {
+    for (size_t i = 0; i < ids->n; i++)
+        if (ids->data[i] < 0 || ids->data[i] >= m->spec.V)
             return ln_fail(err, LN_EINVALID, "token %zu: the model has no embedding for the id %d", i,
-                           r->ids->data[i]);
+                           ids->data[i]);
     return LN_OK;
 }
 
 static ln_status add_sample(line_reader *r, ln_error *err) {
-    LN_TRY(check_ids(r, err));
+    LN_TRY(train_ids_check(r->m, r->ids, err));
     return r->t->add(r->t->user, r->ids, r->mask, err);
 }
 
@@ -414,16 +413,20 @@ static ln_status end_text(line_reader *r, ln_error *err) {
     return ln_ids_add(r->ids, gen->eos[0], err);
 }
 
-/* Appends the ids of a text; the first one gets the tokens of the post-processor. A text that begins with its
- * bos gets no second one. */
+ln_status train_text_ids(const ln_package *m, const char *text, size_t bytes, ln_ids *out, ln_error *err) {
+    const int32_t bos = m->gen.bos;
+    LN_TRY(ln_tok_encode(m->tok, text, bytes, true, out, err));
+    if (bos >= 0 && out->n > 1 && out->data[0] == bos && out->data[1] == bos)
+        memmove(out->data, out->data + 1, --out->n * sizeof *out->data);
+    return LN_OK;
+}
+
+/* Appends the ids of a text; `first`: those with which a sample begins. */
 static ln_status encode_text(line_reader *r, int member, bool first, ln_error *err) {
     const ln_str *s = &r->text[member];
-    const int32_t bos = r->m->gen.bos, *ids;
-    LN_TRY(ln_tok_encode(r->m->tok, s->data ? s->data : "", s->len, first, r->ids, err));
-    ids = r->ids->data;
-    if (first && bos >= 0 && r->ids->n > 1 && ids[0] == bos && ids[1] == bos)
-        memmove(r->ids->data, ids + 1, --r->ids->n * sizeof *ids);
-    return LN_OK;
+    const char *text = s->data ? s->data : "";
+    return first ? train_text_ids(r->m, text, s->len, r->ids, err)
+                 : ln_tok_encode(r->m->tok, text, s->len, false, r->ids, err);
 }
 
 /* A prompt is tokenised alone, as it will be when the model answers it. */

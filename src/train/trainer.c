@@ -377,6 +377,36 @@ static ln_status validate(looping *l, ln_error *err) {
     return l->on->on_valid ? LN_CALLBACK(l->on->on_valid(l->on->user, &r, err)) : LN_OK;
 }
 
+/* Returns the number of texts of the last step that were written. */
+static size_t texts_written(const train_trainer *t) {
+    return t->metrics.text_step == t->state.step ? t->metrics.n_texts : 0;
+}
+/* Whether the last step is one after which the model writes texts. */
+static bool has_texts(const train_trainer *t) {
+    const int64_t step = t->state.step, every = t->how.sample_every;
+    return every > 0 && step > 0 && step % every == 0;
+}
+
+static ln_status report_text(looping *l, size_t i, ln_str *text, ln_error *err) {
+    train_trainer *t = l->t;
+    ln_text_report r;
+    LN_TRY(train_text(t, i, text, &r, err));
+    if (t->writes) LN_TRY(train_metrics_text(&t->metrics, &r, err));
+    if (t->writes) LN_TRY(train_events_text(&t->events, &r, err));
+    return l->on->on_text ? LN_CALLBACK(l->on->on_text(l->on->user, &r, err)) : LN_OK;
+}
+/* Writes the texts that are missing, if this is rank 0. */
+static ln_status write_texts(looping *l, ln_error *err) {
+    ln_status st = LN_OK;
+    if (l->t->ranks && l->t->ranks->rank > 0) return LN_OK;
+    for (size_t i = texts_written(l->t); i < l->t->n_prompts && st == LN_OK; i++) {
+        ln_str text = {0};
+        st = report_text(l, i, &text, err);
+        ln_str_free(&text);
+    }
+    return st;
+}
+
 static ln_status save(looping *l, ln_error *err) {
     return l->t->writes ? train_checkpoint(l->t, err) : LN_OK;
 }
@@ -399,6 +429,7 @@ static ln_status after_step(looping *l, ln_error *err) {
     const train_trainer *t = l->t;
     const int64_t step = t->state.step;
     if (validation_is_due(t)) LN_TRY(validate(l, err));
+    if (has_texts(t)) LN_TRY(write_texts(l, err));
     if (step < t->info.n_steps && !l->out->stopped_early && t->how.save_every &&
         step % t->how.save_every == 0)
         return save(l, err);
@@ -423,6 +454,7 @@ static ln_status report_step(const looping *l, const ln_step_report *r, ln_statu
 static ln_status run_steps(looping *l, ln_error *err) {
     train_trainer *t = l->t;
     if (validation_is_due(t)) LN_TRY(agree(t, validate(l, err), err)); /* the run was stopped before it */
+    if (t->how.out && has_texts(t)) LN_TRY(agree(t, write_texts(l, err), err));
     l->out->stopped_early = t->how.early_stop > 0 && t->state.n_worse >= t->how.early_stop;
     while (t->state.step < t->info.n_steps && !l->out->stopped_early) {
         ln_step_report r;

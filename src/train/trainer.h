@@ -24,6 +24,15 @@ typedef struct train_scored {
     double by, by_all; /* trained: the weights of their losses */
 } train_scored;
 
+enum { TRAIN_MOST_PROMPTS = 64 };
+/* A prompt that the model continues while it trains. */
+typedef struct train_prompt {
+    const char *text; /* of reports */
+    size_t bytes;
+    int32_t *ids;              /* [n_prompt + how.sample_tokens] the prompt, then */
+    int32_t n_prompt, n_guess; /* n_guess tokens, with which the next text may begin */
+} train_prompt;
+
 struct train_trainer {
     const ln_package *m;
     const struct train_method *method;
@@ -66,8 +75,11 @@ struct train_trainer {
     /* of preferences; NULL: there are none */
     train_scored *scored;        /* [most] of the samples in `chosen` */
     float *weights, *row_losses; /* [n_rows] */
-    double *was, *was_valid;     /* by sample of data and of valid: log-probabilities before the first step */
-    uint64_t *uses;              /* [most] */
+    train_prompt *prompts;       /* [n_prompts] */
+    size_t n_prompts;
+    int32_t *next;           /* [how.sample_tokens] predicted tokens */
+    double *was, *was_valid; /* by sample of data and of valid: log-probabilities before the first step */
+    uint64_t *uses;          /* [most] */
 };
 
 /* train_ranks.c: ranks train together. Micro-batch i of a step belongs to rank i mod N; all ranks add losses
@@ -101,6 +113,14 @@ enum { EVAL_SAMPLES = 64 }; /* samples of a validation that are packed together 
 
 /* trainer_data.c: reads the samples, and decides which validate and which an epoch has. */
 ln_status train_read_data(train_trainer *t, ln_error *err);
+
+/* train_texts.c: texts that the model writes while it trains. LN_EUSAGE: an option that is of them. */
+ln_status train_prompts_check(const ln_trainer_options *o, ln_error *err);
+/* Reads the prompts, and sets the options of the program that are of them. */
+ln_status train_prompts_read(train_trainer *t, ln_error *err);
+/* Continues the prompt i by the likeliest tokens. The text is added to *text, and *out has the rest of the
+ * report. LN_EDEVICE, LN_EMEMORY. */
+ln_status train_text(train_trainer *t, size_t i, ln_str *text, ln_text_report *out, ln_error *err);
 
 /* trainer_targets.c: which matrices are trained, with which rank and scale; from options or from an adapter.
  */

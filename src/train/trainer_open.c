@@ -105,6 +105,7 @@ static ln_status check_options(const ln_trainer_options *o, ln_error *err) {
     if (!(o->beta > 0 && o->beta <= 1e6)) return bad_option("beta", "a number above 0, at most 1e6", err);
     if (o->preference && o->dropout > 0)
         return bad_option("dropout", "0, because preferences are learned", err);
+    LN_TRY(train_prompts_check(o, err));
     if (o->event_file && !o->out) return bad_option("event_file", "ln_trainer_options.out as well", err);
     if (o->resume && !o->out) return bad_option("resume", "ln_trainer_options.out as well", err);
     return train_names_check(o->fields, err);
@@ -375,7 +376,9 @@ static ln_status begin(train_trainer **out, const ln_package *m, const ln_option
     set_time(t);
     ln_text_work work; /* until the plan counts what was read */
     ln_text_begin(&work);
-    const ln_status st = train_read_data(t, err);
+    ln_status st = train_read_data(t, err);
+    if (st == LN_OK) st = train_prompts_read(t, err);
+    t->how.sample_prompts = NULL; /* of the caller */
     LN_TRY(ln_text_end(&work, st, err));
     fill_info(t);
     if (t->schedule.n_decay > LN_MAX(t->info.n_steps - t->how.warmup, 0))

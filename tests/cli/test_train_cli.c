@@ -205,6 +205,23 @@ static void every_flag_is_a_setting(void **state) {
     assert_true(n_known >= 50); /* 40 that train alone has, and those of every verb that loads a model */
 }
 
+/* Texts that the model writes, as lines and as text. */
+static void texts_while_it_trains(void **state) {
+    (void)state;
+    char to[100];
+    snprintf(to, sizeof to, "%s/texts", dir);
+    expect(RUN(TRAIN, to, S("--sample-every"), S("1"), S("--sample-prompt"), S("a b"), S("--sample-prompt"),
+               S("c"), S("--sample-tokens"), S("2"), S("--json")),
+           0, NULL);
+    assert_true(count(last->out, "\"sample\":1,\"prompt\":\"a b\",\"text\":\"") > 0);
+    assert_int_equal(count(last->out, "\"sample\":2,"), count(last->out, "\"sample\":1,"));
+    snprintf(to, sizeof to, "%s/more-texts", dir);
+    expect(RUN(TRAIN, to, S("--sample-every"), S("1"), S("--sample-prompt"), S("a b")), 0, NULL);
+    assert_non_null(strstr(last->out, "step 1  sample 1 of 1  a b\n"));
+    expect(RUN(TRAIN, other, S("--sample-tokens"), S("3")), 2, "add --sample-every N");
+    expect(RUN(TRAIN, other, S("--sample-prompt"), S("a")), 2, "--sample-every");
+}
+
 static void refused(void **state) {
     (void)state;
     expect(RUN(S("train"), S(BASE_MODEL), S("-o"), other), 2, "--data FILE -o DIR");
@@ -346,6 +363,7 @@ int main(void) {
                                        cmocka_unit_test(settings_in_a_file),
                                        cmocka_unit_test(every_flag_is_a_setting),
                                        cmocka_unit_test(conversations_stay_together),
+                                       cmocka_unit_test(texts_while_it_trains),
                                        cmocka_unit_test(refused),
                                        cmocka_unit_test(added_tokens)};
     return cmocka_run_group_tests(tests, begin, end);

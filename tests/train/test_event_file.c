@@ -118,6 +118,29 @@ static void numbers_of_the_run(void **state) {
     FAILS(LN_EUSAGE, "ln_trainer_options.event_file", train(SMALL, &how, 1, err));
 }
 
+/* A text is a tensor of one string, for the plug-in of texts. */
+static void texts_of_the_run(void **state) {
+    (void)state;
+    static records r;
+    static const char *const prompts[] = {"Once\nmore"};
+    static const char metadata[] = "\x4a\x08\x0a\x06\x0a\x04text", tag[] = "\x0a\x09samples/1",
+                      type[] = "\x08\x07\x12\x04\x12\x02\x08\x01\x42",
+                      code[] = "prompt:\n\n    Once\n    more\n\ntext:";
+    char out[400], data[400], file[300];
+    ln_trainer_options how = run_of(at(out, "texts"));
+    how.data = put(data, "texts.jsonl", "{\"text\":\"Once more.\"}\n"), how.valid_split = 0;
+    how.sample_every = 2, how.sample_prompts = prompts, how.n_sample_prompts = 1, how.sample_tokens = 3;
+    how.steps = 2;
+    OK(train(LN_ROOT "/models/tiny", &how, 1, err));
+    read_records("texts", "", &r, file);
+    assert_int_equal(r.n, 1 + 2 + 1);
+    assert_int_equal(step_of(&r, 3), 2);
+    assert_non_null(memmem(r.data[3], r.bytes[3], tag, sizeof tag - 1));
+    assert_non_null(memmem(r.data[3], r.bytes[3], type, sizeof type - 1));
+    assert_non_null(memmem(r.data[3], r.bytes[3], code, sizeof code - 1));
+    assert_non_null(memmem(r.data[3], r.bytes[3], metadata, sizeof metadata - 1));
+}
+
 static void checksum_of_the_standard(void **state) {
     (void)state;
     assert_int_equal(crc_of((const uint8_t *)"123456789", 9),
@@ -131,6 +154,7 @@ static int begin(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(checksum_of_the_standard),
-                                       cmocka_unit_test(numbers_of_the_run)};
+                                       cmocka_unit_test(numbers_of_the_run),
+                                       cmocka_unit_test(texts_of_the_run)};
     return cmocka_run_group_tests_name("event files", tests, begin, remove_dir);
 }

@@ -22,6 +22,7 @@ static ln_step_report steps[STEPS + 1]; /* of the last run, by step */
 static ln_valid_report valid;           /* its last validation */
 static const char *add_tokens;          /* ln_options.add_tokens of runs */
 static int stop_after;                  /* the step after which runs are cancelled; 0: none */
+static ln_status (*on_text)(void *user, const ln_text_report *r, ln_error *err); /* of runs; NULL: none */
 
 /* Runs a command of the shell in the directory. */
 static inline void shell(const char *command) {
@@ -63,7 +64,8 @@ static inline ln_status runs_on_valid(void *user, const ln_valid_report *r, ln_e
 /* Trains `model` as `how` says, with exact numerics. */
 static inline ln_status train(const char *model, const ln_trainer_options *how, int threads, ln_error *err) {
     ln_options o = ln_options_default();
-    const ln_trainer_events on = {.size = sizeof on, .on_step = runs_on_step, .on_valid = runs_on_valid};
+    const ln_trainer_events on = {
+        .size = sizeof on, .on_step = runs_on_step, .on_valid = runs_on_valid, .on_text = on_text};
     ln_model *m = NULL;
     ln_trainer *t = NULL;
     ln_trainer_result r = {.size = sizeof r};
