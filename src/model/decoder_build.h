@@ -44,6 +44,8 @@ ln_v ln_mix_conv(ln_builder *b, ln_v x, int l);
 ln_v ln_layer_inputs(const ln_builder *b, ln_v x);
 /* ffn.c: the residual stream x[R,D] with what layer l makes of its input. */
 ln_v ln_add_layer_input(ln_builder *b, ln_v x, int l);
+/* ffn.c: the activation of layer l's MLP or experts. */
+ln_v ln_build_activation(const ln_builder *b, const char *name, ln_v x, int l);
 /* ffn.c: normed x[R,D] -> y[R,D], the dense MLP. */
 ln_v ln_ffn_gated(ln_builder *b, ln_v x, int l);
 /* ffn.c: the residual stream x[R,D] -> y[R,D], with the norm of its input. */

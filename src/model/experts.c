@@ -39,8 +39,7 @@ static ln_v shared_mlp(const ln_builder *b, ln_v x, int l) {
     ln_graph *g = b->g;
     const ln_v gate = ln_build_linear(b, "shared.gate", x, LN_W_S_GATE, LN_W_COUNT, l),
                up = ln_build_linear(b, "shared.up", x, LN_W_S_UP, LN_W_COUNT, l),
-               act = f->act == LN_ACT_SILU ? ln_g_silu(g, "shared.act", gate)
-                                           : ln_g_gelu_tanh(g, "shared.act", gate);
+               act = ln_build_activation(b, "shared.act", gate, l);
     const ln_v y =
         ln_build_linear(b, "shared.down", ln_g_mul(g, "shared.y", act, up), LN_W_S_DOWN, LN_W_COUNT, l);
     if (!f->moe.shared_gate) return y;
@@ -60,10 +59,7 @@ ln_v ln_ffn_experts(ln_builder *b, ln_v x, ln_v routed, int l) {
                gate = product(b, "moe.gate", x, ids, LN_W_X_GATE, LN_W_X_GATE_BIAS, l),
                up = product(b, "moe.up", x, ids, LN_W_X_UP, LN_W_X_UP_BIAS, l);
     const ln_v h = m->limit > 0 ? limited(g, m, gate, up)
-                                : ln_g_mul(g, "moe.h",
-                                           f->act == LN_ACT_SILU ? ln_g_silu(g, "moe.act", gate)
-                                                                 : ln_g_gelu_tanh(g, "moe.act", gate),
-                                           up);
+                                : ln_g_mul(g, "moe.h", ln_build_activation(b, "moe.act", gate, l), up);
     const ln_v each = product(b, "moe.down", h, ids, LN_W_X_DOWN, LN_W_X_DOWN_BIAS, l),
                y = ln_g_fold_rows(g, "moe.y", each, weights, m->route.top_k);
     return m->shared_F ? ln_g_add(g, "moe.with_shared", y, shared_mlp(b, x, l)) : y;

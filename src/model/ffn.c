@@ -4,8 +4,7 @@
 
 #include <math.h>
 
-/* The activation of layer l. */
-static ln_v activated(const ln_builder *b, const char *name, ln_v x, int l) {
+ln_v ln_build_activation(const ln_builder *b, const char *name, ln_v x, int l) {
     switch (ln_ffn_of(b->s, l)->act) {
     case LN_ACT_XIELU: return ln_g_xielu(b->g, name, x, &b->s->layers[l].xielu);
     case LN_ACT_RELU2: return ln_g_relu2(b->g, name, x);
@@ -19,11 +18,12 @@ ln_v ln_ffn_gated(ln_builder *b, ln_v x, int l) {
     ln_graph *g = b->g;
     if (ln_ffn_of(b->s, l)->ungated) {
         const ln_v up = ln_build_linear(b, "mlp.up", x, LN_W_UP, LN_W_UP_BIAS, l);
-        return ln_build_linear(b, "mlp.down", activated(b, "mlp.act", up, l), LN_W_DOWN, LN_W_DOWN_BIAS, l);
+        return ln_build_linear(b, "mlp.down", ln_build_activation(b, "mlp.act", up, l), LN_W_DOWN,
+                               LN_W_DOWN_BIAS, l);
     }
     const ln_v gate = ln_build_linear(b, "mlp.gate", x, LN_W_GATE, LN_W_GATE_BIAS, l);
     const ln_v up = ln_build_linear(b, "mlp.up", x, LN_W_UP, LN_W_UP_BIAS, l);
-    const ln_v act = activated(b, "mlp.act", gate, l);
+    const ln_v act = ln_build_activation(b, "mlp.act", gate, l);
     return ln_build_linear(b, "mlp.down", ln_g_mul(g, "mlp.y", act, up), LN_W_DOWN, LN_W_DOWN_BIAS, l);
 }
 
@@ -62,7 +62,7 @@ ln_v ln_add_layer_input(ln_builder *b, ln_v x, int l) {
     const ln_v all = ln_build_wanted_rows(b, "input.rows",
                                           ln_g_slice(g, "input", b->inputs, l * width, width), l),
                gate = ln_build_linear(b, "input.gate", x, LN_W_IN_GATE, LN_W_COUNT, l);
-    const ln_v y = ln_g_mul(g, "input.gated", activated(b, "input.act", gate, l), all);
+    const ln_v y = ln_g_mul(g, "input.gated", ln_build_activation(b, "input.act", gate, l), all);
     return ln_g_add(g, "input.residual", x,
                     ln_build_norm(b, "input.norm",
                                   ln_build_linear(b, "input.out", y, LN_W_IN_OUT, LN_W_COUNT, l),

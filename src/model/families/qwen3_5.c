@@ -15,7 +15,7 @@
  * head_dim                  256
  * max_position_embeddings   32,768
  * rms_norm_eps              1e-6
- * hidden_act                silu                   of the MLP and of the convolution
+ * hidden_act                silu                   of the MLP and of the convolution; others are rejected
  * attention_bias            false                  q, k, v and o alike
  * tie_word_embeddings       false                  the tensors decide
  * rope                      theta 10,000           mrope is plain RoPE for text
@@ -60,6 +60,14 @@ static ln_status read_delta(ln_spec *s, const ln_config *c, ln_error *err) {
                        "%s: linear_num_value_heads is %lld, expected a multiple of linear_num_key_heads, "
                        "%lld",
                        ln_path_text(shown, c->path), (long long)v_heads, (long long)k_heads);
+    }
+    if (s->ffn[0].act != LN_ACT_SILU) { /* the convolution's too in the reference */
+        char shown[LN_PATH_TEXT], text[80];
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "%s: hidden_act: expected silu in a model with layers of type linear_attention, found "
+                       "%s; linnet computes their convolution with silu only",
+                       ln_path_text(shown, c->path),
+                       ln_json_text(json_object_get(c->text, "hidden_act"), text));
     }
     const ln_recur_sizes sizes = {.taps = (int32_t)taps,
                                   .channels = (int32_t)(2 * k_heads * k_dim + v_heads * v_dim),
