@@ -122,7 +122,8 @@ static void measure(const options *o, const declared *d, int64_t rows, uint8_t *
     size_t bytes =
         d->op == LN_OP_LINEAR
             ? (size_t)(ln_pack_blocks(d->size[0]) *
-                       (o->bits ? ln_pack_block_bytes_q(ln_encoding_groups(w->enc), w->dtype, d->size[1])
+                       (o->bits ? ln_pack_block_bytes_q(ln_encoding_groups(w->enc),
+                                                        (ln_pack_units){(ln_dtype)w->dtype, 0}, d->size[1])
                                 : ln_pack_block_bytes(w->dtype, d->size[1])))
             : (size_t)m.pool_bytes;
     const bool bf12 = o->bf12 && d->op == LN_OP_LINEAR;

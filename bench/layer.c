@@ -73,13 +73,13 @@ static void *memory(int64_t bytes) {
     return p;
 }
 
-typedef void coefficients_fn(void *packed, const float *units, ln_groups enc, ln_dtype dtype, int64_t C,
-                             int64_t lo, int64_t hi);
+typedef void coefficients_fn(uint8_t *out, int64_t pitch, const float *numbers, int64_t n, int bits,
+                             const float *units);
 /* Random weights of D outputs and C columns, 4 bits in groups of 64, packed as in fast numerics. */
 static ln_affine weight(int64_t D, int64_t C, coefficients_fn *coefficients) {
     const ln_groups enc = {4, 64};
-    const int64_t blocks = D / LN_PACK_NR, block = ln_pack_block_bytes_q(enc, LN_BF16, C),
-                  words = 64 * (64 * 4 / 32);
+    const int64_t blocks = D / LN_PACK_NR, block = ln_pack_block_bytes_q(enc, (ln_pack_units){LN_BF16, 0}, C),
+                  pitch = ln_pack_group_bytes_q(enc, (ln_pack_units){LN_BF16, 0}), words = 64 * (64 * 4 / 32);
     const float most = 0.02f * 8 * 1.3f, unit = most / ln_i8pair_weight_max(4);
     uint8_t *w = memory(blocks * block);
     float *units = memory(blocks * LN_PACK_OUTPUT_SCALES * (int64_t)sizeof *units);
@@ -87,20 +87,21 @@ static ln_affine weight(int64_t D, int64_t C, coefficients_fn *coefficients) {
         for (int i = 0; i < LN_PACK_OUTPUT_SCALES; i++)
             units[b * LN_PACK_OUTPUT_SCALES + i] = i < LN_PACK_NR ? 1 / unit : 30 * unit;
         for (int64_t g = 0; g < C / 64; g++) {
-            uint8_t *at = w + b * block + g * ln_pack_group_bytes_q(enc, LN_BF16);
+            uint8_t *at = w + b * block + g * pitch;
+            float numbers[2 * LN_PACK_NR];
             for (int64_t i = 0; i < words; i += 4) {
                 const uint32_t codes = any() ^ any() << 13;
                 memcpy(at + i, &codes, sizeof codes);
             }
             for (int64_t i = 0; i < LN_PACK_NR; i++) {
                 const float s = 0.02f * (0.7f + 0.3f * (float)(any() & 255) / 255);
-                ln_num_store(at + words, LN_BF16, i, s);
-                ln_num_store(at + words, LN_BF16, LN_PACK_NR + i, -7.5f * s);
+                numbers[i] = s, numbers[LN_PACK_NR + i] = -7.5f * s;
             }
+            coefficients(at + words, pitch, numbers, 1, 4, units + b * LN_PACK_OUTPUT_SCALES);
         }
     }
-    coefficients(w, units, enc, LN_BF16, C, 0, blocks);
-    return (ln_affine){.codes = w, .units = units, .dtype = LN_BF16, .offset = LN_BF16, .code = enc};
+    return (ln_affine){
+        .codes = w, .units = units, .dtype = LN_BF16, .offset = LN_BF16, .code = enc, .has_constants = true};
 }
 
 typedef struct work {
@@ -158,7 +159,7 @@ static coefficients_fn *load(form *f, const char *arg) {
     coefficients_fn *coefficients = NULL;
     if (object) {
         *(void **)&kernels = dlsym(object, "form_kernels");
-        *(void **)&coefficients = dlsym(object, "ln_cpu_i8pair_dequant_amx");
+        *(void **)&coefficients = dlsym(object, "ln_cpu_i8pair_constants_amx");
     }
     if (!kernels || !coefficients) {
         fprintf(stderr, "layer: %s: %s\n", f->name,

@@ -42,6 +42,7 @@ static ln_status find(const ln_source *s, const ln_source_ask *ask, ln_weight *w
         return ln_tensor_unsupported(s->tensors, x, w->d1 ? types : "F32, F16 and BF16", err);
     w->tensor = x;
     w->enc = form->enc;
+    if (x->columns.n_outer) w->enc.shared = 0; /* groups of several blocks follow each other */
     w->dtype = (ln_dtype)form->enc.scale;
     w->code = form->code;
     w->made = true;

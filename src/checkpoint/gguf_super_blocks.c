@@ -33,8 +33,9 @@ static void store_codes(const uint8_t *q, int n, int bits, uint8_t *out) {
     }
 }
 
-/* Stores scale and offset of group g. */
+/* Stores scale and offset of group g; zeros are positive, as factors give them (device/cpu/pack/pack.h). */
 static bool store_group(float s, float b, int64_t g, uint8_t *scales, uint8_t *offsets) {
+    s = s + 0.0F, b = b + 0.0F;
     memcpy(scales + 4 * g, &s, 4);
     memcpy(offsets + 4 * g, &b, 4);
     return isfinite(s) && isfinite(b);
@@ -185,15 +186,18 @@ static bool row_mxfp4(const uint8_t *x, int64_t cols, uint8_t *codes, uint8_t *s
     return good;
 }
 
-#define AFFINE(bits_, group_) \
-    { .kind = LN_STORED_AFFINE, .bits = (bits_), .scale = LN_F32, .offset = LN_F32, .group = (group_) }
+#define AFFINE(bits_, group_, shared_)                                                                     \
+    {                                                                                                      \
+        .kind = LN_STORED_AFFINE, .bits = (bits_), .scale = LN_F32, .offset = LN_F32, .shared = (shared_), \
+        .group = (group_)                                                                                  \
+    }
 const ln_gguf_form ln_gguf_super_forms[LN_GGUF_SUPER_FORMS] = {
-    {LN_GGML_Q2_K, AFFINE(2, 16), {2, 16}, row_q2_k},
-    {LN_GGML_Q3_K, AFFINE(4, 16), {3, 16}, row_q3_k},
-    {LN_GGML_Q4_K, AFFINE(4, 32), {4, 32}, row_q4_k},
-    {LN_GGML_Q5_K, AFFINE(5, 32), {5, 32}, row_q5_k},
-    {LN_GGML_Q6_K, AFFINE(6, 16), {6, 16}, row_q6_k},
-    {LN_GGML_IQ4_NL, AFFINE(8, 32), {4, 32}, row_iq4_nl},
-    {LN_GGML_IQ4_XS, AFFINE(8, 32), {4, 32}, row_iq4_xs},
+    {LN_GGML_Q2_K, AFFINE(2, 16, 16), {2, 16}, row_q2_k},
+    {LN_GGML_Q3_K, AFFINE(4, 16, 16), {3, 16}, row_q3_k},
+    {LN_GGML_Q4_K, AFFINE(4, 32, 8), {4, 32}, row_q4_k},
+    {LN_GGML_Q5_K, AFFINE(5, 32, 8), {5, 32}, row_q5_k},
+    {LN_GGML_Q6_K, AFFINE(6, 16, 16), {6, 16}, row_q6_k},
+    {LN_GGML_IQ4_NL, AFFINE(8, 32, 0), {4, 32}, row_iq4_nl},
+    {LN_GGML_IQ4_XS, AFFINE(8, 32, 8), {4, 32}, row_iq4_xs},
     {LN_GGML_MXFP4, {.kind = LN_STORED_E2M1, .scale = LN_F32, .group = 32}, {4, 32}, row_mxfp4},
 };

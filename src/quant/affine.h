@@ -30,12 +30,14 @@ typedef struct ln_affine {
     const uint8_t *codes, *scales, *biases;
     ln_dtype dtype, offset; /* of the scales; of the biases */
     ln_groups code;
+    int shared; /* of packed ones: ln_encoding.shared if scales are stored so (device/cpu/pack/pack.h) */
+    bool has_constants; /* packed with constants in place of scales and biases */
     /* weights packed for int8-pair products: for each block of 16 outputs 16 values 1 / d, then 16 values e
      * (ln_i8pair_output_scale); else NULL */
     const float *units;
     /* Packed weights store scales and biases between their codes, and both pointers are NULL. The exception
-     * is an embedding table that is packed for int8-pair products: `scales` points to its scales and biases,
-     * stored together (device/cpu/pack/pack.h). */
+     * is an embedding table that is packed with constants: `scales` points to its scales and biases, stored
+     * together (device/cpu/pack/pack.h). */
 } ln_affine;
 
 static inline int64_t ln_affine_row_bytes(ln_groups e, int64_t cols) { return cols / 32 * 4 * e.bits; }

@@ -20,6 +20,8 @@ typedef struct ln_encoding {
     uint8_t bits;   /* of a code; 0: the elements are numbers, or bytes in fp8 */
     uint8_t scale;  /* ln_dtype of the scales; without codes, of the elements */
     uint8_t offset; /* ln_dtype of the offsets: the biases of affine groups, zero points */
+    uint8_t shared; /* of affine groups: in so many in sequence the scales are multiples, by integers of 8
+                     * bits, of one number, and the offsets of another; 0: nothing is known */
     int16_t group;  /* columns that share a scale; of coded rows 0: all columns of a row */
 } ln_encoding;
 
@@ -71,7 +73,7 @@ static inline ln_groups ln_encoding_groups(ln_encoding e) {
 }
 static inline bool ln_encoding_same(ln_encoding a, ln_encoding b) {
     return a.kind == b.kind && a.bits == b.bits && a.scale == b.scale && a.offset == b.offset &&
-           a.group == b.group;
+           a.group == b.group && a.shared == b.shared;
 }
 /* Whether rows of so many columns are whole groups, which affine groups must be. */
 static inline bool ln_encoding_fits(ln_encoding e, int64_t cols) {

@@ -139,9 +139,21 @@ typedef struct weight {
     int64_t D, C;
 } weight;
 
-/* Creates a weight of random codes, scales of either sign and biases, in three separate, unaligned
- * blocks. */
-static inline weight weight_new(int64_t D, int64_t C, ln_groups enc, ln_dtype dtype, bool special) {
+/* Changes scales or biases to multiples of one number in n groups in sequence, as files with two levels of
+ * scales have them. */
+static inline void share_factors(void *numbers, int64_t rows, int64_t groups, int n) {
+    for (int64_t i = 0; i < rows * groups; i += n) {
+        const float factor = ln_f16_f32(ln_f32_f16(random_f32() * 0.01f));
+        const int most = random_in(1, 127);
+        for (int k = 0; k < n; k++)
+            weight_put(numbers, LN_F32, i + k,
+                       factor * (float)(random_u32() % 7 ? random_in(-most, most) : -most - 1) + 0.0f);
+    }
+}
+/* Creates a weight of random codes, scales of either sign and biases, in three separate, unaligned blocks.
+ * shared: groups that share factors; 0: none do. */
+static inline weight weight_new_of(int64_t D, int64_t C, ln_groups enc, ln_dtype dtype, bool special,
+                                   int shared) {
     weight w = {.D = D, .C = C};
     int64_t n = D * (C / enc.group), size = ln_dtype_bytes(dtype);
     bool at_end = random_u32() % 2 == 0;
@@ -160,7 +172,18 @@ static inline weight weight_new(int64_t D, int64_t C, ln_groups enc, ln_dtype dt
                          : random_f32());
     }
     w.a = (ln_affine){w.codes.data, w.scales.data, w.biases.data, dtype, dtype, enc};
+    if (shared) {
+        w.a.shared = shared;
+        share_factors(w.scales.data, D, C / enc.group, shared);
+        share_factors(w.biases.data, D, C / enc.group, shared);
+    }
     return w;
+}
+/* The same; half of those that can be have scales and biases with shared factors. */
+static inline weight weight_new(int64_t D, int64_t C, ln_groups enc, ln_dtype dtype, bool special) {
+    const int shared = random_in(1, 16);
+    const bool can = dtype == LN_F32 && !special && C / enc.group % shared == 0;
+    return weight_new_of(D, C, enc, dtype, special, can && random_u32() % 2 ? shared : 0);
 }
 static inline void weight_free(weight *w) { unguard(&w->codes), unguard(&w->scales), unguard(&w->biases); }
 
@@ -178,9 +201,10 @@ static inline uint32_t code_at(const weight *w, int64_t d, int64_t i) {
 /* Does what packed_for does, for a weight in affine groups. */
 static inline guarded packed_q_for(int isa, ln_affine *w, int64_t D, int64_t C) {
     if (isa <= LN_ISA_PLAIN) return (guarded){0};
-    guarded g = guard((size_t)(ln_pack_blocks(D) * ln_pack_block_bytes_q(w->code, w->dtype, C)), true, 0);
-    ln_pack_q(g.data, w, D, C, 0, ln_pack_blocks(D));
-    *w = (ln_affine){.codes = g.data, .dtype = w->dtype, .offset = w->offset, .code = w->code};
+    guarded g = guard((size_t)(ln_pack_blocks(D) * ln_packed_block_bytes(w, C)), true, 0);
+    assert_true(ln_pack_q(g.data, w, D, C, 0, ln_pack_blocks(D)));
+    *w = (ln_affine){
+        .codes = g.data, .dtype = w->dtype, .offset = w->offset, .code = w->code, .shared = w->shared};
     return g;
 }
 
@@ -190,11 +214,12 @@ typedef struct row_weight {
     ln_affine a;
 } row_weight;
 #if !defined(ROW_COEFFICIENTS) && defined(LN_X86)
-#define ROW_COEFFICIENTS ln_cpu_i8pair_dequant_amx
+#define ROW_COEFFICIENTS ln_cpu_i8pair_constants_amx
 #endif
 typedef struct row_packing {
     row_weight *p;
-    int64_t C, blocks;
+    const ln_affine *w;
+    int64_t D, C;
 } row_packing;
 /* Computes the dequantisation constants in the kernels' floating-point mode, as an engine does when it
  * packs. */
@@ -202,19 +227,34 @@ static inline void row_coefficients(void *user, int thread, int n_threads) {
     const row_packing *r = user;
     (void)thread, (void)n_threads;
 #ifdef ROW_COEFFICIENTS
-    if (r->p->a.code.bits <= 4)
-        ROW_COEFFICIENTS(r->p->codes.data, r->p->a.units, r->p->a.code, r->p->a.dtype, r->C, 0, r->blocks);
+    const ln_groups code = r->w->code;
+    const int64_t n = r->C / code.group, codes = ln_pack_codes_bytes(code),
+                  pitch = codes + LN_PACK_CONSTANT_BYTES;
+    float *numbers = malloc((size_t)(n * 2 * LN_PACK_NR) * sizeof *numbers);
+    assert_non_null(numbers);
+    for (int64_t b = 0; b < ln_pack_blocks(r->D); b++) {
+        ln_pack_codes(r->p->codes.data + b * n * pitch, r->w, LN_PACK_CONSTANT_BYTES, r->D, r->C, b, b + 1);
+        ln_pack_numbers(numbers, r->w, r->D, r->C, b, 0, n);
+        ROW_COEFFICIENTS(r->p->codes.data + b * n * pitch + codes, pitch, numbers, n, code.bits,
+                         r->p->a.units + b * LN_PACK_OUTPUT_SCALES);
+    }
+    free(numbers);
 #else
     (void)r;
 #endif
 }
 static inline row_weight row_packed(const ln_affine *w, int64_t D, int64_t C) {
     row_weight p = {.a = *w};
+    const bool has_constants = w->code.bits <= 4;
     p.units = guard((size_t)(ln_pack_blocks(D) * LN_PACK_OUTPUT_SCALES) * sizeof(float), true, 0);
     ln_pack_output_scales((float *)(void *)p.units.data, w, D, C, 0, ln_pack_blocks(D));
-    p.codes = packed_q_for(1, &p.a, D, C);
+    p.a.has_constants = has_constants;
+    if (has_constants) {
+        p.codes = guard((size_t)(ln_pack_blocks(D) * ln_packed_block_bytes(&p.a, C)), true, 0);
+        p.a.codes = p.codes.data, p.a.scales = p.a.biases = NULL;
+    } else p.codes = packed_q_for(1, &p.a, D, C);
     p.a.units = (const float *)(const void *)p.units.data;
-    ln_pool_run(ln_pool_default(), 1, row_coefficients, &(row_packing){&p, C, ln_pack_blocks(D)});
+    if (has_constants) ln_pool_run(ln_pool_default(), 1, row_coefficients, &(row_packing){&p, w, D, C});
     return p;
 }
 
@@ -240,7 +280,7 @@ static inline void check_reads(const ln_kernel *kernel, ln_call c, int n_threads
     const ln_affine *w = c.in[1].data, *second = pair ? c.in[2].data : NULL;
     const int64_t block = c.in[1].bf12 ? ln_bf12_block_bytes(c.in[0].cols)
                           : dense      ? ln_pack_block_bytes(c.in[1].dtype, c.in[0].cols)
-                                       : ln_pack_block_bytes_q(w->code, w->dtype, c.in[0].cols);
+                                       : ln_packed_block_bytes(w, c.in[0].cols);
     const uint8_t *from = dense ? (const uint8_t *)c.in[1].data + (c.in[1].bf12 ? LN_BF12_HEADER_BYTES : 0)
                                 : w->codes,
                   *at = from;

@@ -32,6 +32,7 @@ static inline vf vf_load(const float *p) {
     memcpy(z.at, p, sizeof z.at);
     return z;
 }
+static inline vf vf_from_i8(const int8_t *p) { LANES(vf, (float)p[i]) }
 static inline vf vf_load_bf16(const uint16_t *p) { LANES(vf, ln_bf16_f32(p[i])) }
 static inline vf vf_load_f16(const uint8_t *p) { LANES(vf, ln_num_load(p, LN_F16, i)) }
 static inline void vf_store(float *p, vf x) { memcpy(p, x.at, sizeof x.at); }

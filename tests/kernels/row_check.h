@@ -97,7 +97,8 @@ static inline void row_check(const ln_kernel *kernel, const char *name, int64_t 
     const int64_t D = random_u32() % 2 ? some : (some + LN_PANEL_COLS - 1) / LN_PANEL_COLS * LN_PANEL_COLS;
     const int64_t ldy = random_u32() % 2 ? D + 5 : (D + 15) / 16 * 16 + 16, pitch = ln_i8pair_words(C) + 3,
                   y_count = (rows - 1) * ldy + D;
-    weight w = weight_new(D, C, enc, dtype, special), second = weight_new(D, C, enc, dtype, special);
+    weight w = weight_new(D, C, enc, dtype, special),
+           second = weight_new_of(D, C, enc, dtype, special, w.a.shared);
     if (random_u32() % 4 == 0) { /* only the largest or the smallest codes: far from the zero point */
         const weight *of = random_u32() % 2 ? &w : &second;
         memset(of->codes.data, random_u32() % 2 ? 0xff : 0, of->codes.bytes);

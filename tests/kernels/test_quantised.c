@@ -120,14 +120,16 @@ static void embed_check(ln_groups enc, ln_dtype dtype) {
             run_kernel(isa, &c, &bounds, isa < 0 ? 1 : thread_counts[n]);
             assert_same(y, (float *)(void *)got.data, 1, (T - 1) * ldy + C, 0, "embed, affine");
             if (!packed.map) continue;
-            const int64_t group = ln_pack_group_bytes_q(enc, dtype), bytes = ln_pack_scales_bytes_q(dtype),
-                          all = ln_pack_blocks(V) * (C / enc.group);
+            const ln_pack_units units = ln_packed_numbers(&a);
+            const int64_t group = ln_packed_group_bytes(&a), bytes = ln_pack_units_bytes(units),
+                          all = C / enc.group, block = ln_packed_block_bytes(&a, C);
             guarded numbers =
-                guard((size_t)(all * bytes), true, 0); /* in a separate block, as for products of int8 pairs,
-                                                          which store other data in their place */
-            ln_pack_scales(numbers.data, packed.data, enc, dtype, C, 0, ln_pack_blocks(V));
-            for (int64_t g = 0; g < all; g++)
-                memset(packed.data + (g + 1) * group - bytes, 0xee, (size_t)bytes);
+                guard((size_t)(ln_pack_blocks(V) * (all * bytes + ln_pack_factors_bytes(units, all))), true,
+                      0); /* in a separate block, as for products of int8 pairs, which store other data in
+                             their place */
+            assert_true(ln_pack_scales(numbers.data, &w.a, V, C, 0, ln_pack_blocks(V)));
+            for (int64_t i = 0; i < ln_pack_blocks(V) * all; i++)
+                memset(packed.data + i / all * block + (i % all + 1) * group - bytes, 0xee, (size_t)bytes);
             a.scales = numbers.data;
             memset(got.data, 0xa5, got.bytes);
             run_kernel(isa, &c, &bounds, thread_counts[n]);
@@ -143,9 +145,65 @@ static void test_embed(void **state) {
     each_form(embed_check);
 }
 
+/* Packs one row of 16 groups of 16 columns, of which all share factors, and returns whether that is possible;
+ * then the lookup has the scales and biases to the bit. */
+static bool shares(const float scales[16], const float biases[16]) {
+    enum { N = 16, GROUP = 16 };
+    const ln_groups enc = {6, GROUP};
+    uint8_t codes[N * GROUP * 6 / 8] = {0};
+    const ln_affine w = {.codes = codes,
+                         .scales = (const uint8_t *)scales,
+                         .biases = (const uint8_t *)biases,
+                         .dtype = LN_F32,
+                         .offset = LN_F32,
+                         .code = enc,
+                         .shared = N};
+    const ln_pack_units units = ln_packed_numbers(&w);
+    const int64_t group = ln_packed_group_bytes(&w), block = ln_packed_block_bytes(&w, (int64_t)N * GROUP);
+    uint8_t *packed = malloc((size_t)block);
+    assert_non_null(packed);
+    const bool ok = ln_pack_q(packed, &w, 1, (int64_t)N * GROUP, 0, 1);
+    for (int g = 0; g < N && ok; g++)
+        for (int which = 0; which < 2; which++) {
+            const float found =
+                ln_pack_unit(LN_F32, packed + g * group + ln_pack_codes_bytes(enc),
+                             ln_pack_factors_at(units, packed + N * group, g), (int64_t)which * LN_PACK_NR);
+            assert_int_equal(ln_f32_bits(found), ln_f32_bits(which ? biases[g] : scales[g]));
+        }
+    free(packed);
+    return ok;
+}
+/* Two levels of scales: 4.75 bits a weight for the groups of Q4_K and 7.25 for those of Q6_K. What no number
+ * divides is rejected. */
+static void test_factors(void **state) {
+    (void)state;
+    float ints[16], zeros[16] = {0}, odd[16], tiny[16], both[16], lowest[16], multiples[16];
+    for (int i = 0; i < 16; i++) {
+        ints[i] = (float)(8 * i - 60) * 0.0123291015625f;
+        odd[i] = i ? 1.0f : 0.7f;
+        tiny[i] = (float)(i * i % 64) * 0x1.8p-24f;
+        both[i] = i % 2 ? 128.0f : -128.0f - (float)(i == 2);
+        lowest[i] = i == 5 ? -128.0f : (float)(7 * i);
+        multiples[i] = (float)(6 * (i % 7)) * 0x1.7fcp-3f; /* their divisor is 6 times the number */
+    }
+    assert_true(shares(ints, zeros));
+    assert_true(shares(zeros, zeros));
+    assert_true(shares(tiny, multiples));
+    assert_true(shares(lowest, ints));
+    lowest[5] = 128.0f, lowest[6] = -42.0f;
+    assert_true(shares(lowest, ints));
+    assert_false(shares(odd, zeros));
+    assert_false(shares(zeros, odd));
+    assert_false(shares(both, zeros));
+    assert_int_equal(ln_pack_block_bytes_q((ln_groups){4, 32}, (ln_pack_units){LN_F32, 8}, 256) * 8,
+                     LN_PACK_NR * 256 * 475 / 100);
+    assert_int_equal(ln_pack_block_bytes_q((ln_groups){6, 16}, (ln_pack_units){LN_F32, 16}, 256) * 8,
+                     LN_PACK_NR * 256 * 725 / 100);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_rows),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms),   cmocka_unit_test(test_rows),
                                        cmocka_unit_test(test_outputs), cmocka_unit_test(test_long),
-                                       cmocka_unit_test(test_embed)};
+                                       cmocka_unit_test(test_embed),   cmocka_unit_test(test_factors)};
     return cmocka_run_group_tests_name("quantised", tests, NULL, NULL);
 }

@@ -91,11 +91,11 @@ extern const ln_kernel_row ln_cpu_experts_avx2[], ln_cpu_experts_avx512[], ln_cp
     ln_cpu_experts_neon[];
 /* Products of temps, attention over packed rows, and what reads weights backwards (gemm_rows.inc.h). */
 extern const ln_kernel_row ln_cpu_train_avx2[], ln_cpu_train_avx512[], ln_cpu_train_neon[];
-/* Writes the dequantisation constants that the kernels of int8 pairs read for codes of up to 4 bits, in place
- * of the scales and biases that ln_pack_q stored: for packed blocks [lo, hi), `packed` and `units` (output
- * scales) being those of block 0. */
-void ln_cpu_i8pair_dequant_amx(void *packed, const float *units, ln_groups code, ln_dtype dtype, int64_t C,
-                               int64_t lo, int64_t hi);
+/* Writes the dequantisation constants that the kernels of int8 pairs read for codes of up to 4 bits: those of
+ * n groups of a block to `out`, `pitch` bytes apart. numbers[n][scales, biases][16]; units: the output scales
+ * of the block. */
+void ln_cpu_i8pair_constants_amx(uint8_t *out, int64_t pitch, const float *numbers, int64_t n, int bits,
+                                 const float *units);
 
 /* Adds the bias to columns [lo, hi) of y, `rows` rows of pitch ldy; called by the thread that computes those
  * outputs. */

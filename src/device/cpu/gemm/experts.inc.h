@@ -64,7 +64,7 @@ static void matrix_of(const ln_arg *w, int64_t x, int64_t D, int64_t lo, int64_t
         m->arg.data = &m->coded;
     } else if (w->format.bits) {
         m->affine = *(const ln_affine *)w->data;
-        m->affine.codes += block * ln_pack_block_bytes_q(m->affine.code, m->affine.dtype, C);
+        m->affine.codes += block * ln_packed_block_bytes(&m->affine, C);
         if (m->affine.units) m->affine.units += block * LN_PACK_OUTPUT_SCALES;
         m->arg.data = &m->affine;
     } else m->arg.data = (char *)w->data + block * ln_pack_block_bytes((ln_dtype)w->dtype, C);

@@ -11,7 +11,7 @@
  *
  *     packed group (pack.h), 16 outputs:
  *         | 32 bits of codes of output 0 | .. of output 15 |   bits x group / 32 such lines of 64 bytes
- *         | 16 scales | 16 biases |
+ *         | 16 scales | 16 biases |                            in 8 bits if factors follow the block's groups
  *     panel, FROM_PANEL: codes as f32, [column][NR]; scales and biases apart, [group][NR]
  *
  * Micro-kernel: M rows x BL blocks of 16 outputs through n groups; it differs only in where the codes of a
@@ -67,6 +67,7 @@ typedef enum code_source {
 
 typedef struct affine_gemm {
     const ln_affine *w; /* packed */
+    ln_pack_units units;
     int64_t block, group_bytes, groups;
     int64_t D, C, ldx, ldy;
     const float *x;
@@ -80,7 +81,10 @@ typedef struct kernel_args {
     const uint8_t *codes; /* of the first block and group: a panel, or packed groups */
     int64_t block, step;  /* bytes to the next block, to the next group */
     const float *s, *b;   /* a panel's [n][NR] */
-    ln_dtype dtype;       /* of packed ones */
+    ln_pack_units units; /* how packed ones are stored; their factors, of the first block and its first group,
+                             and the number of the first group here */
+    const uint8_t *factors;
+    int64_t g0;
     const float *x, *sums;
     float *y;
     int64_t ldx, ld_sums, ldy, group, n;
@@ -126,11 +130,16 @@ INLINE void micro_kernel(const int M, const int BL, const code_source kind, cons
         }
 #pragma GCC unroll 16
         for (int v = 0; v < BL * VECTORS_PER_LINE; v++) {
-            const uint8_t *n = at + v / VECTORS_PER_LINE * u->block + codes_bytes;
+            const int64_t block = v / VECTORS_PER_LINE * u->block;
+            const uint8_t *n = at + block + codes_bytes,
+                          *factors = kind == FROM_PANEL || !u->factors
+                                         ? NULL
+                                         : ln_pack_factors_at(u->units, u->factors, u->g0 + g) + block;
             const int lane = v % VECTORS_PER_LINE * VL;
-            vf s = kind == FROM_PANEL ? vf_load(u->s + g * NR + v * VL) : load_scale(u->dtype, n, lane);
+            vf s = kind == FROM_PANEL ? vf_load(u->s + g * NR + v * VL)
+                                      : load_unit(u->units.dtype, n, factors, lane);
             vf b = kind == FROM_PANEL ? vf_load(u->b + g * NR + v * VL)
-                                      : load_scale(u->dtype, n + LN_PACK_NR * ln_dtype_bytes(u->dtype), lane);
+                                      : load_unit(u->units.dtype, n, factors, LN_PACK_NR + lane);
 #pragma GCC unroll 8
             for (int m = 0; m < M; m++) {
                 float *y = u->y + m * u->ldy + v * VL;
@@ -191,28 +200,30 @@ static void run_small_m_blocks(const affine_gemm *l, micro_kernel_fn *fn, int64_
     const int64_t d = b * LN_PACK_NR, n_d = LN_MIN(n * LN_PACK_NR, l->D - d);
     float *y = l->y + r * l->ldy + d, edge[MR][LN_PACK_NR];
     const bool whole = n_d == n * LN_PACK_NR;
-    kernel_args u = {.codes = l->w->codes + b * l->block,
-                     .block = l->block,
-                     .step = l->group_bytes,
-                     .dtype = l->w->dtype,
-                     .x = x + r * l->C,
-                     .sums = l->sums + r * l->groups,
-                     .y = whole ? y : edge[0],
-                     .ldx = l->C,
-                     .ld_sums = l->groups,
-                     .ldy = whole ? l->ldy : LN_PACK_NR,
-                     .group = l->w->code.group,
-                     .n = l->groups,
-                     .begins = true,
-                     .next = next,
-                     .prefetch_parts = prefetch_parts};
+    kernel_args u = {
+        .codes = l->w->codes + b * l->block,
+        .block = l->block,
+        .step = l->group_bytes,
+        .units = l->units,
+        .factors = ln_pack_factors_at(l->units, l->w->codes + b * l->block + l->groups * l->group_bytes, 0),
+        .x = x + r * l->C,
+        .sums = l->sums + r * l->groups,
+        .y = whole ? y : edge[0],
+        .ldx = l->C,
+        .ld_sums = l->groups,
+        .ldy = whole ? l->ldy : LN_PACK_NR,
+        .group = l->w->code.group,
+        .n = l->groups,
+        .begins = true,
+        .next = next,
+        .prefetch_parts = prefetch_parts};
     if (prefetch_parts == 1 &&
         l->block > PREFETCH_BYTES + u.step) { /* the last groups are a run of their own, which prefetches the
                                                  beginnings of the next n blocks */
         const int64_t g = (l->block - PREFETCH_BYTES) / u.step;
         u.n = g;
         fn(&u);
-        u.codes += g * u.step, u.x += g * u.group, u.sums += g;
+        u.codes += g * u.step, u.x += g * u.group, u.sums += g, u.g0 = g;
         u.next = l->w->codes + (b + n) * l->block;
         u.n = l->groups - g;
         u.begins = false;
@@ -251,11 +262,12 @@ static void unpack_panel(const affine_gemm *l, int64_t b, int64_t n_b, int64_t g
     const int bits = l->w->code.bits;
     const uint32_t mask = (1u << bits) - 1;
     const int64_t group = l->w->code.group, codes_bytes = 64 * (group * bits / 32);
-    const ln_dtype t = l->w->dtype;
+    const ln_dtype t = l->units.dtype;
     for (int64_t i = 0; i < n_b * n_g; i++) {
         const int64_t h = i / n_b, at = i % n_b * LN_PACK_NR;
-        const uint8_t *from = l->w->codes + (b + i % n_b) * l->block + (g + h) * l->group_bytes,
-                      *codes = from;
+        const uint8_t *block = l->w->codes + (b + i % n_b) * l->block,
+                      *from = block + (g + h) * l->group_bytes, *codes = from,
+                      *factors = ln_pack_factors_at(l->units, block + l->groups * l->group_bytes, g + h);
         float *out = panel + h * group * NR + at;
         for (int64_t k = 0, off = 0; k < group; k++, out += NR) {
             prefetch_l1(codes + PREFETCH_BYTES);
@@ -269,9 +281,8 @@ static void unpack_panel(const affine_gemm *l, int64_t b, int64_t n_b, int64_t g
             off -= off < 32 ? 0 : 32;
         }
         for (int v = 0; v < VECTORS_PER_LINE; v++) {
-            vf_store(s[h] + at + v * VL, load_scale(t, from + codes_bytes, v * VL));
-            vf_store(bias[h] + at + v * VL,
-                     load_scale(t, from + codes_bytes + LN_PACK_NR * ln_dtype_bytes(t), v * VL));
+            vf_store(s[h] + at + v * VL, load_unit(t, from + codes_bytes, factors, v * VL));
+            vf_store(bias[h] + at + v * VL, load_unit(t, from + codes_bytes, factors, LN_PACK_NR + v * VL));
         }
     }
 }
@@ -375,8 +386,9 @@ static void affine_gemm_run(const ln_call *c) {
     const int64_t rows = y->rows, groups = x->cols / w->code.group;
     float *sums = c->scratch, *scratch = sums + rows * groups;
     affine_gemm l = {.w = w,
-                     .block = ln_pack_block_bytes_q(w->code, w->dtype, x->cols),
-                     .group_bytes = ln_pack_group_bytes_q(w->code, w->dtype),
+                     .units = ln_packed_units(w),
+                     .block = ln_packed_block_bytes(w, x->cols),
+                     .group_bytes = ln_packed_group_bytes(w),
                      .groups = groups,
                      .D = y->cols,
                      .C = x->cols,

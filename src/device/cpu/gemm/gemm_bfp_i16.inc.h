@@ -11,7 +11,7 @@
  *
  *     packed group (pack.h), 16 outputs:
  *         | 32 bits of codes of output 0 | .. of output 15 |   bits x group / 32 such lines of 64 bytes
- *         | 16 scales | 16 biases |
+ *         | 16 scales | 16 biases |                            in 8 bits if factors follow the block's groups
  *     panel: the same form, its codes 16 bits each and in the order of x, scales and biases in f32
  *     x, a row: | int16 pairs of group 0 | of group 1 | .. | u of each group | t of each group |
  *
@@ -61,8 +61,9 @@ enum {
 typedef struct kernel_args {
     const uint8_t *codes; /* of the first block and group */
     int64_t block, step;  /* bytes to the next block (0: all are the same one), to the next group */
-    ln_dtype dtype;       /* of scales and biases */
-    const float *x, *u;   /* pairs of int16; the groups' u, and their t `groups` elements on */
+    ln_pack_units units;  /* how scales and biases are stored; their factors, of the first block and group */
+    const uint8_t *factors;
+    const float *x, *u; /* pairs of int16; the groups' u, and their t `groups` elements on */
     float *y;
     int64_t ldx, ldy, groups, group, n;
     bool begins;                                  /* the chains over groups begin here */
@@ -131,10 +132,12 @@ INLINE void micro_kernel(const int M, const int BL, const int PAIRS, const kerne
                 multiply_line(M, BL, PAIRS, s, p, next, x, acc);
 #pragma GCC unroll 8
         for (int v = 0; v < V; v++) {
-            const uint8_t *n = at + v / VECTORS_PER_LINE * s->block + 64 * lines;
+            const int64_t block = v / VECTORS_PER_LINE * s->block;
             const int lane = v % VECTORS_PER_LINE * VL;
-            const vf scale = load_scale(s->dtype, n, lane),
-                     bias = load_scale(s->dtype, n + LN_PACK_NR * ln_dtype_bytes(s->dtype), lane);
+            const uint8_t *n = at + block + 64 * lines,
+                          *factors = s->factors ? ln_pack_factors_at(s->units, s->factors, g) + block : NULL;
+            const vf scale = load_unit(s->units.dtype, n, factors, lane),
+                     bias = load_unit(s->units.dtype, n, factors, LN_PACK_NR + lane);
 #pragma GCC unroll 8
             for (int m = 0; m < M; m++) {
                 const float *u = s->u + m * s->ldx + g;
@@ -195,6 +198,7 @@ static micro_kernel_fn *const small_m_kernels[2][SMALLEST_M] = {SMALL_M_ROW(4), 
 
 typedef struct bfp_gemm {
     const ln_affine *w; /* packed */
+    ln_pack_units units;
     int64_t block, group_bytes, groups;
     int64_t rows, D, C, ldx, ldy;
     const float *x;
@@ -203,8 +207,10 @@ typedef struct bfp_gemm {
 
 /* ---- the panel ---- */
 
-/* One group of a block: its codes as pairs, in the order of x; scales and biases in f32. */
-static void unpack_group(const bfp_gemm *l, const uint8_t *from, uint8_t *to) {
+/* Group g of a block: its codes as pairs, in the order of x; scales and biases in f32. */
+static void unpack_group(const bfp_gemm *l, const uint8_t *block, int64_t g, uint8_t *to) {
+    const uint8_t *from = block + g * l->group_bytes,
+                  *factors = ln_pack_factors_at(l->units, block + l->groups * l->group_bytes, g);
     const int bits = l->w->code.bits, group = l->w->code.group;
     const bool by_mask = bits == 4 || bits == 8;
     const uint8_t *scales = from + 64 * (group * bits / 32);
@@ -219,7 +225,7 @@ static void unpack_group(const bfp_gemm *l, const uint8_t *from, uint8_t *to) {
             vi_store(to + i * 64 + at, pair);
         }
     for (int i = 0; i < 2 * LN_PACK_NR; i += VL)
-        vf_store((float *)(void *)(to + 32 * group) + i, load_scale(l->w->dtype, scales, i));
+        vf_store((float *)(void *)(to + 32 * group) + i, load_unit(l->units.dtype, scales, factors, i));
 }
 
 /* ---- all rows over n blocks from b: as many as a kernel takes at once, two for large M, or one ---- */
@@ -265,7 +271,7 @@ static void run_blocks(const bfp_gemm *l, int64_t b, int64_t n, uint8_t *panel) 
     for (int64_t g = 0; g < l->groups; g += groups_per_panel) {
         kernel_args s = {.codes = panel,
                          .step = 32 * e.group + 128,
-                         .dtype = LN_F32,
+                         .units = {LN_F32, 0},
                          .ldx = l->ldx,
                          .groups = l->groups,
                          .group = e.group,
@@ -275,7 +281,8 @@ static void run_blocks(const bfp_gemm *l, int64_t b, int64_t n, uint8_t *panel) 
                          .prefetch_then = next};
         s.block = n > 1 ? groups_per_panel * s.step : 0;
         if (direct) {
-            s.codes = codes, s.step = l->group_bytes, s.dtype = l->w->dtype;
+            s.codes = codes, s.step = l->group_bytes, s.units = l->units;
+            s.factors = ln_pack_factors_at(l->units, codes + l->groups * l->group_bytes, 0);
             s.block = n > 1 ? l->block : 0;
             if (tiles == 1) { /* soon the same blocks, at their end the beginnings of the next */
                 const int64_t ahead =
@@ -286,7 +293,7 @@ static void run_blocks(const bfp_gemm *l, int64_t b, int64_t n, uint8_t *panel) 
         }
         s.prefetch_line = 64 / tiles, s.prefetch_group = s.step / tiles;
         for (int64_t i = 0; i < n * s.n && !direct; i++)
-            unpack_group(l, codes + i / s.n * l->block + (g + i % s.n) * l->group_bytes,
+            unpack_group(l, codes + i / s.n * l->block, g + i % s.n,
                          panel + i / s.n * s.block + i % s.n * s.step);
         for (int64_t i = 0; i < tiles; i++) {
             const int64_t r = l->rows * i / tiles, m = l->rows * (i + 1) / tiles - r;
@@ -308,8 +315,9 @@ static bfp_gemm gemm_of_call(const ln_call *c) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     const ln_affine *w = c->in[1].data;
     return (bfp_gemm){.w = w,
-                      .block = ln_pack_block_bytes_q(w->code, w->dtype, x->cols),
-                      .group_bytes = ln_pack_group_bytes_q(w->code, w->dtype),
+                      .units = ln_packed_units(w),
+                      .block = ln_packed_block_bytes(w, x->cols),
+                      .group_bytes = ln_packed_group_bytes(w),
                       .groups = x->cols / w->code.group,
                       .rows = y->rows,
                       .D = y->cols,

@@ -18,16 +18,16 @@ static void i8pair_gemm_reads(const ln_call *c, ln_reads *out) {
     int64_t row, end, lo, hi, n = 1;
     if (i8pair_vnni_serves(c)) n = vnni_partition(c, &lo, &hi);
     else partition(c, &row, &end, &lo, &hi);
-    *out = ln_cpu_weight_reads(w->codes, ln_pack_block_bytes_q(w->code, w->dtype, c->in[0].cols), lo, hi, n);
+    *out = ln_cpu_weight_reads(w->codes, ln_packed_block_bytes(w, c->in[0].cols), lo, hi, n);
     if (up && !i8pair_vnni_serves(c)) out->second = (int64_t)((uintptr_t)up->codes - (uintptr_t)w->codes);
 }
 static size_t i8pair_gemm_scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
     return LN_MAX(i8pair_vnni_scratch(p, n, b), i8pair_amx_scratch(p, n, b));
 }
 
-void ln_cpu_i8pair_dequant_amx(void *packed, const float *units, ln_groups code, ln_dtype dtype, int64_t C,
-                               int64_t lo, int64_t hi) {
-    pack_dequant_constants(packed, units, code, dtype, C, lo, hi);
+void ln_cpu_i8pair_constants_amx(uint8_t *out, int64_t pitch, const float *numbers, int64_t n, int bits,
+                                 const float *units) {
+    pack_dequant_constants(out, pitch, numbers, n, bits, units);
 }
 #define I8PAIR_KERNEL                                                                                 \
     {                                                                                                 \

@@ -108,9 +108,11 @@ typedef struct dequant {
 } dequant;
 /* Where in a packed block dequantisation goes on. */
 typedef struct dequant_stream {
-    const uint8_t *group; /* packed group that comes next, or goes on */
-    vf inverse_scale;     /* 1 / d of the block's outputs */
-    dequant prepared;     /* groups of 64: of that group, computed while the one before was dequantised, since
+    const uint8_t *group;   /* packed group that comes next, or goes on */
+    const uint8_t *factors; /* of its scales and biases; NULL: they have none */
+    int64_t left;           /* groups that have these factors, from that one on */
+    vf inverse_scale;       /* 1 / d of the block's outputs */
+    dequant prepared; /* groups of 64: of that group, computed while the one before was dequantised, since
                              it is one long dependency chain */
 } dequant_stream;
 /* A panel of B: columns [k, k + n) of a block of 16 outputs. Of a gated pair blocks of both weights
@@ -127,6 +129,7 @@ typedef struct i8pair_gemm {
     float *gate_out;        /* outputs of the gate's block: [row][TILE_ROWS] */
     int64_t block;          /* bytes of a packed block */
     int64_t group_bytes;    /* bytes of a packed group */
+    int64_t shared;         /* groups that share factors; 0: there are none, or constants in their place */
     int64_t tile_bytes;     /* packed bytes of 64 columns of a block */
     int64_t D, C, P;        /* outputs, columns, bytes of one digit of a row */
     int64_t ldx, ldy;       /* from row to row: bytes of x, elements of y */
@@ -162,6 +165,12 @@ INLINE float *y_at(const i8pair_gemm *t, int64_t r, int64_t b) {
                              : r * t->ldy + output_block(t, b) * TILE_ROWS);
 }
 INLINE int64_t y_pitch(const i8pair_gemm *t) { return t->panels ? LN_PANEL_COLS : t->ldy; }
+/* The factors of group g of a block, which follow its groups. */
+INLINE const uint8_t *factors_of_group(const i8pair_gemm *t, int64_t b, int64_t g) {
+    if (!t->shared) return NULL;
+    const int64_t groups = t->C / t->w->code.group;
+    return codes_of_block(t, b) + groups * t->group_bytes + g / t->shared * LN_PACK_FACTOR_BYTES;
+}
 INLINE vf inverse_scale_of(const i8pair_gemm *t, int64_t b) {
     return vf_load(weight_of_block(t, b)->units + output_block(t, b) * LN_PACK_OUTPUT_SCALES);
 }
@@ -233,6 +242,8 @@ static weight_panel panel_after(const i8pair_gemm *t, weight_panel p) {
 static void begin_stream(i8pair_gemm *t, const weight_panel *p) {
     const dequant_stream s = stream_at(t, p->block, p->k);
     t->next_stream.group = s.group;
+    t->next_stream.factors = s.factors;
+    t->next_stream.left = s.left;
     t->next_stream.inverse_scale = s.inverse_scale;
 }
 /* Tile i of a panel, in ascending order. */
@@ -252,7 +263,7 @@ INLINE void dequant_half_tile(const int bits, i8pair_gemm *t, const weight_panel
     uint8_t *h = t->panel + i * 2 * TILE_BYTES + half * TILE_BYTES / 2;
     dequant_lines(bits, &s->prepared, s->group, half * ROW_BYTES / 2, ROW_BYTES / 2, h, h + TILE_BYTES);
     if (half == 0) return;
-    s->group += t->group_bytes;
+    next_group(t, s);
     if (p->k + (i + 1) * ROW_BYTES < t->C) s->prepared = group_dequant(bits, ROW_BYTES, t, s);
 }
 static void dequant_half_tile_4(i8pair_gemm *t, const weight_panel *p, int64_t j) {
@@ -488,8 +499,9 @@ static i8pair_gemm gemm_of_call(const ln_call *c) {
                          .function = function,
                          .gate_out = c->scratch,
                          .panel = (uint8_t *)c->scratch + gate_bytes(c->node, y->rows),
-                         .block = ln_pack_block_bytes_q(w->code, w->dtype, x->cols),
-                         .group_bytes = ln_pack_group_bytes_q(w->code, w->dtype),
+                         .block = ln_packed_block_bytes(w, x->cols),
+                         .group_bytes = ln_packed_group_bytes(w),
+                         .shared = ln_packed_units(w).shared,
                          .D = y->cols,
                          .C = x->cols,
                          .P = ln_i8pair_digit_bytes(x->cols),

@@ -14,18 +14,13 @@
 typedef struct linear_digits {
     vf mh, ch, ml, cl;
 } linear_digits;
-/* A group's scales and biases by 1 / d: `scales` points to 16 scales, then 16 biases. */
-INLINE vf scaled_scale(ln_dtype t, const uint8_t *scales, vf inverse_scale) {
-    return vf_mul(load_scale(t, scales, 0), inverse_scale);
-}
-INLINE vf scaled_bias(ln_dtype t, const uint8_t *scales, vf inverse_scale) {
-    return vf_mul(load_scale(t, scales + TILE_ROWS * ln_dtype_bytes(t), 0), inverse_scale);
-}
-INLINE linear_digits linear_digits_of(const int bits, ln_dtype t, const uint8_t *scales, vf inverse_scale) {
+/* numbers: 16 scales, then 16 biases. */
+INLINE linear_digits linear_digits_of(const int bits, const float *numbers, vf inverse_scale) {
     const float half = (float)((1 << bits) - 1) / 2;
-    const vf minus = vf_set1(-30), over = vf_set1(1 / 30.0f), s = scaled_scale(t, scales, inverse_scale),
+    const vf minus = vf_set1(-30), over = vf_set1(1 / 30.0f), s = vf_mul(vf_load(numbers), inverse_scale),
              m = vf_round(s);
-    const vf c = vf_round(vf_fma(vf_sub(s, m), vf_set1(half), scaled_bias(t, scales, inverse_scale)));
+    const vf c =
+        vf_round(vf_fma(vf_sub(s, m), vf_set1(half), vf_mul(vf_load(numbers + TILE_ROWS), inverse_scale)));
     linear_digits k;
     k.mh = vf_round(vf_mul(m, over));
     k.ml = vf_fma(minus, k.mh, m);
@@ -33,41 +28,37 @@ INLINE linear_digits linear_digits_of(const int bits, ln_dtype t, const uint8_t 
     k.cl = vf_fma(minus, k.ch, c);
     return k;
 }
-/* The dequantisation constants take the place of scales and biases in packed blocks [lo, hi), block 0 being
- * at `packed` and its output scales at `units` (pack.h): one 32-bit lane an output,
+/* The dequantisation constants of n groups (ln_cpu_i8pair_constants_amx), one 32-bit lane an output:
  *
  *     byte 0: mh   byte 1: ch + zero point   byte 2: ml   byte 3: cl
  *
  * All of them fit a byte, since H and L of code 0 do as those of any code. */
-static void pack_dequant_constants(uint8_t *packed, const float *units, ln_groups code, ln_dtype dtype,
-                                   int64_t C, int64_t lo, int64_t hi) {
-    for (int64_t b = lo; b < hi; b++) {
-        uint8_t *scales =
-            packed + b * ln_pack_block_bytes_q(code, dtype, C) + ROW_BYTES * (code.group * code.bits / 32);
-        const vf inverse_scale = vf_load(units + b * LN_PACK_OUTPUT_SCALES);
-        for (int64_t g = 0; g < C / code.group; g++, scales += ln_pack_group_bytes_q(code, dtype)) {
-            const linear_digits k = linear_digits_of(code.bits, dtype, scales, inverse_scale);
-            const vi zero_point = vi_set32(ln_i8pair_zero_point(code.bits)),
-                     h = vi_or(vi_and32(vi_round_i32(k.mh), 0xff),
-                               vi_shl32(vi_add(vi_round_i32(k.ch), zero_point), 8));
-            vi_store(scales, vi_or(h, vi_or(vi_shl32(vi_and32(vi_round_i32(k.ml), 0xff), 16),
-                                            vi_shl32(vi_round_i32(k.cl), 24))));
-        }
+static void pack_dequant_constants(uint8_t *out, int64_t pitch, const float *numbers, int64_t n, int bits,
+                                   const float *units) {
+    const vf inverse_scale = vf_load(units);
+    for (int64_t g = 0; g < n; g++, out += pitch, numbers += 2 * TILE_ROWS) {
+        const linear_digits k = linear_digits_of(bits, numbers, inverse_scale);
+        const vi zero_point = vi_set32(ln_i8pair_zero_point(bits)),
+                 h = vi_or(vi_and32(vi_round_i32(k.mh), 0xff),
+                           vi_shl32(vi_add(vi_round_i32(k.ch), zero_point), 8));
+        vi_store(out, vi_or(h, vi_or(vi_shl32(vi_and32(vi_round_i32(k.ml), 0xff), 16),
+                                     vi_shl32(vi_round_i32(k.cl), 24))));
     }
 }
 
-/* From what follows a group's codes: up to 4 bits its dequantisation constants, else its scales and biases.
- */
-INLINE dequant load_dequant(const int bits, ln_dtype t, const uint8_t *scales, vf inverse_scale) {
+/* From what follows a group's codes: up to 4 bits its dequantisation constants, else its scales and biases,
+ * whose factors, if they have some, are at `factors`. */
+INLINE dequant load_dequant(const int bits, ln_dtype t, const uint8_t *units, const uint8_t *factors,
+                            vf inverse_scale) {
     if (bits <= 4) {
-        const vi k = vi_load(scales);
+        const vi k = vi_load(units);
         return (dequant){vi_dup_byte_i16(k, 0), vi_dup_byte(k, 1), vi_dup_byte_i16(k, 2), vi_dup_byte(k, 3)};
     }
-    const vf s = scaled_scale(t, scales, inverse_scale), half = vf_set1((float)(1 << (bits - 1)));
-    return (dequant){
-        .a = vi_dup_low16(vi_round_i32(vf_mul(s, half))),
-        .b = vi_xor32(vi_dup_low16(vi_round_i32(vf_fma(s, half, scaled_bias(t, scales, inverse_scale)))),
-                      0x80008000u)};
+    const vf s = vf_mul(load_unit(t, units, factors, 0), inverse_scale),
+             b = vf_mul(load_unit(t, units, factors, TILE_ROWS), inverse_scale),
+             half = vf_set1((float)(1 << (bits - 1)));
+    return (dequant){.a = vi_dup_low16(vi_round_i32(vf_mul(s, half))),
+                     .b = vi_xor32(vi_dup_low16(vi_round_i32(vf_fma(s, half, b))), 0x80008000u)};
 }
 
 /* Four columns of 16 outputs become one line of the H tile and one of the L tile. Radix 30: q holds the four
@@ -116,12 +107,20 @@ INLINE void dequant_lines(const int bits, const dequant *k, const uint8_t *words
 }
 /* The stream of block b from column k on, where a tile begins. */
 INLINE dequant_stream stream_at(const i8pair_gemm *t, int64_t b, int64_t k) {
-    return (dequant_stream){.group = codes_of_block(t, b) + k / t->w->code.group * t->group_bytes,
+    const int64_t g = k / t->w->code.group;
+    return (dequant_stream){.group = codes_of_block(t, b) + g * t->group_bytes,
+                            .factors = factors_of_group(t, b, g),
+                            .left = t->shared ? t->shared - g % t->shared : 0,
                             .inverse_scale = inverse_scale_of(t, b)};
 }
 INLINE dequant group_dequant(const int bits, const int64_t group, const i8pair_gemm *t,
                              const dequant_stream *s) {
-    return load_dequant(bits, t->w->dtype, s->group + ROW_BYTES * (group * bits / 32), s->inverse_scale);
+    return load_dequant(bits, t->w->dtype, s->group + ROW_BYTES * (group * bits / 32), s->factors,
+                        s->inverse_scale);
+}
+INLINE void next_group(const i8pair_gemm *t, dequant_stream *s) {
+    s->group += t->group_bytes;
+    if (s->factors && --s->left == 0) s->left = t->shared, s->factors += LN_PACK_FACTOR_BYTES;
 }
 /* The next 64 columns of a stream, from column k on, as one tile of H and one of L; is_first: the stream
  * begins here. `group` is a power of two. */
@@ -130,7 +129,7 @@ INLINE void dequant_tiles(const int bits, const int64_t group, const i8pair_gemm
     if (group == ROW_BYTES) {
         if (is_first) s->prepared = group_dequant(bits, group, t, s);
         dequant_lines(bits, &s->prepared, s->group, 0, ROW_BYTES, h, h + TILE_BYTES);
-        s->group += t->group_bytes;
+        next_group(t, s);
         if (k + ROW_BYTES < t->C) s->prepared = group_dequant(bits, group, t, s);
         return;
     }
@@ -140,7 +139,7 @@ INLINE void dequant_tiles(const int bits, const int64_t group, const i8pair_gemm
          i += columns, from = 0, h += columns * TILE_ROWS) {
         const dequant k_of_group = group_dequant(bits, group, t, s);
         dequant_lines(bits, &k_of_group, s->group, from, columns, h, h + TILE_BYTES);
-        if (from + columns == group) s->group += t->group_bytes;
+        if (from + columns == group) next_group(t, s);
     }
     if (n < ROW_BYTES) memset(h, 0, TILE_BYTES / 2), memset(h + TILE_BYTES, 0, TILE_BYTES / 2);
 }

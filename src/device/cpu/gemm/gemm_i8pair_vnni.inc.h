@@ -126,7 +126,8 @@ INLINE void vnni_kernel(const int M, const int N, const int bits, const i8pair_g
                   turn = groups - y_prefetch_bytes;
     const int64_t by = t->function ? 2 : 1,
                   over = (int64_t)((uintptr_t)next - (uintptr_t)codes_of_block(t, b)) -
-                         t->block; /* from a block's end to the beginning of `next` */
+                         groups *
+                             t->group_bytes; /* from the end of a block's codes to the beginning of `next` */
     const uint8_t *at[VNNI_MAX_BLOCKS], *x = bits == 8 ? x_prepared : t->x;
     const float *digit_sums = x_prepared;
     vi sums[VNNI_MAX_BLOCKS][2 * VNNI_MAX_M];
@@ -145,7 +146,8 @@ INLINE void vnni_kernel(const int M, const int N, const int bits, const i8pair_g
             dequant k[VNNI_MAX_BLOCKS];
 #pragma GCC unroll 4
             for (int j = 0; j < N; j++)
-                k[j] = load_dequant(8, t->w->dtype, at[j] + codes_bytes, inverse_scale[j]);
+                k[j] = load_dequant(8, t->w->dtype, at[j] + codes_bytes, factors_of_group(t, b + j * by, g),
+                                    inverse_scale[j]);
             for (int64_t i = 0; i < lines; i++, x += 4)
 #pragma GCC unroll 4
                 for (int j = 0; j < N; j++)

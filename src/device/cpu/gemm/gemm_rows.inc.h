@@ -225,16 +225,19 @@ static void bf12_lines(const ln_arg *w, int64_t b, int64_t C, int64_t c, int64_t
 static void affine_lines(const ln_affine *w, int64_t b, int64_t C, int64_t c, int64_t n, float *to,
                          int64_t ld) {
     const int64_t group = w->code.group, words = 64 * (group * w->code.bits / 32);
-    const uint8_t *block = w->codes + b * ln_pack_block_bytes_q(w->code, w->dtype, C);
+    const ln_pack_units units = ln_packed_units(w);
+    const int64_t group_bytes = ln_packed_group_bytes(w);
+    const uint8_t *block = w->codes + b * ln_packed_block_bytes(w, C);
     for (int64_t i = 0; i < n; i++) {
-        const uint8_t *at = block + (c + i) / group * ln_pack_group_bytes_q(w->code, w->dtype),
-                      *scales = at + words;
+        const int64_t g = (c + i) / group;
+        const uint8_t *at = block + g * group_bytes, *scales = at + words,
+                      *factors = ln_pack_factors_at(units, block + C / group * group_bytes, g);
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS_PER_LINE; v++)
             vf_store(to + i * ld + v * VL,
-                     vf_fma(load_scale(w->dtype, scales, v * VL),
+                     vf_fma(load_unit(units.dtype, scales, factors, v * VL),
                             vf_from_i32(load_code(at + 4 * VL * v, w->code.bits, (c + i) % group)),
-                            load_scale(w->dtype, scales + LN_PACK_NR * ln_dtype_bytes(w->dtype), v * VL)));
+                            load_unit(units.dtype, scales, factors, LN_PACK_NR + v * VL)));
     }
 }
 /* Of coded rows, which are not packed. */

@@ -22,29 +22,38 @@ static bool is_encoded(const ln_weight_desc *w) { return !ln_encoding_is_dense(w
 static bool is_coded(const ln_weight_desc *w) { return ln_encoding_is_coded(w->enc); }
 /* The dtype of the packed scales and biases; of a dense weight, of its elements. */
 static ln_dtype unit_of(const ln_weight_desc *w) { return ln_encoding_unit_dtype(w->enc); }
+/* How they are stored if no constants are in their place. */
+static ln_pack_units numbers_of(const ln_weight_desc *w) {
+    return (ln_pack_units){unit_of(w), w->enc.shared};
+}
 static int64_t rows_of(const ln_weight_desc *w) { return ln_weight_desc_rows(w); }
 static int64_t cols_of(const ln_weight_desc *w) { return ln_weight_desc_cols(w); }
 /* The matrices of experts, each packed by itself: rows and number; of another weight all rows, and 1. */
 static int64_t matrices_of(const ln_weight_desc *w) { return w->n_dims == 3 ? w->dims[0] : 1; }
 static int64_t matrix_rows(const ln_weight_desc *w) { return rows_of(w) / matrices_of(w); }
 static int64_t blocks_of(const ln_weight_desc *w) { return matrices_of(w) * ln_pack_blocks(matrix_rows(w)); }
-/* Bytes of the parts of an encoded weight (head of this file). */
+/* The parts of an encoded weight (head of this file): bytes of each, and of a block of two of them. */
 typedef struct affine_layout {
     size_t output_scales, blocks, gather_scales;
-    bool dequant_constants;
+    int64_t block, gather_block;
+    bool has_constants;
 } affine_layout;
 static affine_layout affine_layout_of(const ln_dev *d, const ln_weight_desc *w) {
     const int64_t blocks = blocks_of(w), C = cols_of(w);
-    const bool per_row = w->uses & LN_USE_BFP && ln_cpu_columns_per_row(d->isa, C),
-               dequant_constants = per_row && groups_of(w).bits <= 4;
-    return (affine_layout){
-        .output_scales = per_row ? (size_t)(blocks * LN_PACK_OUTPUT_SCALES) * sizeof(float) : 0,
-        .blocks = (size_t)(blocks * ln_pack_block_bytes_q(groups_of(w), unit_of(w), C)),
-        .gather_scales =
-            dequant_constants && w->uses & LN_USE_GATHER
-                ? (size_t)(blocks * (C / groups_of(w).group) * ln_pack_scales_bytes_q(unit_of(w)))
-                : 0,
-        .dequant_constants = dequant_constants};
+    const ln_groups code = groups_of(w);
+    const ln_pack_units numbers = numbers_of(w);
+    const bool per_row = w->uses & LN_USE_BFP && ln_cpu_columns_per_row(d->isa, C);
+    affine_layout f = {.has_constants = per_row && code.bits <= 4};
+    f.block = ln_pack_block_bytes_q(code,
+                                    ln_packed_units(&(ln_affine){.dtype = numbers.dtype,
+                                                                 .shared = numbers.shared,
+                                                                 .has_constants = f.has_constants}),
+                                    C);
+    if (f.has_constants && w->uses & LN_USE_GATHER)
+        f.gather_block = ln_pack_block_bytes_q(code, numbers, C) - C / code.group * ln_pack_codes_bytes(code);
+    f.output_scales = per_row ? (size_t)(blocks * LN_PACK_OUTPUT_SCALES) * sizeof(float) : 0;
+    f.blocks = (size_t)(blocks * f.block), f.gather_scales = (size_t)(blocks * f.gather_block);
+    return f;
 }
 /* Whether a matrix may be stored as bf12: it is bf16, its values stay, and its rows are too long for the
  * caches; shorter rows are read faster uncompressed. */
@@ -113,8 +122,9 @@ typedef struct pack_job {
     int n_threads;
     uint8_t *dst;                   /* packed blocks */
     float *output_scales;           /* NULL: not wanted */
-    bool dequant_constants;         /* write these in place of scales and biases */
+    bool has_constants;             /* write these in place of scales and biases */
     uint8_t *gather_scales;         /* scales and biases for embedding lookups; NULL: not needed */
+    _Atomic bool lacks_factors;     /* set when scales are not what the encoding says */
     bool bf12;                      /* pack a dense weight as bf12 */
     _Atomic bool incompressible;    /* set when bf12 would save nothing */
     _Atomic int64_t n_uncompressed; /* blocks that bf12 stores uncompressed */
@@ -130,14 +140,38 @@ static void on_pages(const pack_job *p, int64_t d, int64_t end, void (*how)(cons
     how(p->affine->biases + d * row.offsets, (size_t)((end - d) * row.offsets));
 }
 
-static void pack_affine(const pack_job *p, int64_t D, int64_t C, int64_t b, int64_t end) {
-    ln_pack_q(p->dst, p->affine, D, C, b, end);
-    if (p->output_scales) ln_pack_output_scales(p->output_scales, p->affine, D, C, b, end);
-    if (p->gather_scales) ln_pack_scales(p->gather_scales, p->dst, groups_of(p->w), unit_of(p->w), C, b, end);
 #ifdef LN_X86
-    if (p->dequant_constants)
-        ln_cpu_i8pair_dequant_amx(p->dst, p->output_scales, groups_of(p->w), unit_of(p->w), C, b, end);
+/* Packs blocks with constants, some groups at a time. */
+static void pack_with_constants(const pack_job *p, int64_t D, int64_t C, int64_t first, int64_t end) {
+    enum { SOME = 32 };
+    const ln_groups code = groups_of(p->w);
+    const int64_t groups = C / code.group, codes = ln_pack_codes_bytes(code),
+                  pitch = codes + LN_PACK_CONSTANT_BYTES;
+    float numbers[SOME * 2 * LN_PACK_NR];
+    for (int64_t b = first; b < end; b++) {
+        uint8_t *block = p->dst + b * groups * pitch;
+        ln_pack_codes(block, p->affine, LN_PACK_CONSTANT_BYTES, D, C, b, b + 1);
+        for (int64_t g = 0; g < groups; g += SOME) {
+            const int64_t n = LN_MIN(groups - g, (int64_t)SOME);
+            ln_pack_numbers(numbers, p->affine, D, C, b, g, n);
+            ln_cpu_i8pair_constants_amx(block + g * pitch + codes, pitch, numbers, n, code.bits,
+                                        p->output_scales + b * LN_PACK_OUTPUT_SCALES);
+        }
+    }
+}
 #endif
+
+/* Packs blocks [b, end); false: scales are not what the encoding says. */
+static bool pack_affine(const pack_job *p, int64_t D, int64_t C, int64_t b, int64_t end) {
+    if (p->output_scales) ln_pack_output_scales(p->output_scales, p->affine, D, C, b, end);
+    if (p->gather_scales && !ln_pack_scales(p->gather_scales, p->affine, D, C, b, end)) return false;
+#ifdef LN_X86
+    if (p->has_constants) {
+        pack_with_constants(p, D, C, b, end);
+        return true;
+    }
+#endif
+    return ln_pack_q(p->dst, p->affine, D, C, b, end);
 }
 
 /* Bytes of the file that one block is packed from. */
@@ -154,8 +188,9 @@ static void pack_blocks(void *user, int thread, int64_t lo, int64_t hi) {
     for (int64_t b = lo; b < hi && !p->incompressible; b += some) {
         const int64_t end = LN_MIN(b + some, hi), d = b * LN_PACK_NR, d_end = LN_MIN(end * LN_PACK_NR, D);
         on_pages(p, d, d_end, ln_guard_fetch);
-        if (p->affine) pack_affine(p, D, C, b, end);
-        else if (p->bf12) {
+        if (p->affine) {
+            if (!pack_affine(p, D, C, b, end)) p->lacks_factors = true;
+        } else if (p->bf12) {
             if (!ln_bf12_pack(p->dst, p->host, D, C, b, end, &p->n_uncompressed)) p->incompressible = true;
         } else ln_pack(p->dst, p->host, unit_of(p->w), D, C, b, end);
         on_pages(p, d, d_end, ln_guard_release);
@@ -194,20 +229,22 @@ static ln_affine affine_of(const ln_weight_desc *w, const ln_host_weight *h) {
                        .biases = h->offsets,
                        .dtype = (ln_dtype)w->enc.scale,
                        .offset = (ln_dtype)w->enc.offset,
-                       .code = groups_of(w)};
+                       .code = groups_of(w),
+                       .shared = w->enc.shared};
 }
 
 /* Uploads dense rows to be packed, from block b on. */
-static void pack_blocks_from(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, int64_t b,
-                             void *buffer, ln_device_weight *out) {
+static ln_status pack_blocks_from(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, int64_t b,
+                                  void *buffer, ln_device_weight *out, ln_error *err) {
     const int64_t C = cols_of(w);
     const ln_affine affine = affine_of(w, h);
     pack_job p = {.w = w, .host = h->data, .D = h->n_rows, .dst = buffer};
-    if (is_whole(w, h) && may_compress(d, w) && pack_bf12(d, &p, out)) return;
+    if (is_whole(w, h) && may_compress(d, w) && pack_bf12(d, &p, out)) return LN_OK;
     if (is_encoded(w)) {
         const affine_layout f = affine_layout_of(d, w);
         ln_affine here = affine;
         here.dtype = here.offset = unit_of(w);
+        here.has_constants = f.has_constants;
         uint8_t *output_scales = (uint8_t *)buffer + AFFINE_HEADER_BYTES,
                 *blocks = output_scales + f.output_scales, *gather_scales = blocks + f.blocks;
         here.units = f.output_scales ? (const float *)(const void *)output_scales : NULL;
@@ -216,21 +253,25 @@ static void pack_blocks_from(ln_dev *d, const ln_weight_desc *w, const ln_host_w
         here.biases = NULL;
         memcpy(buffer, &here, sizeof here);
         p.affine = &affine;
-        p.dst = blocks + b * ln_pack_block_bytes_q(groups_of(w), unit_of(w), C);
+        p.dst = blocks + b * f.block;
         p.output_scales = f.output_scales ? (float *)(void *)output_scales + b * LN_PACK_OUTPUT_SCALES : NULL;
-        p.dequant_constants = f.dequant_constants;
-        p.gather_scales = f.gather_scales ? gather_scales + b * (C / groups_of(w).group) *
-                                                                ln_pack_scales_bytes_q(unit_of(w))
-                                          : NULL;
+        p.has_constants = f.has_constants;
+        p.gather_scales = f.gather_scales ? gather_scales + b * f.gather_block : NULL;
+        if (w->enc.shared) out->read_bytes = (uint64_t)f.blocks;
     } else {
         p.dst += b * ln_pack_block_bytes(unit_of(w), C);
     }
     pack_all(d, &p);
+    return p.lacks_factors ? ln_fail(err, LN_EINTERNAL,
+                                     "weight %s: expected scales of %d groups that are multiples of one "
+                                     "number, found others",
+                                     w->name, w->enc.shared)
+                           : LN_OK;
 }
 
 /* The rows of each matrix begin with a block of their own. */
-static void pack_rows(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, void *buffer,
-                      ln_device_weight *out) {
+static ln_status pack_rows(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, void *buffer,
+                           ln_device_weight *out, ln_error *err) {
     const int64_t D = matrix_rows(w), end = h->row0 + h->n_rows;
     const ln_row_bytes row = ln_encoding_row(w->enc, cols_of(w));
     for (int64_t r = h->row0, n; r < end; r += n) {
@@ -242,8 +283,10 @@ static void pack_rows(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *
         part.data = (const char *)h->data + at * row.data;
         if (row.scales) part.scales = (const char *)h->scales + at * row.scales;
         if (row.offsets) part.offsets = (const char *)h->offsets + at * row.offsets;
-        pack_blocks_from(d, w, &part, r / D * ln_pack_blocks(D) + r % D / LN_PACK_NR, buffer, out);
+        LN_TRY(pack_blocks_from(d, w, &part, r / D * ln_pack_blocks(D) + r % D / LN_PACK_NR, buffer, out,
+                                err));
     }
+    return LN_OK;
 }
 
 /* Copies rows of `bytes` bytes that are `pitch` bytes apart. */
@@ -268,9 +311,9 @@ static ln_status pack_pitched(ln_dev *d, const ln_weight_desc *w, const ln_host_
         gather(copy + n * row.data, h->scales, n, row.scales, h->scale_pitch);
         gather(copy + n * (row.data + row.scales), h->offsets, n, row.offsets, h->offset_pitch);
     }
-    pack_rows(d, w, &dense, room, out);
+    const ln_status st = pack_rows(d, w, &dense, room, out, err);
     ln_free(copy);
-    return LN_OK;
+    return st;
 }
 
 /* An encoded weight that kernels read in place is described by an ln_affine. */
@@ -300,7 +343,7 @@ ln_status ln_cpu_upload(ln_dev *d, const ln_weight_desc *w, const ln_host_weight
         ln_cpu_coded_upload(w, h, out->data);
     } else if (w->n_dims > 1) {
         if (!dense) return pack_pitched(d, w, h, room, out, err);
-        pack_rows(d, w, h, room, out);
+        return pack_rows(d, w, h, room, out, err);
     } else {
         gather((uint8_t *)room + h->row0 * element, h->data, h->n_rows, element, h->pitch);
         ln_guard_release(h->data, (size_t)(h->n_rows * element));

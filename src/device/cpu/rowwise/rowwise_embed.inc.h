@@ -41,31 +41,32 @@ static void prefetch_row_q(const uint8_t *at, const uint8_t *scales, int64_t cod
 /* embed of an encoded table: affine groups, whose scales and biases may be stored apart (ln_pack_scales). */
 static void embed_q_run(const ln_call *c) {
     const ln_affine *w = c->in[0].data;
-    const int64_t cols = c->out[0].cols, group = w->code.group,
-                  codes_bytes = 64 * (group * w->code.bits / 32),
-                  group_bytes = ln_pack_group_bytes_q(w->code, w->dtype);
-    const int64_t scales_bytes = ln_pack_scales_bytes_q(w->dtype),
-                  next = w->scales ? scales_bytes : group_bytes;
+    const ln_pack_units units = ln_packed_numbers(w);
+    const int64_t cols = c->out[0].cols, group = w->code.group, groups = cols / group,
+                  codes_bytes = ln_pack_codes_bytes(w->code), group_bytes = ln_packed_group_bytes(w),
+                  block = ln_packed_block_bytes(w, cols), units_bytes = ln_pack_units_bytes(units);
+    /* from a group's scales to the next ones, and of a block */
+    const int64_t next = w->scales ? units_bytes : group_bytes,
+                  apart = groups * units_bytes + ln_pack_factors_bytes(units, groups);
     float scale = c->node->p.embed.scale;
     PARTITION_ROWS(c, lo, hi);
-    const int64_t block = ln_pack_block_bytes_q(w->code, w->dtype, cols), groups = cols / group;
     for (int64_t r = lo; r < hi; r++) {
-        const int64_t id = c->step->ids[r], lane = id % LN_PACK_NR,
+        const int64_t id = c->step->ids[r], lane = id % LN_PACK_NR, b = id / LN_PACK_NR,
                       soon = r + 1 < hi ? c->step->ids[r + 1] / LN_PACK_NR : -1;
-        const uint8_t *at = w->codes + id / LN_PACK_NR * block,
-                      *scales =
-                          w->scales ? w->scales + id / LN_PACK_NR * groups * scales_bytes : at + codes_bytes;
+        const uint8_t *at = w->codes + b * block,
+                      *scales = w->scales ? w->scales + b * apart : at + codes_bytes,
+                      *factors = w->scales ? scales + groups * units_bytes : at + groups * group_bytes;
         if (soon >= 0)
             prefetch_row_q(w->codes + soon * block,
-                           w->scales ? w->scales + soon * groups * scales_bytes
-                                     : w->codes + soon * block + codes_bytes,
-                           codes_bytes, scales_bytes, group_bytes, next, groups);
+                           w->scales ? w->scales + soon * apart : w->codes + soon * block + codes_bytes,
+                           codes_bytes, units_bytes, group_bytes, next, groups);
         float *y = row_out(c, r);
-        for (int64_t g = 0; g < cols; g += group, at += group_bytes, scales += next) {
-            float s = ln_num_load(scales, w->dtype, lane),
-                  b = ln_num_load(scales, w->dtype, LN_PACK_NR + lane);
+        for (int64_t g = 0; g < groups; g++, at += group_bytes, scales += next) {
+            const uint8_t *f = ln_pack_factors_at(units, factors, g);
+            const float s = ln_pack_unit(units.dtype, scales, f, lane),
+                        bias = ln_pack_unit(units.dtype, scales, f, LN_PACK_NR + lane);
             for (int64_t i = 0; i < group; i++)
-                y[g + i] = fmaf(s, (float)ln_pack_code(at + 4 * lane, w->code.bits, i), b) * scale;
+                y[g * group + i] = fmaf(s, (float)ln_pack_code(at + 4 * lane, w->code.bits, i), bias) * scale;
         }
     }
 }

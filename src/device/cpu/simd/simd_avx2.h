@@ -25,6 +25,9 @@ INLINE void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
 INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
 INLINE vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
+INLINE vf vf_from_i8(const int8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+}
 INLINE vf vf_load_bf16(const uint16_t *p) {
     return _mm256_castsi256_ps(
         _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)), 16));

@@ -30,6 +30,11 @@ INLINE void vf_store(float *p, vf x) { vst1q_f32(p, x); }
 INLINE vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 INLINE vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
 INLINE vf vf_add(vf a, vf b) { return vaddq_f32(a, b); }
+INLINE vf vf_from_i8(const int8_t *p) {
+    int32_t word;
+    memcpy(&word, p, 4);
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8((uint32_t)word)))));
+}
 INLINE vf vf_load_bf16(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
 INLINE vf vf_lo_bf16(vi x) { return vreinterpretq_f32_u32(vshlq_n_u32(x, 16)); }
 INLINE vf vf_hi_bf16(vi x) { return vreinterpretq_f32_u32(vandq_u32(x, vdupq_n_u32(0xffff0000u))); }
