@@ -115,6 +115,9 @@ LN_API void ln_log_set(ln_log_fn *fn, void *user);
  * and the KV cache is bf16 (docs/numerics.md). The default is LN_FAST for bf16, f16 and quantised
  * checkpoints; dense f32 checkpoints are always exact. */
 typedef enum ln_numerics { LN_NUMERICS_DEFAULT = 0, LN_EXACT, LN_FAST } ln_numerics;
+/* How keys and values are stored. AUTO: as the numerics compute, f32 or bf16. Q8: in 8 bits, which takes half
+ * the memory of bf16 (docs/memory.md). */
+typedef enum ln_kv_type { LN_KV_AUTO = 0, LN_KV_F32, LN_KV_BF16, LN_KV_Q8 } ln_kv_type;
 /* LN_DEVICE_CUDA: an NVIDIA GPU (docs/cuda.md). LN_DEVICE_MLX: dense models on MLX (docs/mlx.md). Both are
  * plug-ins; opening them fails with LN_EDEVICE and says what is missing. LN_DEVICE_AUTO: CUDA if it can be
  * opened, else the CPU; the log has the choice. LN_DEVICE_REF: plain C kernels on one thread. */
@@ -135,8 +138,7 @@ typedef struct ln_progress {
 /* Structs of options may grow. They begin with `size`, the size of the caller's struct, which the function
  * X_default of a struct X sets. A smaller size than the library's is an older caller: fields beyond it have
  * their defaults. A larger one is a newer caller: bytes that the library does not know must be zero.
- * LN_EUSAGE: the size is 0, as in a struct that is not from X_default, or a field that the library does not
- * know is not zero.
+ * LN_EUSAGE: the size is 0, as in a struct that is not from X_default, or such a byte is not zero.
  *
  * If a struct that the library fills begins with `size`, the caller sets it to its sizeof (LN_EUSAGE
  * otherwise). An older caller gets the fields that it knows. Fields of a newer caller that the library does
@@ -204,8 +206,7 @@ typedef struct ln_options {
     const ln_adapter_part *adapter;
     size_t n_adapter_parts;
     /* How many adapters ln_adapter_open may load in addition, at most 1024, and the largest rank of one, at
-     * most 4096. Rank 0: 16, or the rank of `adapter` if that is larger. Memory for all of them is taken
-     * when an engine is opened. */
+     * most 4096. Rank 0: 16, or a larger one of `adapter`. Memory is taken when an engine is opened. */
     int n_adapters, adapter_rank;
     bool embeddings; /* the memory of ln_embed is planned, and taken at the start, not at the first call */
     /* The most bytes that are planned for texts: bodies, renderings and token ids while prompts are read. At
@@ -218,6 +219,7 @@ typedef struct ln_options {
      * log-probabilities are the same (docs/lookup.md). 0: none. */
     int n_lookup;
     const char *add_tokens; /* texts with commas between, of tokens that training adds; NULL: none */
+    ln_kv_type kv_type;     /* F32 goes with LN_EXACT only, BF16 with LN_FAST only */
 } ln_options;
 
 LN_DEFAULT(ln_options) /* all fields but `size` zero */
@@ -288,8 +290,7 @@ typedef struct ln_sampling {
     size_t n_suppress;
     const int32_t *begin_suppress; /* [n_begin_suppress] begin_suppress_tokens: not as the first token */
     size_t n_begin_suppress;
-    /* [n_bad_words] bad_words_ids: sequences whose last id must not follow the others; a sequence that is a
-     * single stop id is ignored. */
+    /* [n_bad_words] bad_words_ids: sequences whose last id must not follow the others, but single stop ids */
     const ln_id_list *bad_words;
     size_t n_bad_words;
     /* no_repeat_ngram_size: no sequence of this many tokens of prompt and text occurs twice. 0: off. */
@@ -487,8 +488,7 @@ LN_DEFAULT(ln_prompt) /* all fields but `size` zero */
 
 /* Writes the first min(*n_ids, cap) token ids of `prompt` to ids[cap] and their full count to *n_ids; `ids`
  * may be NULL when cap is 0. LN_EINVALID: a text is not UTF-8, or the template rejects the conversation.
- * LN_EUNSUPPORTED: the model's chat template cannot be used, or the model has none and its family has no
- * built-in one. */
+ * LN_EUNSUPPORTED: the model's chat template cannot be used, or there is none, nor a built-in one. */
 LN_API LN_MUST_CHECK ln_status ln_prompt_ids(const ln_model *model, const ln_prompt *prompt, int32_t *ids,
                                              size_t cap, size_t *n_ids, ln_error *err);
 

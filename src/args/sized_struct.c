@@ -103,6 +103,8 @@ static ln_status check_options(const ln_options *o, ln_error *err) {
     if (o->numerics < LN_NUMERICS_DEFAULT || o->numerics > LN_FAST)
         return ln_fail(err, LN_EUSAGE, "options: numerics: expected an ln_numerics, found %d",
                        (int)o->numerics);
+    if (o->kv_type < LN_KV_AUTO || o->kv_type > LN_KV_Q8)
+        return ln_fail(err, LN_EUSAGE, "options: kv_type: expected an ln_kv_type, found %d", (int)o->kv_type);
     return LN_OK;
 }
 

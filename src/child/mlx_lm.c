@@ -67,7 +67,8 @@ static ln_status read_options(ln_mlx *m, const ln_backend_options *opt, ln_error
                    {"kv_bytes", o->kv_bytes},
                    {"adapter", o->n_adapter_parts},
                    {"n_adapters", o->n_adapters},
-                   {"n_lookup", o->n_lookup}};
+                   {"n_lookup", o->n_lookup},
+                   {"kv_type", o->kv_type != LN_KV_AUTO}};
     for (size_t i = 0; i < LN_COUNT(refused); i++)
         if (refused[i].set)
             return ln_fail(err, LN_EUSAGE,

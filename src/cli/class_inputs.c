@@ -339,11 +339,12 @@ static int by_length(const void *a, const void *b) {
 }
 
 /* Bytes of the KV pages of one sequence of n positions; with windows that is an upper bound. */
-static uint64_t sequence_bytes(const ln_info *info, int64_t n) {
+static uint64_t sequence_bytes(const ln_info *info, const ln_options *opt, int64_t n) {
     const uint64_t blocks = (uint64_t)((n + PAGE - 1) / PAGE),
-                   width = ((uint64_t)info->head_dim + 31) / 32 * 32;
-    return blocks * PAGE * 2 * (uint64_t)info->n_layers * (uint64_t)info->n_kv_heads * width *
-           (info->numerics == LN_FAST ? 2 : 4);
+                   blocks_of_head = ((uint64_t)info->head_dim + 31) / 32;
+    const uint64_t block_bytes = opt->kv_type == LN_KV_Q8 ? 33 : info->numerics == LN_FAST ? 64 : 128;
+    return blocks * PAGE * 2 * (uint64_t)info->n_layers * (uint64_t)info->n_kv_heads * blocks_of_head *
+           block_bytes;
 }
 
 /* The n lengths of the prompts with the longest label, in descending order. */
@@ -378,9 +379,9 @@ ln_status class_size(const class_inputs *in, const args *a, const ln_info *info,
     if (!has(a, F_CTX)) opt->n_ctx = LN_MIN(LN_MAX(lengths[0], chunk), info->n_ctx_max);
     /* twice: the pages of a prompt stay for its labels while other prompts take theirs */
     for (size_t i = 0; i < (size_t)opt->n_parallel; i++)
-        bytes += 2 * sequence_bytes(info, n == 0 ? usual : lengths[LN_MIN(i, n - 1)]);
+        bytes += 2 * sequence_bytes(info, opt, n == 0 ? usual : lengths[LN_MIN(i, n - 1)]);
     if (opt->kv_bytes == 0)
-        opt->kv_bytes = LN_MAX(LN_MIN(bytes, POOL_MOST), sequence_bytes(info, opt->n_ctx));
+        opt->kv_bytes = LN_MAX(LN_MIN(bytes, POOL_MOST), sequence_bytes(info, opt, opt->n_ctx));
     ln_free(known);
     return LN_OK;
 }

@@ -134,9 +134,10 @@ static ln_status check_backend_name(const char *name, ln_error *err) {
 
 /* Rejects an unknown backend, and flags that it does not honour. */
 static ln_status check_backend(const args *a, ln_error *err) {
-    static const flag native[] = {F_NUMERICS,  F_DEVICE,  F_THREADS, F_MEMORY,       F_PARALLEL,
-                                  F_KV_MEMORY, F_MLOCK,   F_LOAD_KV, F_SAVE_KV,      F_SKIP_UNKNOWN,
-                                  F_QUANTIZE,  F_CEILING, F_STREAMS, F_THINK_BUDGET, F_CHAT_TEMPLATE};
+    static const flag native[] = {F_NUMERICS, F_DEVICE,    F_THREADS,      F_MEMORY,
+                                  F_PARALLEL, F_KV_MEMORY, F_KV_TYPE,      F_MLOCK,
+                                  F_LOAD_KV,  F_SAVE_KV,   F_SKIP_UNKNOWN, F_QUANTIZE,
+                                  F_CEILING,  F_STREAMS,   F_THINK_BUDGET, F_CHAT_TEMPLATE};
     if (has(a, F_BACKEND)) LN_TRY(check_backend_name(a->flag[F_BACKEND].text, err));
     if (!other_backend(a)) {
         if (has(a, F_PYTHON) && a->verb != VERB_DOCTOR)

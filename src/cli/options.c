@@ -37,6 +37,10 @@ ln_status options_of(const args *a, ln_options *opt, ln_error *err) {
     LN_TRY(adapter_options(a, opt, err));
     if (has(a, F_QUANTIZE)) opt->quantize_bits = a->flag[F_QUANTIZE].i == 0 ? 4 : 8;
     if (has(a, F_NUMERICS)) opt->numerics = a->flag[F_NUMERICS].i == 0 ? LN_EXACT : LN_FAST;
+    if (has(a, F_KV_TYPE)) {
+        static const ln_kv_type types[] = {LN_KV_AUTO, LN_KV_F32, LN_KV_BF16, LN_KV_Q8};
+        opt->kv_type = types[a->flag[F_KV_TYPE].i];
+    }
     if (has(a, F_DEVICE)) {
         static const ln_device devices[] = {LN_DEVICE_AUTO, LN_DEVICE_REF, LN_DEVICE_CPU, LN_DEVICE_CUDA,
                                             LN_DEVICE_MLX};

@@ -38,8 +38,8 @@ typedef struct ln_dev_options {
  * the ops of training and of derivatives, products with weights in coded rows (quant/coded.h), those of rows
  * in bf16 with weights in fp8, which fast programs have then (LN_POLICY_FAST_FP8), those of experts, layers
  * with recurrent state, exchanges among ranks, attention to later rows (ln_p_attn.both_ways), the gradients
- * of products of experts, adapters of experts (ln_p_lora.n_experts), and the gradients of recurrent layers.
- */
+ * of products of experts, adapters of experts (ln_p_lora.n_experts), the gradients of recurrent layers, and
+ * keys and values of 8 bits (ln_p_kv.q8). */
 enum {
     LN_CAN_ADAPTERS = 1,
     LN_CAN_GRADIENTS = 2,
@@ -51,7 +51,8 @@ enum {
     LN_CAN_BOTH_WAYS = 128,
     LN_CAN_EXPERT_GRADIENTS = 256,
     LN_CAN_EXPERT_ADAPTERS = 512,
-    LN_CAN_RECURRENT_GRADIENTS = 1024
+    LN_CAN_RECURRENT_GRADIENTS = 1024,
+    LN_CAN_KV_Q8 = 2048
 };
 
 typedef struct ln_dev_info {

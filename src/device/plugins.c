@@ -295,6 +295,7 @@ ln_device ln_device_auto(uint32_t needs) {
                                           "attention to later tokens",
                                           "gradients of experts",
                                           "adapters of experts",
+                                          "keys and values of 8 bits",
                                           "gradients of layers with recurrent state"};
     if (told != LN_DEVICE_AUTO && told != LN_DEVICE_CUDA) return told;
     (void)pthread_once(&chosen_once, choose);
@@ -309,7 +310,8 @@ ln_device ln_device_auto(uint32_t needs) {
                    : lacks & LN_CAN_BOTH_WAYS        ? 5
                    : lacks & LN_CAN_EXPERT_GRADIENTS ? 6
                    : lacks & LN_CAN_EXPERT_ADAPTERS  ? 7
-                                                     : 8]);
+                   : lacks & LN_CAN_KV_Q8            ? 8
+                                                     : 9]);
     return LN_DEVICE_CPU;
 }
 

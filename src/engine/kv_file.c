@@ -56,6 +56,10 @@ static uint64_t own_adapter(const ln_eng *e) {
     return a ? a->key : 0;
 }
 
+/* Whether the file stores an element in bf16. Elements of pages of 8 bits are exact in it, and packing them
+ * again gives the same pages (quant/block_int8.h). */
+static bool is_two_bytes(const ln_run *r) { return r->kv.groups[0].dtype == LN_BF16 || r->opt.kv_q8; }
+
 /* What this engine writes, but for ROPE. */
 static ln_status own_meta(const ln_eng *e, meta_texts out, ln_error *err) {
     const ln_digests *d;
@@ -71,7 +75,9 @@ static ln_status own_meta(const ln_eng *e, meta_texts out, ln_error *err) {
     (void)snprintf(out[NUMERICS], META_TEXT, "%s", e->run->opt.numerics == LN_FAST ? "fast" : "exact");
     (void)snprintf(out[QUANTIZE], META_TEXT, "%d", e->model->opt.quantize_bits);
     (void)snprintf(out[KV_TYPE], META_TEXT, "%s",
-                   e->run->kv.groups[0].dtype == LN_BF16 ? "bfloat16" : "float32");
+                   e->run->opt.kv_q8      ? "q8"
+                   : is_two_bytes(e->run) ? "bfloat16"
+                                          : "float32");
     return LN_OK;
 }
 
@@ -151,7 +157,7 @@ static ln_status layout_of(const ln_eng *e, int64_t n, layout *l, ln_error *err)
         }
         (void)snprintf(l->names[at], sizeof l->names[at], "%s.%d", i % 2 ? "values" : "keys", i / 2);
         l->specs[at] = (ln_tensor_spec){.name = l->names[at],
-                                        .dtype = kv->groups[c].dtype == LN_BF16 ? LN_ST_BF16 : LN_ST_F32,
+                                        .dtype = is_two_bytes(e->run) ? LN_ST_BF16 : LN_ST_F32,
                                         .n_dims = 3,
                                         .dims = {n - l->first[c], kv->groups[c].n_kv_heads,
                                                  i % 2 ? kv->groups[c].v_dim : kv->groups[c].head_dim}};
@@ -183,7 +189,7 @@ static size_t in_page(const ln_run *r, int layer, bool values, int64_t h, int64_
     return (size_t)(values ? (h * len + t) * E + e : (h * E + e) * len + t);
 }
 
-static size_t width_of(const ln_run *r) { return r->kv.groups[0].dtype == LN_BF16 ? 2 : 4; }
+static size_t width_of(const ln_run *r) { return is_two_bytes(r) ? 2 : 4; }
 
 /* Converts the first n positions of a downloaded part to [n, K, E or Ev] in the KV type, or back. */
 static void to_rows(const ln_run *r, int layer, bool values, int64_t n, const float *part, uint8_t *rows) {

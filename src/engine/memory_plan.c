@@ -61,6 +61,21 @@ static int logits_with_lookup(int n_seqs, int n_lookup) {
     return (int)LN_MAX((int64_t)n_seqs, LN_MIN(rows, (int64_t)LOOKUP_ROWS));
 }
 
+/* Rejects a type of keys and values that the numerics do not compute with. */
+static ln_status check_kv_type(ln_kv_type type, ln_numerics numerics, ln_error *err) {
+    if (type == LN_KV_F32 && numerics == LN_FAST)
+        return ln_fail(err, LN_EUSAGE,
+                       "ln_options.kv_type = LN_KV_F32 goes with ln_options.numerics = LN_EXACT; fast "
+                       "numerics "
+                       "keep keys and values in bf16: leave it out, or use ln_options.kv_type = LN_KV_Q8");
+    if (type == LN_KV_BF16 && numerics == LN_EXACT)
+        return ln_fail(err, LN_EUSAGE,
+                       "ln_options.kv_type = LN_KV_BF16 goes with ln_options.numerics = LN_FAST; exact "
+                       "numerics "
+                       "keep keys and values in f32: leave it out, or use ln_options.kv_type = LN_KV_Q8");
+    return LN_OK;
+}
+
 ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_options *out, ln_error *err) {
     int64_t most = m->spec.n_ctx;
     memset(out, 0, sizeof *out);
@@ -70,12 +85,14 @@ ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_opti
                        "ln_model_open",
                        opt->quantize_bits, m->opt.quantize_bits);
     out->numerics = ln_run_numerics(&m->spec, opt->numerics ? opt->numerics : m->opt.numerics);
+    LN_TRY(check_kv_type(opt->kv_type, out->numerics, err));
     LN_TRY(set_adapters(opt, out, err));
     const uint32_t needs =
         (out->n_adapters > 0 ? LN_CAN_ADAPTERS : 0u) | (out->adapter_experts ? LN_CAN_EXPERT_ADAPTERS : 0u) |
         (ln_weights_are_coded(&m->weights) ? LN_CAN_CODED : 0u) |
         (ln_weights_have_experts(&m->weights) ? LN_CAN_EXPERTS : 0u) |
-        (m->spec.n_recur ? LN_CAN_RECURRENT : 0u) | (ln_spec_both_ways(&m->spec) ? LN_CAN_BOTH_WAYS : 0u);
+        (m->spec.n_recur ? LN_CAN_RECURRENT : 0u) | (ln_spec_both_ways(&m->spec) ? LN_CAN_BOTH_WAYS : 0u) |
+        (opt->kv_type == LN_KV_Q8 ? LN_CAN_KV_Q8 : 0u);
     out->device = opt->device ? opt->device : ln_device_auto(needs);
     out->n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), LN_RUN_MAX_THREADS);
     out->n_seqs = opt->n_parallel > 0 ? opt->n_parallel : 1;
@@ -96,6 +113,7 @@ ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_opti
     out->n_logits = LN_MIN(out->n_logits, out->n_chunk);
     out->page_len = PAGE_LEN;
     out->keep_full_kv = opt->keep_full_kv;
+    out->kv_q8 = opt->kv_type == LN_KV_Q8;
     out->mlock = opt->mlock;
     out->embeds = opt->embeddings;
     out->progress = opt->progress;

@@ -14,7 +14,7 @@
 #include "../quant/formats.h"
 
 /* The version of the device interface. A plug-in built with another one is refused. */
-#define LN_DEVICE_ABI 12
+#define LN_DEVICE_ABI 13
 
 /* Symbolic first dimensions, and multiples of them: ln_dim_times. */
 enum { LN_DIM_T = -1, LN_DIM_N = -2, LN_DIM_B = -3, LN_DIM_SYMBOLS = 4 };
@@ -95,7 +95,8 @@ typedef struct ln_p_kv {
     int pages_per_block, page_in_block, layer_in_page; /* entries of that table for each block of positions;
                                                           this layer's entry; its index in the page */
     int n_kv_heads, head_dim, v_dim, page_len;         /* head_dim: width of a key; v_dim: width of a value */
-    ln_dtype dtype; /* of stored keys and values: f32 (exact) or bf16 (fast) */
+    ln_dtype dtype; /* of keys and values as attention reads them: f32 (exact) or bf16 (fast) */
+    bool q8;        /* they are stored in 8 bits (quant/block_int8.h), and are exact in dtype */
     int64_t page_bytes, layer_bytes;
 } ln_p_kv;
 typedef struct ln_p_attn {

@@ -53,7 +53,8 @@ typedef struct ln_state_group {
     int32_t kind;                                       /* LN_STATE_PAGED, LN_STATE_CHUNKS */
     int32_t n_layers, layers_per_page, pages_per_block; /* the last page of a block may have fewer layers */
     int32_t n_kv_heads, head_dim, v_dim;                /* heads; width of a key, width of a value */
-    ln_dtype dtype;       /* of stored keys and values: f32 (exact) or bf16 (fast) */
+    ln_dtype dtype;       /* of keys and values as attention reads them: f32 (exact) or bf16 (fast) */
+    bool q8;              /* keys and values are stored in 8 bits (quant/block_int8.h) */
     int64_t window;       /* positions that a query attends to; 0: all positions. Of chunks LN_CHUNK_WINDOW */
     int64_t layer_bytes;  /* of a layer's state in a page */
     ln_recur_sizes recur; /* of chunks */
@@ -75,7 +76,8 @@ typedef struct ln_state_pool {
  * stores the first of n_layers consecutive layers. */
 enum {
     LN_PAGE_PACK,   /* writes the keys and values of one layer, all positions, to a page that has been zeroed;
-                       NULL: not these. Where the page is bf16, their low 16 bits must be zero. Of chunks
+                       NULL: not these. If the page is bf16, their low 16 bits must be zero; pages of 8 bits
+                       keep what they can hold. Of chunks
                        `keys` has the whole state of the layer, the parts of ops/recur_layout.h in order */
     LN_PAGE_UNPACK, /* reads them; NULL: not these */
     LN_PAGE_COPY /* copies the first n positions of n_layers layers; `to` may be `from`. The other positions
@@ -90,6 +92,7 @@ typedef struct ln_page_job {
     int32_t n_layers;
     int32_t n_kv_heads, head_dim, v_dim, page_len;
     ln_dtype dtype;       /* of the pages */
+    bool q8;              /* as in ln_state_group */
     int64_t layer_bytes;  /* distance of layers in a page */
     int32_t kind;         /* LN_STATE_PAGED, LN_STATE_CHUNKS */
     ln_recur_sizes recur; /* of chunks */

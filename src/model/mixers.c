@@ -18,6 +18,7 @@ static ln_p_kv kv_place(const ln_builder *b, int l) {
                      .v_dim = c->v_dim,
                      .page_len = pool->page_len,
                      .dtype = c->dtype,
+                     .q8 = c->q8,
                      .page_bytes = pool->page_bytes,
                      .layer_bytes = c->layer_bytes};
 }

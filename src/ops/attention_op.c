@@ -1,7 +1,8 @@
 /* KV cache writes and paged attention (Vaswani et al. 2017; grouped-query attention: Ainslie et al. 2023;
  * paged KV cache: Kwon et al. 2023).
  *
- * kv_write stores this step's keys and values into the pages (rounded to bf16 when the pages are bf16);
+ * kv_write stores this step's keys and values into the pages (rounded to bf16 when the pages are bf16, to
+ * blocks of 8 bits when they are such: quant/block_int8.h);
  * attn_paged then reads all keys and values from the pages, those of this step's rows too. Positions alone
  * decide which keys a row attends to: pos - window < j <= pos, or both ways pos - window < j < pos + window.
  * The order of the arithmetic is defined at LN_ATTN_SPLIT in ops.h: splits at absolute multiples of 256
@@ -9,13 +10,25 @@
  * change a bit. */
 #include "scalar_type.h"
 
-static real kv_load(const void *layer, ln_dtype dtype, int64_t i) {
-    if (dtype == LN_F32) return ((const real *)layer)[i];
+static real kv_load(const ln_p_kv *p, const void *layer, bool v, int64_t head, int64_t e, int64_t at) {
+    if (p->q8) return (real)ln_kv_q8(p, layer, v, head, e, at);
+    const int64_t i = v ? ln_kv_v_index(p, head, e, at) : ln_kv_k_index(p, head, e, at);
+    if (p->dtype == LN_F32) return ((const real *)layer)[i];
     return (real)ln_bf16_f32(((const uint16_t *)layer)[i]);
 }
-static void kv_store(void *layer, ln_dtype dtype, int64_t i, real x) {
-    if (dtype == LN_F32) ((real *)layer)[i] = x;
-    else ((uint16_t *)layer)[i] = ln_f32_bf16((float)x);
+static void kv_store(const ln_p_kv *p, void *layer, bool v, int64_t head, int64_t at, const real *x) {
+    const int width = v ? p->v_dim : p->head_dim;
+    for (int e = 0; p->q8 && e < width; e += LN_BLOCK_INT8) {
+        float block[LN_BLOCK_INT8];
+        const int n = (int)LN_MIN(width - e, LN_BLOCK_INT8);
+        for (int k = 0; k < n; k++) block[k] = (float)x[e + k];
+        ln_kv_put_q8(p, layer, v, head, e, at, block, n);
+    }
+    for (int e = 0; !p->q8 && e < width; e++) {
+        const int64_t i = v ? ln_kv_v_index(p, head, e, at) : ln_kv_k_index(p, head, e, at);
+        if (p->dtype == LN_F32) ((real *)layer)[i] = x[e];
+        else ((uint16_t *)layer)[i] = ln_f32_bf16((float)x[e]);
+    }
 }
 
 LN_KERNEL(ln_ref_kv_write) {
@@ -28,10 +41,8 @@ LN_KERNEL(ln_ref_kv_write) {
         void *layer = (void *)(uintptr_t)ln_kv_layer(p, c->in[0].data, c->step, c->step->seq[r], pos);
         const real *k = real_row(&c->in[1], r), *v = real_row(&c->in[2], r);
         for (int h = 0; h < p->n_kv_heads; h++) {
-            for (int e = 0; e < p->head_dim; e++)
-                kv_store(layer, p->dtype, ln_kv_k_index(p, h, e, at), k[h * p->head_dim + e]);
-            for (int e = 0; e < p->v_dim; e++)
-                kv_store(layer, p->dtype, ln_kv_v_index(p, h, e, at), v[h * p->v_dim + e]);
+            kv_store(p, layer, false, h, at, k + h * p->head_dim);
+            kv_store(p, layer, true, h, at, v + h * p->v_dim);
         }
     }
 }
@@ -50,8 +61,7 @@ static void attn_split(const ln_call *c, const ln_p_attn *p, int b, int head, co
         real s = 0;
         for (int i = 0; i < kv->head_dim; i++) {
             const int e = bf && (i ^ 1) < kv->head_dim ? i ^ 1 : i;
-            s = real_fma(q[e], kv_load(layer, kv->dtype, ln_kv_k_index(kv, head, e, (int)(j % kv->page_len))),
-                         s);
+            s = real_fma(q[e], kv_load(kv, layer, false, head, e, j % kv->page_len), s);
         }
         w[j - base] = real_capped(s * (real)p->scale, p->softcap);
         /* NaN must propagate: it compares false with everything */
@@ -67,9 +77,7 @@ static void attn_split(const ln_call *c, const ln_p_attn *p, int b, int head, co
         const int64_t j = bf && (i ^ 1) >= from && (i ^ 1) < to ? i ^ 1 : i;
         const void *layer = ln_kv_layer(kv, c->in[1].data, c->step, b, j);
         for (int e = 0; e < kv->v_dim; e++)
-            o[e] = real_fma(w[j - base],
-                            kv_load(layer, kv->dtype, ln_kv_v_index(kv, head, e, (int)(j % kv->page_len))),
-                            o[e]);
+            o[e] = real_fma(w[j - base], kv_load(kv, layer, true, head, e, j % kv->page_len), o[e]);
     }
     *sum = real_lanes_sum(lane);
 }
@@ -136,7 +144,8 @@ ln_status ln_shape_attn_paged(const ln_graph *g, const ln_node *n, ln_value *out
 }
 
 static double kv_bytes(const ln_p_kv *p, double positions) {
-    return (double)p->n_kv_heads * (p->head_dim + p->v_dim) * ln_dtype_bytes(p->dtype) * positions;
+    const double bytes = p->q8 ? 1 + 1.0 / LN_BLOCK_INT8 : ln_dtype_bytes(p->dtype);
+    return (double)p->n_kv_heads * (p->head_dim + p->v_dim) * bytes * positions;
 }
 /* Sizes of attention for one sequence of n rows at positions depth .. depth + n - 1: *pairs counts the pairs
  * of a row and a position that it attends to, *positions the positions that some row attends to. window 0:

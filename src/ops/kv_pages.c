@@ -13,10 +13,11 @@ static ln_p_kv geometry(const ln_page_job *job) {
                      .head_dim = job->head_dim,
                      .v_dim = job->v_dim,
                      .page_len = job->page_len,
-                     .dtype = job->dtype};
+                     .dtype = job->dtype,
+                     .q8 = job->q8};
 }
 static size_t element_bytes(const ln_page_job *job, int real_bytes) {
-    return job->dtype == LN_BF16 ? 2 : (size_t)real_bytes;
+    return job->q8 ? 1 : job->dtype == LN_BF16 ? 2 : (size_t)real_bytes;
 }
 
 /* Element i of a layer in a page. */
@@ -99,8 +100,9 @@ int64_t ln_host_kv_bytes(const ln_page_job *job, int real_bytes) {
         const ln_p_recur p = recur_of(job);
         return ln_recur_parts_of(&p, real_bytes).bytes;
     }
-    int64_t bytes =
-        (int64_t)element_bytes(job, real_bytes) * ln_kv_numbers(1, job->head_dim, job->v_dim, job->page_len);
+    ln_p_kv one = geometry(job);
+    one.n_kv_heads = 1;
+    int64_t bytes = ln_kv_layer_bytes(&one, real_bytes);
     return __builtin_mul_overflow(bytes, (int64_t)job->n_kv_heads, &bytes) ? -1 : bytes;
 }
 
@@ -110,7 +112,7 @@ int64_t ln_host_kv_bytes(const ln_page_job *job, int real_bytes) {
  * whose lines hold one position, or in bf16 two. */
 static void zero_positions(const ln_p_kv *p, char *layer, int64_t n, size_t width) {
     const int64_t wk = ln_kv_width(p->head_dim), wv = ln_kv_width(p->v_dim), len = p->page_len,
-                  pair = p->dtype == LN_BF16 ? 2 : 1;
+                  pair = ln_kv_order(p) == LN_BF16 ? 2 : 1;
     const int64_t lane = n % LN_KV_SIDE, next = (n + LN_KV_SIDE - 1) / LN_KV_SIDE * LN_KV_SIDE;
     const int64_t at = n % LN_KV_STEP, even = (at + pair - 1) / pair * pair,
                   group = (n + LN_KV_STEP - 1) / LN_KV_STEP * LN_KV_STEP;
@@ -125,11 +127,20 @@ static void zero_positions(const ln_p_kv *p, char *layer, int64_t n, size_t widt
         for (int64_t row = 0; at > 0 && row < wv; row += LN_KV_SIDE) {
             char *block = v + (size_t)((n - at) * wv + row * LN_KV_STEP) * width;
             for (int64_t i = 0; even > at && i < LN_KV_SIDE; i++)
-                memset(block + (size_t)ln_kv_at(p->dtype, LN_KV_STEP, i, at) * width, 0, width);
+                memset(block + (size_t)ln_kv_at(ln_kv_order(p), LN_KV_STEP, i, at) * width, 0, width);
             memset(block + (size_t)(even * LN_KV_SIDE) * width, 0,
                    (size_t)((LN_KV_STEP - even) * LN_KV_SIDE) * width);
         }
     }
+}
+
+/* The same for the scales of a page of 8 bits. */
+static void zero_scales(const ln_p_kv *p, char *layer, int64_t n) {
+    for (int64_t h = 0; h < p->n_kv_heads; h++)
+        for (int64_t at = n; at < p->page_len; at++) {
+            for (int64_t e = 0; e < p->head_dim; e += LN_BLOCK_INT8) layer[ln_kv_k_scale(p, h, e, at)] = 0;
+            for (int64_t e = 0; e < p->v_dim; e += LN_BLOCK_INT8) layer[ln_kv_v_scale(p, h, e, at)] = 0;
+        }
 }
 
 static void copy_layers(const ln_page_job *job, int real_bytes) {
@@ -137,8 +148,30 @@ static void copy_layers(const ln_page_job *job, int real_bytes) {
     char *to = (char *)job->pool + job->to;
     if (job->to != job->from)
         memcpy(to, (const char *)job->pool + job->from, (size_t)(job->n_layers * job->layer_bytes));
-    for (int i = 0; i < job->n_layers; i++)
+    for (int i = 0; i < job->n_layers; i++) {
         zero_positions(&p, to + i * job->layer_bytes, job->n, element_bytes(job, real_bytes));
+        if (p.q8) zero_scales(&p, to + i * job->layer_bytes, job->n);
+    }
+}
+
+/* Of a page of 8 bits: packs or unpacks block by block. */
+static void convert_q8(const ln_page_job *job, bool values, float *rows) {
+    const ln_p_kv p = geometry(job);
+    const bool pack = job->op == LN_PAGE_PACK;
+    char *layer = (char *)job->pool + (pack ? job->to : job->from);
+    const int64_t width = values ? p.v_dim : p.head_dim, apart = values ? 1 : p.page_len;
+    for (int64_t h = 0; h < p.n_kv_heads; h++)
+        for (int64_t at = 0; at < p.page_len; at++)
+            for (int64_t e = 0; e < width; e += LN_BLOCK_INT8) {
+                const int n = (int)LN_MIN(width - e, (int64_t)LN_BLOCK_INT8);
+                float *from = rows + (values ? (h * p.page_len + at) * width + e
+                                             : (h * width + e) * p.page_len + at),
+                      block[LN_BLOCK_INT8];
+                for (int i = 0; i < n && pack; i++) block[i] = from[i * apart];
+                if (pack) ln_kv_put_q8(&p, layer, values, h, e, at, block, n);
+                for (int i = 0; i < n && !pack; i++)
+                    from[i * apart] = ln_kv_q8(&p, layer, values, h, e + i, at);
+            }
 }
 
 /* Packs or unpacks the keys, f32 [K, E, page_len], or the values, f32 [K, page_len, Ev], of one layer. */
@@ -146,6 +179,10 @@ static void convert(const ln_page_job *job, int real_bytes, bool values, float *
     const ln_p_kv p = geometry(job);
     const bool pack = job->op == LN_PAGE_PACK;
     void *layer = (char *)job->pool + (pack ? job->to : job->from);
+    if (p.q8) {
+        convert_q8(job, values, rows);
+        return;
+    }
     const int64_t n_rows = values ? p.page_len : p.head_dim, n_cols = values ? p.v_dim : p.page_len;
     for (int64_t h = 0; h < p.n_kv_heads; h++)
         for (int64_t i = 0; i < n_rows; i++)

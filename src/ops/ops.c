@@ -54,7 +54,7 @@ static const ln_kernel_row LN_REAL(rows)[] = {
     {LN_OP_ROPE, 1, {.fn = LN_REAL(ln_ref_rope)}},
     {LN_OP_POS_SCALE, 1, {.fn = LN_REAL(ln_ref_pos_scale)}},
     {LN_OP_KV_WRITE, 1, {.fn = LN_REAL(ln_ref_kv_write)}},
-    {LN_OP_ATTN_PAGED, 1 << 0 | 1 << 1, {.fn = LN_REAL(ln_ref_attn_paged)}},
+    {LN_OP_ATTN_PAGED, 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3, {.fn = LN_REAL(ln_ref_attn_paged)}},
     {LN_OP_SHORT_CONV, 1 << 0 | 1 << 1, {.fn = LN_REAL(ln_ref_short_conv)}},
     {LN_OP_DELTA_GATES, 1, {.fn = LN_REAL(ln_ref_delta_gates)}},
     {LN_OP_GATED_DELTA,
@@ -164,6 +164,8 @@ void ln_kernels_add(ln_kernel_table *t, const ln_kernel_row *rows) {
 static bool recur_by_vectors(const ln_p_recur *p) {
     return p->k_dim % 16 == 0 && p->v_dim % 16 == 0 && p->page_len % 16 == 0;
 }
+/* Of attention: by the dtype that it reads, and whether that is stored in 8 bits. */
+static int attn_variant(const ln_p_kv *p) { return (p->dtype == LN_BF16) + 2 * p->q8; }
 int ln_variant_of(ln_op op, const void *params, ln_format x, ln_stored w) {
     switch (op) {
     case LN_OP_LINEAR:
@@ -178,7 +180,7 @@ int ln_variant_of(ln_op op, const void *params, ln_format x, ln_stored w) {
     case LN_OP_LINEAR_CROSS_ENTROPY: return (int)w;
     case LN_OP_MATMUL: return (int)((const ln_p_matmul *)params)->kind;
     case LN_OP_CONVERT: return ((const ln_p_convert *)params)->to.kind;
-    case LN_OP_ATTN_PAGED: return ((const ln_p_attn *)params)->kv.dtype == LN_BF16;
+    case LN_OP_ATTN_PAGED: return attn_variant(&((const ln_p_attn *)params)->kv);
     case LN_OP_SHORT_CONV: return ((const ln_p_recur *)params)->taps <= LN_RECUR_TAPS;
     case LN_OP_GATED_DELTA: return recur_by_vectors(params);
     default: return 0;

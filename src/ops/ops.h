@@ -139,7 +139,7 @@ typedef struct ln_kernel {
  *                          the product (ln_product)
  *   embed                  the stored form of the table (ln_stored)
  *   convert                the format that it converts to (ln_format_kind)
- *   attn_paged             0: pages of f32; 1: of bf16
+ *   attn_paged             0: pages of f32; 1: of bf16; 2, 3: of 8 bits, read as f32 and as bf16
  *   short_conv             1: at most LN_RECUR_TAPS taps
  *   gated_delta            1: widths and chunks are multiples of 16
  *   matmul                 which operand is transposed (ln_matmul_kind)
@@ -209,6 +209,7 @@ void ln_calls_live(const ln_program *p, ln_call *calls, const ln_step *step);
  *          then ln_softcapf(s[j], c)
  *   m    = max s
  *   w[j] = ln_expf(s[j] - m), 0 when not visible; over bf16 pages w[j] is rounded to bf16
+ *   (pages of 8 bits that are read as bf16 count as bf16 pages)
  *   l    = sum of w in 16 lanes (lane = j mod 16, ascending, plain adds), reduced pairwise
  *   o[e] = chain of fma over j ascending of w[j] * v[j][e], from 0; over bf16 pages in pairs, the odd j
  *          first where both are visible

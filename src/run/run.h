@@ -101,6 +101,7 @@ typedef struct ln_run_options {
                               n_seqs sequences with LN_SNAPSHOTS_MOST snapshots each */
     int page_len;      /* positions of a KV page; 64, in tests others */
     bool keep_full_kv, mlock;
+    bool kv_q8;  /* keys and values are stored in 8 bits */
     bool embeds; /* prepare the program without the head when the run is opened */
     /* Slots of the pool of adapters, 0: the program has no adapters; the largest rank of one. */
     int n_adapters, adapter_rank;

@@ -34,6 +34,7 @@ static ln_page_job page_job(const ln_state_pool *pool, int group, int op) {
                          .v_dim = c->v_dim,
                          .page_len = pool->page_len,
                          .dtype = c->dtype,
+                         .q8 = c->q8,
                          .layer_bytes = c->layer_bytes,
                          .kind = c->kind,
                          .recur = c->recur};
@@ -53,7 +54,7 @@ static int recurrent_group(ln_state_pool *pool, const ln_recur_sizes *z, ln_dtyp
             (ln_state_group){.kind = LN_STATE_CHUNKS, .recur = *z, .dtype = dtype, .window = LN_CHUNK_WINDOW};
     return i;
 }
-static int group_of(ln_state_pool *pool, const ln_attn_spec *a, int n_ranks, ln_dtype dtype) {
+static int group_of(ln_state_pool *pool, const ln_attn_spec *a, int n_ranks, ln_dtype dtype, bool q8) {
     const int K = (int)ln_share_of(a->K, 1, n_ranks, 0).n; /* heads of every rank */
     int i = 0;
     while (i < pool->n_groups &&
@@ -63,7 +64,7 @@ static int group_of(ln_state_pool *pool, const ln_attn_spec *a, int n_ranks, ln_
     if (i == LN_STATE_GROUPS) return -1;
     if (i == pool->n_groups)
         pool->groups[pool->n_groups++] = (ln_state_group){
-            .n_kv_heads = K, .head_dim = a->E, .v_dim = a->Ev, .dtype = dtype, .window = a->window};
+            .n_kv_heads = K, .head_dim = a->E, .v_dim = a->Ev, .dtype = dtype, .q8 = q8, .window = a->window};
     return i;
 }
 
@@ -144,9 +145,10 @@ static ln_status lay_out(ln_run *r, ln_error *err) {
     for (int l = 0; l < s->L; l++) {
         const int from = s->layers[l].state_from;
         const ln_recur_spec *recur = ln_recur_of(s, l);
-        group[l] = recur       ? recurrent_group(pool, &recur->sizes, dtype)
-                   : from == l ? group_of(pool, ln_attn_of(s, l), LN_MAX(1, r->opt.n_ranks), dtype)
-                               : group[from];
+        group[l] = recur ? recurrent_group(pool, &recur->sizes, dtype)
+                   : from == l
+                       ? group_of(pool, ln_attn_of(s, l), LN_MAX(1, r->opt.n_ranks), dtype, r->opt.kv_q8)
+                       : group[from];
         if (group[l] < 0)
             return ln_fail(err, LN_EUNSUPPORTED,
                            "the layers have more than %d combinations of window, heads and widths",
@@ -163,6 +165,12 @@ static ln_status lay_out(ln_run *r, ln_error *err) {
         return ln_fail(err, LN_EUNSUPPORTED,
                        "device %s has no kernels for attention to later tokens, which this model has; use "
                        "ln_options.device = LN_DEVICE_CPU",
+                       r->info.name);
+    if (r->opt.kv_q8 && !(r->info.can & LN_CAN_KV_Q8))
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "device %s has no kernels for keys and values of 8 bits (ln_options.kv_type = "
+                       "LN_KV_Q8); "
+                       "use ln_options.kv_type = LN_KV_AUTO, or ln_options.device = LN_DEVICE_CPU",
                        r->info.name);
     for (int c = 0; c < pool->n_groups; c++) {
         const ln_page_job job = page_job(pool, c, LN_PAGE_UNPACK);

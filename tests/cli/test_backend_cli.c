@@ -100,7 +100,8 @@ static void flags_are_refused_by_name(void **state) {
     static const char *const flags[][2] = {
         {"--threads", "1"},      {"--numerics", "exact"}, {"--memory", "1G"},       {"--kv-memory", "1G"},
         {"--quantize", "4"},     {"--device", "cpu"},     {"--load-kv", "x"},       {"--save-kv", "x"},
-        {"--think-budget", "4"}, {"--mlock", NULL},       {"--chat-template", "x"}, {"--skip-unknown", NULL}};
+        {"--think-budget", "4"}, {"--mlock", NULL},       {"--chat-template", "x"}, {"--skip-unknown", NULL},
+        {"--kv-type", "q8"}};
     char wanted[80];
     behave("");
     for (size_t i = 0; i < LN_COUNT(flags); i++) {

@@ -96,6 +96,12 @@ static void what_a_device_cannot_run(void **state) {
     assert_non_null(strstr(last->err, "cpu is used, because cuda has no kernels for gradients"));
     expect(RUN(S("score"), S(LN_ROOT "/tests/golden/families/mixtral-base-bf16"), IDS, S("-v")), 0, NULL);
     assert_non_null(strstr(last->err, "cpu is used, because cuda has no kernels for experts"));
+    expect(RUN(S("score"), LLAMA, IDS, S("-v"), S("--kv-type"), S("q8")), 0, NULL);
+    assert_non_null(strstr(last->err, "cpu is used, because cuda has no kernels for keys and values of 8 "
+                                      "bits"));
+    expect(RUN(S("score"), LLAMA, IDS, S("--kv-type"), S("q8"), S("--device"), S("cuda")), 4,
+           "linnet: device ");
+    assert_non_null(strstr(last->err, "has no kernels for keys and values of 8 bits (--kv-type q8)"));
     program = LINNET;
     assert_int_equal(unlink(at(0, "linnet")), 0);
     assert_int_equal(unlink(at(1, "liblinnet-cuda.so")), 0);

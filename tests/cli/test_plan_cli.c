@@ -174,6 +174,26 @@ static void several_sequences_share_a_pool(void **state) {
     expect(RUN(S("run"), S(TINY), S("-p"), S("Hi"), S("-n"), S("2"), S("--ctx"), S("960"), size), 0, NULL);
 }
 
+/* Keys and values of 8 bits take 33 bytes for the 64 of bf16 or the 128 of f32. */
+static void keys_and_values_of_8_bits(void **state) {
+    (void)state;
+    json_t *o = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), S("--json")));
+    const int64_t usual = int_of(o, "kv_bytes"),
+                  width = strcmp(text_of(o, "numerics"), "fast") == 0 ? 64 : 128;
+    json_decref(o);
+    o = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), S("--kv-type"), S("q8"), S("--json")));
+    assert_int_equal(int_of(o, "kv_bytes"), usual * 33 / width);
+    json_decref(o);
+    expect(RUN(S("run"), S(TINY), S("-p"), S("Hi"), S("-n"), S("2"), S("--kv-type"), S("q8")), 0, NULL);
+    expect(RUN(S("plan"), S(TINY), S("--kv-type"), S("f32"), S("--numerics"), S("exact")), 0, NULL);
+    expect(RUN(S("plan"), S(TINY), S("--kv-type"), S("bf16"), S("--numerics"), S("exact")), 2,
+           "linnet: --kv-type bf16 goes with --numerics fast; exact numerics keep keys and values in f32: "
+           "leave "
+           "it out, or use --kv-type q8");
+    expect(RUN(S("plan"), S(TINY), S("--kv-type"), S("q8_0")), 2,
+           "linnet: --kv-type: expected auto|f32|bf16|q8, found 'q8_0'");
+}
+
 /* A server takes the model's own context, cut to what fits, and a pool of one full context and 4,096
  * positions for each further request, within half of what the limit leaves. */
 static void a_server_takes_the_models_context(void **state) {
@@ -314,6 +334,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_largest_context_is_true),
                                        cmocka_unit_test(what_would_fit_is_said),
                                        cmocka_unit_test(the_advice_holds_the_prompt),
+                                       cmocka_unit_test(keys_and_values_of_8_bits),
                                        cmocka_unit_test(several_sequences_share_a_pool),
                                        cmocka_unit_test(a_server_takes_the_models_context),
                                        cmocka_unit_test(a_server_is_planned),

@@ -93,17 +93,20 @@ static void loaded_bits_are_computed_bits(void **state) {
         const char *model;
         ln_numerics numerics;
         ln_device device;
+        ln_kv_type kv_type;
     } of[] = {{GOLDEN "qwen3-sharded-bf16", LN_FAST, LN_DEVICE_AUTO},
               {GOLDEN "qwen3-sharded-bf16", LN_EXACT, LN_DEVICE_AUTO},
               {GOLDEN "gemma3-text-bf16", LN_FAST, LN_DEVICE_AUTO},
               {GOLDEN "gemma3-text-f32", LN_EXACT, LN_DEVICE_AUTO}, /* all layers have a window */
               {GOLDEN "gemma3-text-f16", LN_FAST, LN_DEVICE_REF},
+              {GOLDEN "gemma3-text-bf16", LN_FAST, LN_DEVICE_CPU, LN_KV_Q8},
+              {GOLDEN "qwen3-sharded-bf16", LN_EXACT, LN_DEVICE_REF, LN_KV_Q8},
               {GOLDEN "llama-llama3-bf16", LN_FAST, LN_DEVICE_AUTO}};
     static const int64_t lengths[] = {1, 63, 64, 65, N_IDS};
     for (size_t i = 0; i < LN_COUNT(of); i++)
         for (size_t k = 0; k < LN_COUNT(lengths); k++) {
             ln_options o = usual(NULL);
-            o.numerics = of[i].numerics, o.device = of[i].device;
+            o.numerics = of[i].numerics, o.device = of[i].device, o.kv_type = of[i].kv_type;
             opened a = open_it(of[i].model, &o), b = open_it(of[i].model, &o), c = open_it(of[i].model, &o);
             int32_t ids[N_IDS + 20];
             size_t saved = 0, loaded = 0;
@@ -212,6 +215,9 @@ static void foreign_files_are_refused(void **state) {
     ln_options exact = o;
     exact.numerics = LN_EXACT;
     refuses(GOLDEN "qwen3-sharded-bf16", &exact, "the numerics", path[0]);
+    ln_options q8 = o;
+    q8.device = LN_DEVICE_CPU, q8.kv_type = LN_KV_Q8;
+    refuses(GOLDEN "qwen3-sharded-bf16", &q8, "the type of keys and values", path[0]);
     ln_options small = o;
     small.n_ctx = 128;
     refuses(GOLDEN "qwen3-sharded-bf16", &small, "ln_options.n_ctx", path[0]);

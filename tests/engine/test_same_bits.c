@@ -128,10 +128,13 @@ static int teardown(void **s) {
     return remove_model();
 }
 
+static bool q8; /* keys and values of 8 bits */
+
 static ln_eng *engine(ln_numerics numerics, int threads, int chunk, int seqs) {
     ln_run_options r = test_options(model, LN_DEVICE_AUTO, threads, chunk, seqs);
     ln_eng *e;
     r.numerics = numerics;
+    r.kv_q8 = q8;
     r.n_ctx = 1200;
     r.n_chunk = LN_MAX(chunk, seqs);
     r.page_len = V == VOCAB ? 32 : r.page_len;
@@ -190,6 +193,24 @@ static void check_numerics(ln_numerics numerics) {
 }
 static void test_chunks_threads_exact(void **s) { (void)s, check_numerics(LN_EXACT); }
 static void test_chunks_threads_fast(void **s) { (void)s, check_numerics(LN_FAST); }
+/* Keys and values of 8 bits: other logits than with bf16, and the same bits in chunks and among others. */
+static void check_crowd(ln_numerics numerics, int threads);
+static void test_q8(void **s) {
+    (void)s;
+    float *of[2] = {calloc((size_t)(n_rows * V), sizeof(float)), calloc((size_t)(n_rows * V), sizeof(float))};
+    for (int i = 0; i < 2; i++) {
+        q8 = i;
+        ln_eng *e = engine(LN_FAST, 2, 64, 1);
+        all_logits(e, n_rows, 64, false, of[i]);
+        ln_eng_close(&e);
+    }
+    assert_true(memcmp(of[0], of[1], (size_t)(n_rows * V) * sizeof(float)) != 0);
+    check_numerics(LN_FAST);
+    check_numerics(LN_EXACT);
+    check_crowd(LN_FAST, 2);
+    q8 = false;
+    free(of[0]), free(of[1]);
+}
 
 /* Four sequences of different lengths in every step; the third one is compared. */
 static void check_crowd(ln_numerics numerics, int threads) {
@@ -542,6 +563,7 @@ static void test_real_shape(void **s) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_chunks_threads_exact),
+                                       cmocka_unit_test(test_q8),
                                        cmocka_unit_test(test_chunks_threads_fast),
                                        cmocka_unit_test(test_crowd),
                                        cmocka_unit_test(test_prefix),

@@ -80,6 +80,8 @@ static inline vi vi_load(const uint8_t *p) {
     memcpy(z.at, p, sizeof z.at);
     return z;
 }
+static inline vi vi_load_u8(const uint8_t *p) { LANES(vi, p[i]) }
+static inline vf vf_load_i8(const uint8_t *p) { LANES(vf, (float)(int8_t)p[i]) }
 static inline vi vi_broadcast32(const void *p) {
     uint32_t word;
     memcpy(&word, p, 4);

@@ -25,6 +25,7 @@ typedef struct attn_case {
     int v_dim;                                    /* width of a value; 0: head_dim */
     float softcap;
     bool sinks, both_ways;
+    bool q8;   /* pages of 8 bits, read as dtype */
     bool tiny; /* Adds denormals, which count as zero (thread_pool.h): among keys, with q so large that
                   they would show, and among values, of which a few would add up to a normal number. */
 } attn_case;
@@ -48,7 +49,15 @@ static void put_kv(attn_pool *a, int b, int64_t pos) {
     const ln_p_kv *kv = &a->p.kv;
     char *layer = (char *)(uintptr_t)ln_kv_layer(kv, a->base.data, &a->step, b, pos);
     int at = (int)(pos % kv->page_len);
-    for (int h = 0; h < kv->n_kv_heads; h++)
+    for (int h = 0; h < kv->n_kv_heads && kv->q8; h++)
+        for (int v = 0; v < 2; v++)
+            for (int width = v ? kv->v_dim : kv->head_dim, e = 0; e < width; e += LN_BLOCK_INT8) {
+                float x[LN_BLOCK_INT8];
+                for (int i = 0; i < LN_BLOCK_INT8; i++)
+                    x[i] = random_f32() * (e / LN_BLOCK_INT8 % 2 ? 4 : 0.3f);
+                ln_kv_put_q8(kv, layer, v, h, e, at, x, LN_MIN(width - e, LN_BLOCK_INT8));
+            }
+    for (int h = 0; h < kv->n_kv_heads && !kv->q8; h++)
         for (int e = 0; e < LN_MAX(kv->head_dim, kv->v_dim); e++) {
             if (e < kv->head_dim)
                 weight_put(layer, kv->dtype, ln_kv_k_index(kv, h, e, at),
@@ -73,14 +82,14 @@ static void pool_make(attn_pool *a, const attn_case *t, bool tiles) {
                     .head_dim = t->head_dim,
                     .v_dim = v_dim_of(t),
                     .page_len = t->page_len,
-                    .dtype = t->dtype};
+                    .dtype = t->dtype,
+                    .q8 = t->q8};
     a->p.n_heads = t->n_heads;
     a->p.scale = 0.31f;
     a->p.window = t->window;
     a->p.softcap = t->softcap;
     a->p.both_ways = t->both_ways;
-    kv->layer_bytes =
-        ln_kv_numbers(t->n_kv_heads, t->head_dim, v_dim_of(t), t->page_len) * ln_dtype_bytes(t->dtype);
+    kv->layer_bytes = ln_kv_layer_bytes(kv, 4);
     kv->page_bytes =
         2 * kv->layer_bytes; /* this layer is the last part of a page: the guard page follows the last page */
     int rows = 0, blocks = 0, used = 0;
@@ -148,6 +157,7 @@ static float kv_number(const attn_pool *a, int b, int64_t pos, int head, int e, 
     const ln_p_kv *kv = &a->p.kv;
     const uint16_t *layer = ln_kv_layer(kv, a->base.data, &a->step, b, pos);
     int64_t at = pos % kv->page_len;
+    if (kv->q8) return e < (v ? kv->v_dim : kv->head_dim) ? ln_kv_q8(kv, layer, v, head, e, at) : 0;
     return e < (v ? kv->v_dim : kv->head_dim)
                ? ln_bf16_f32(layer[v ? ln_kv_v_index(kv, head, e, at) : ln_kv_k_index(kv, head, e, at)])
                : 0;
@@ -268,14 +278,16 @@ static void tiles_check(const attn_case *t) {
         for (int64_t i = 0; i < cols_y; i++) py[r * ldy + i] = ln_bf16_f32(ln_f32_bf16(py[r * ldy + i]));
     c.out[0].format = bf16_if(true);
     for (int kind = 0; kind < 4; kind++) {
-        ln_kernel_table table = {.of[LN_OP_ATTN_PAGED][1] = {attn_amx_tiles_run, attn_scratch}};
+        const int variant = t->q8 ? 3 : 1;
+        ln_kernel_table table = {0};
+        table.of[LN_OP_ATTN_PAGED][variant] = (ln_kernel){attn_amx_tiles_run, attn_scratch};
 #if defined(__x86_64__)
         if (isa_available(LN_ISA_AMX)) ln_cpu_kernels(LN_ISA_AMX, &table);
 #endif
         c.in[0] = kind % 2 ? narrow : wide;
         memset(got.data, 0xa5, got.bytes);
-        if (kind / 2) run_narrow(&table.of[node.op][1], &c, NULL, &bounds, 3);
-        else run_this(&table.of[node.op][1], &c, NULL, &bounds, 3);
+        if (kind / 2) run_narrow(&table.of[node.op][variant], &c, NULL, &bounds, 3);
+        else run_this(&table.of[node.op][variant], &c, NULL, &bounds, 3);
         assert_same(py, (float *)(void *)got.data, 1, (int64_t)y_count, 0, "attn_paged by tiles, rounded");
     }
     unguard(&halved);
@@ -314,11 +326,12 @@ static void isas_check(const attn_case *t, bool narrow) {
              n++) {
             char what[200];
             snprintf(what, sizeof what,
-                     "attn_paged on %s: H %d K %d E %d Ev %d page %d window %lld dtype %d, %lld rows from "
+                     "attn_paged on %s: H %d K %d E %d Ev %d page %d window %lld dtype %d q8 %d, %lld rows "
+                     "from "
                      "%d, %d "
                      "threads",
                      ln_cpu_isa_name((ln_isa)isa), t->n_heads, t->n_kv_heads, t->head_dim, v_dim_of(t),
-                     t->page_len, (long long)t->window, (int)t->dtype, (long long)rows, t->first[0],
+                     t->page_len, (long long)t->window, (int)t->dtype, t->q8, (long long)rows, t->first[0],
                      thread_counts[n]);
             memset(got.data, 0xa5, got.bytes);
             run_kernel(isa, &c, &bounds, thread_counts[n]);
@@ -328,9 +341,17 @@ static void isas_check(const attn_case *t, bool narrow) {
     free(a.pages);
 }
 
-static void attn_check(const attn_case *t) {
+static void attn_check_pages(const attn_case *t) {
     if (t->dtype == LN_BF16) tiles_check(t), isas_check(t, true);
     isas_check(t, false);
+}
+/* Over pages of dtype, and every third case over pages of 8 bits that are read as dtype, too. */
+static void attn_check(const attn_case *t) {
+    static int turn;
+    attn_case q8 = *t;
+    attn_check_pages(t);
+    q8.q8 = true;
+    if (!t->tiny && turn++ % 3 == 0) attn_check_pages(&q8);
 }
 
 static const int head_shapes[][2] = {{1, 1}, {4, 1}, {7, 1}, {8, 2}, {16, 8}, {6, 3}, {14, 2}, {60, 1}};

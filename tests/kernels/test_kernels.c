@@ -351,10 +351,10 @@ static void test_kv_write(void **state) {
                      .head_dim = widths[i % 5],
                      .v_dim = widths[(i + i / 15) % 5],
                      .page_len = i % 2 ? 64 : 32,
-                     .dtype = i / 2 % 2 ? LN_F32 : LN_BF16};
+                     .dtype = i / 2 % 2 ? LN_F32 : LN_BF16,
+                     .q8 = i % 7 < 3};
         int64_t n = (int64_t)p.n_kv_heads * p.head_dim, n_v = (int64_t)p.n_kv_heads * p.v_dim;
-        p.layer_bytes =
-            ln_kv_numbers(p.n_kv_heads, p.head_dim, p.v_dim, p.page_len) * ln_dtype_bytes(p.dtype);
+        p.layer_bytes = ln_kv_layer_bytes(&p, 4);
         p.page_bytes = 2 * p.layer_bytes;
         size_t bytes = (size_t)(PAGES * p.page_bytes);
         guarded want = guard(bytes, true, 0), got = guard(bytes, true, 0);

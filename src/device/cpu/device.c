@@ -74,7 +74,7 @@ static void cpu_describe(const ln_dev *d, ln_dev_info *out) {
     out->upload_rows = LN_PACK_NR;
     out->can = LN_CAN_ADAPTERS | LN_CAN_GRADIENTS | LN_CAN_EXPERT_GRADIENTS | LN_CAN_CODED | LN_CAN_EXPERTS |
                LN_CAN_RECURRENT | LN_CAN_COLLECTIVES | LN_CAN_BOTH_WAYS | LN_CAN_EXPERT_ADAPTERS |
-               LN_CAN_RECURRENT_GRADIENTS;
+               LN_CAN_RECURRENT_GRADIENTS | LN_CAN_KV_Q8;
     out->layout_uses = ln_cpu_columns_per_row(d->isa, 1) ? LN_USE_BFP : 0;
 }
 

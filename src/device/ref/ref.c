@@ -77,7 +77,7 @@ static void ref_describe(const ln_dev *d, ln_dev_info *out) {
     out->upload_rows = 1;
     out->can = LN_CAN_ADAPTERS | LN_CAN_GRADIENTS | LN_CAN_EXPERT_GRADIENTS | LN_CAN_CODED | LN_CAN_EXPERTS |
                LN_CAN_RECURRENT | LN_CAN_COLLECTIVES | LN_CAN_BOTH_WAYS | LN_CAN_EXPERT_ADAPTERS |
-               LN_CAN_RECURRENT_GRADIENTS;
+               LN_CAN_RECURRENT_GRADIENTS | LN_CAN_KV_Q8;
 }
 
 static void ref_queue_close(ln_queue **queue) {

@@ -15,11 +15,12 @@
  *         for tile of TILE_M pairs    scores, softmax weights, outputs; merge into O, M, L
  *     y = O / L
  *
- *     scratch:  O[PAIRS][ldo] | o[TILE_M][ldo] | w[TILE_M][W_PITCH] | q[PAIRS][Q_PITCH]
+ *     scratch:  O[pairs][ldo] | o[TILE_M][ldo] | w[TILE_M][W_PITCH] | q[pairs][Q_PITCH] | decoded
  *               rows an odd number of cache lines apart, else those of a tile would meet in a few sets
  *
  * Pairs never mix, so threads may partition units in any way; where there are few units (one row, few kv
- * heads) a group's heads are dealt out too. Only pages with a visible position are read.
+ * heads) a group's heads are dealt out too. Only pages with a visible position are read. Pages of 8 bits are
+ * decoded split by split (attn_q8.inc.h).
  *
  * The including file defines before this PAIRS, TILE_M, the type of q (q_t) and Q_PITCH(W), the elements
  * from one pair's q to the next's; after it load_q, output_divisor, divide_output, store_bf16 and attn_tile.
@@ -30,6 +31,9 @@
 
 /* Elements of a split, and of scratch from one pair's scores to the next's. */
 enum { SPLIT = LN_ATTN_SPLIT, W_PITCH = SPLIT + 16 };
+/* Pairs of a unit over pages of 8 bits. */
+enum { PAIRS_Q8 = 4 * PAIRS };
+static int64_t unit_pairs(const ln_p_attn *p) { return p->kv.q8 ? PAIRS_Q8 : PAIRS; }
 enum {
     VECTORS_PER_LINE16 = 16 / VL, /* vectors of 16 elements */
     EXP_VECTORS = VL == 8 ? 2 : 4 /* whose exponentials are computed together: AVX2 has 16 registers */
@@ -47,12 +51,14 @@ typedef struct attn_unit {
     int64_t E, W, Ev, Wv;   /* width of a key, as stored; of a value, as stored */
     int64_t ldo;            /* distance between outputs in scratch */
     const ln_arg *sinks;    /* of each query head; NULL: none */
-    q_t *q;                 /* scratch: [PAIRS] of Q_PITCH */
-    float *O, *o, *w;       /* O: [PAIRS], o: [TILE_M], of ldo; w: scores, then softmax weights (LN_BF16_DOT:
+    q_t *q;                 /* scratch: [pairs] of Q_PITCH */
+    float *O, *o, *w;       /* O: [pairs], o: [TILE_M], of ldo; w: scores, then softmax weights (LN_BF16_DOT:
                                pairs), [TILE_M] of W_PITCH */
+    uint8_t *decoded;       /* K and V of the split, of pages of 8 bits; else not used */
     int64_t configured;     /* tiles: for how many pairs the registers are configured; 0: none */
-    float M[PAIRS], L[PAIRS];
-    int64_t first[PAIRS], last[PAIRS]; /* of each pair: the first and the last position that its row sees */
+    float M[PAIRS_Q8], L[PAIRS_Q8];
+    int64_t first[PAIRS_Q8],
+        last[PAIRS_Q8]; /* of each pair: the first and the last position that its row sees */
 } attn_unit;
 
 /* Loads the pair's query, E elements from element `at` of the value on, into scratch, as the products read
@@ -72,10 +78,13 @@ static inline void pair_visible(const attn_unit *u, int64_t i, int64_t s0, int64
     *to = LN_MIN((int64_t)SPLIT, u->last[i] + 1 - s0);
 }
 
+#include "attn_q8.inc.h"
+
 /* K or V of the unit's kv head from position `pos` on, which is a multiple of LN_KV_STEP: a piece of that
- * many. */
+ * many. Of pages of 8 bits in the split that was decoded last. */
 static const uint8_t *kv_piece(const attn_unit *u, int64_t pos, bool v) {
     const ln_p_kv *kv = &u->p->kv;
+    if (kv->q8) return decoded_piece(u, pos % SPLIT, v);
     const int64_t at = pos % kv->page_len,
                   i = v ? ln_kv_v_index(kv, u->kv_head, 0, at) : ln_kv_k_index(kv, u->kv_head, 0, at);
     return (const uint8_t *)ln_kv_layer(kv, u->c->in[1].data, u->c->step, u->b, pos) +
@@ -186,8 +195,10 @@ static void unit_run(attn_unit *u) {
             load_q(u->q + n * Q_PITCH(u->W), q, r * q->pitch + begin + h * E, E, u->W);
             if (u->sinks) begin_with_sink(u, n, u->head0 + h);
         }
-    for (int64_t s0 = u->first[0] / SPLIT * SPLIT; s0 <= u->last[n - 1]; s0 += SPLIT)
+    for (int64_t s0 = u->first[0] / SPLIT * SPLIT; s0 <= u->last[n - 1]; s0 += SPLIT) {
+        if (u->p->kv.q8) decode_split(u, n, s0);
         for (int64_t i = 0; i < n; i += TILE_M) attn_tile(u, i, LN_MIN((int64_t)TILE_M, n - i), s0);
+    }
     n = 0;
     for (int64_t r = u->row0; r < u->row0 + u->n_rows; r++)
         for (int64_t h = 0; h < u->n_heads; h++, n++)
@@ -195,7 +206,9 @@ static void unit_run(attn_unit *u) {
 }
 
 /* Rows of a unit when a row brings n heads. */
-static int64_t unit_rows(int64_t n_heads) { return LN_MAX((int64_t)1, (int64_t)PAIRS / n_heads); }
+static int64_t unit_rows(const ln_p_attn *p, int64_t n_heads) {
+    return LN_MAX((int64_t)1, unit_pairs(p) / n_heads);
+}
 /* The work of rows row0 .. row0 + n - 1, roughly: positions seen, and what each row costs besides. */
 static int64_t rows_cost(const ln_p_attn *p, const ln_step *s, int b, int64_t row0, int64_t n) {
     const int64_t last = ln_attn_last(p, s, b, s->pos[row0 + n - 1]);
@@ -204,26 +217,29 @@ static int64_t rows_cost(const ln_p_attn *p, const ln_step *s, int b, int64_t ro
 
 static size_t attn_scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
     (void)p, (void)b;
-    const int64_t W = ln_kv_width(n->p.attn.kv.head_dim), Wv = ln_kv_width(n->p.attn.kv.v_dim);
-    return (size_t)((PAIRS + TILE_M) * out_pitch(W, Wv) + TILE_M * W_PITCH) * sizeof(float) +
-           (size_t)(PAIRS * Q_PITCH(W)) * sizeof(q_t);
+    const int64_t W = ln_kv_width(n->p.attn.kv.head_dim), Wv = ln_kv_width(n->p.attn.kv.v_dim),
+                  pairs = unit_pairs(&n->p.attn);
+    return (size_t)((pairs + TILE_M) * out_pitch(W, Wv) + TILE_M * W_PITCH) * sizeof(float) +
+           (size_t)(pairs * Q_PITCH(W)) * sizeof(q_t) + decoded_split_bytes(&n->p.attn.kv);
 }
 
 static void attn_run(const ln_call *c) {
     const ln_p_attn *p = &c->node->p.attn;
     const ln_step *s = c->step;
     const int64_t E = p->kv.head_dim, W = ln_kv_width(E), Ev = p->kv.v_dim, Wv = ln_kv_width(Ev),
-                  group = p->n_heads / p->kv.n_kv_heads, ldo = out_pitch(W, Wv);
+                  group = p->n_heads / p->kv.n_kv_heads, ldo = out_pitch(W, Wv), pairs = unit_pairs(p);
     attn_unit u = {.c = c, .p = p, .E = E, .W = W, .Ev = Ev, .Wv = Wv, .ldo = ldo};
     u.sinks = c->node->n_in > 2 ? &c->in[2] : NULL;
     u.O = c->scratch;
-    u.o = u.O + PAIRS * ldo;
+    u.o = u.O + pairs * ldo;
     u.w = u.o + TILE_M * ldo;
     u.q = (q_t *)(void *)(u.w + TILE_M * W_PITCH);
+    u.decoded = (uint8_t *)(u.q + pairs * Q_PITCH(W));
     /* heads of a group are dealt out where rows and kv heads alone would leave threads idle */
-    int64_t n_units = 0, parts = (group + PAIRS - 1) / PAIRS, total = 0, before = 0;
+    int64_t n_units = 0, parts = (group + pairs - 1) / pairs, total = 0, before = 0;
+    const int64_t rows = unit_rows(p, group);
     for (int b = 0; b < s->n_seqs; b++)
-        n_units += (s->row0[b + 1] - s->row0[b] + unit_rows(group) - 1) / unit_rows(group) * p->kv.n_kv_heads;
+        n_units += (s->row0[b + 1] - s->row0[b] + rows - 1) / rows * p->kv.n_kv_heads;
     if (n_units < 1) return;
     if (n_units < 2 * c->n_threads)
         parts = LN_MIN(group, LN_MAX(parts, (2 * c->n_threads + n_units - 1) / n_units));
@@ -235,7 +251,7 @@ static void attn_run(const ln_call *c) {
                     u.n_heads = group * (part + 1) / parts - group * part / parts;
                     u.head0 = u.kv_head * group + group * part / parts;
                     for (u.row0 = s->row0[u.b]; u.row0 < s->row0[u.b + 1]; u.row0 += u.n_rows) {
-                        u.n_rows = LN_MIN(unit_rows(u.n_heads), s->row0[u.b + 1] - u.row0);
+                        u.n_rows = LN_MIN(unit_rows(p, u.n_heads), s->row0[u.b + 1] - u.row0);
                         int64_t cost = rows_cost(p, s, u.b, u.row0, u.n_rows) * u.n_heads;
                         if (pass == 0) {
                             total += cost;

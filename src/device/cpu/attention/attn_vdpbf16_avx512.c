@@ -23,6 +23,6 @@ static size_t scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b
 }
 
 const ln_kernel_row ln_cpu_attn_vdpbf16[] = {
-    {LN_OP_ATTN_PAGED, 1 << 1, {.fn = run, .scratch = scratch, .pieces = tune_attn_CHUNKS_all}},
+    {LN_OP_ATTN_PAGED, 1 << 1 | 1 << 3, {.fn = run, .scratch = scratch, .pieces = tune_attn_CHUNKS_all}},
     {0},
 };

@@ -205,7 +205,7 @@ static void attn_tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
     { .fn = attn_run, .scratch = attn_scratch, .pieces = tune_attn_CHUNKS_all }
 const ln_kernel LN_ISA(ln_cpu_attn_kernel) = ATTN_KERNEL;
 const ln_kernel_row LN_ISA(ln_cpu_attn)[] = {
-    {LN_OP_ATTN_PAGED, 1 << 0 | 1 << 1, ATTN_KERNEL},
+    {LN_OP_ATTN_PAGED, 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3, ATTN_KERNEL},
     {0},
 };
 #endif

@@ -88,6 +88,23 @@ static inline void store_values(void *piece, ln_dtype t, int64_t at, const float
         }
     }
 }
+/* A head's keys, or values, of n positions from `at` of the page on into a page of 8 bits: x[n][width]. */
+static inline void store_q8(const ln_p_kv *p, char *layer, bool values, int64_t head, int64_t at,
+                            const float *x, int64_t pitch, int64_t n) {
+    const int64_t width = values ? p->v_dim : p->head_dim;
+    for (int64_t r = 0; r < n; r++, at++, x += pitch)
+        for (int64_t e = 0; e < width; e += LN_BLOCK_INT8) {
+            const int count = (int)LN_MIN(width - e, (int64_t)LN_BLOCK_INT8);
+            if (count < LN_BLOCK_INT8 || !values) {
+                ln_kv_put_q8(p, layer, values, head, e, at, x + e, count);
+                continue;
+            }
+            int8_t code[LN_BLOCK_INT8]; /* a line of each of two blocks of V */
+            layer[ln_kv_v_scale(p, head, e, at)] = (char)ln_block_int8_encode(x + e, LN_BLOCK_INT8, code);
+            memcpy(layer + ln_kv_v_index(p, head, e, at), code, LN_KV_SIDE);
+            memcpy(layer + ln_kv_v_index(p, head, e + LN_KV_SIDE, at), code + LN_KV_SIDE, LN_KV_SIDE);
+        }
+}
 /* As many rows at once as go into one block of K: whole pairs and lines are written where both halves are at
  * hand. */
 static void kv_write_run(const ln_call *c) {
@@ -101,7 +118,11 @@ static void kv_write_run(const ln_call *c) {
         n = LN_MIN(LN_MIN(hi, (int64_t)s->row0[s->seq[r] + 1]) - r, LN_KV_SIDE - lane);
         /* the pool is the only thing that kernels write besides temps */
         char *layer = (char *)(uintptr_t)ln_kv_layer(p, c->in[0].data, s, s->seq[r], pos);
-        for (int64_t h = 0; h < p->n_kv_heads; h++) {
+        for (int64_t h = 0; h < p->n_kv_heads && p->q8; h++) {
+            store_q8(p, layer, false, h, at, row_in(c, 1, r) + h * E, c->in[1].pitch, n);
+            store_q8(p, layer, true, h, at, row_in(c, 2, r) + h * Ev, c->in[2].pitch, n);
+        }
+        for (int64_t h = 0; h < p->n_kv_heads && !p->q8; h++) {
             store_keys(layer + ln_kv_k_index(p, h, 0, at - lane) * size, p->dtype, lane,
                        row_in(c, 1, r) + h * E, c->in[1].pitch, n, E);
             store_values(layer + ln_kv_v_index(p, h, 0, at - at % LN_KV_STEP) * size, p->dtype,

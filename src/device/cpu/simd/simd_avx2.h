@@ -40,6 +40,9 @@ INLINE vi vi_load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *
 INLINE vi vi_load_u8(const uint8_t *p) {
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
 }
+INLINE vf vf_load_i8(const uint8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+}
 INLINE vf vf_gather(const float *table, const uint16_t *at) {
     return _mm256_i32gather_ps(table,
                                _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)at)), 4);

@@ -45,9 +45,13 @@ INLINE vf vf_hi_bf16(vi x) {
     return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000u)));
 }
 INLINE vi vi_load(const uint8_t *p) { return _mm512_loadu_si512(p); }
-/* As many bytes as there are lanes, one in each; elements of a table, whose indices are below 2^15. */
+/* As many bytes as there are lanes, one in each (vf_load_i8: signed, as floats); elements of a table, whose
+ * indices are below 2^15. */
 INLINE vi vi_load_u8(const uint8_t *p) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+INLINE vf vf_load_i8(const uint8_t *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
 }
 INLINE vf vf_gather(const float *table, const uint16_t *at) {
     return _mm512_i32gather_ps(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)at)),

@@ -44,6 +44,11 @@ INLINE vi vi_load_u8(const uint8_t *p) {
     memcpy(&word, p, 4);
     return vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(word))));
 }
+INLINE vf vf_load_i8(const uint8_t *p) {
+    uint32_t word;
+    memcpy(&word, p, 4);
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(word)))));
+}
 INLINE vf vf_gather(const float *table, const uint16_t *at) {
     const float x[4] = {table[at[0]], table[at[1]], table[at[2]], table[at[3]]};
     return vld1q_f32(x);
