@@ -22,6 +22,9 @@ elseif(CMOCKA_FOUND)
     string(REGEX MATCHALL "[a-z-]+" tags "${tags}")
     list(REMOVE_ITEM tags run)
     set_tests_properties(${name} PROPERTIES LABELS "${tags}")
+    if("slow" IN_LIST tags)
+      set_tests_properties(${name} PROPERTIES COST 10) # first, so that the last to end is a short one
+    endif()
     foreach(tag IN LISTS tags)
       list(APPEND LN_TESTS_OF_${tag} ${name})
     endforeach()
@@ -88,32 +91,32 @@ set_tests_properties(test_lint_words PROPERTIES LABELS quick)
 # The installed library, from outside. Sanitizers would have to be linked into everything that it builds.
 if(NOT LN_SANITIZE AND NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND LN_SHARED)
   add_test(NAME test_install COMMAND ${CMAKE_SOURCE_DIR}/tests/install/run.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR} $<$<BOOL:${LN_WERROR}>:-Werror>)
-  set_tests_properties(test_install PROPERTIES LABELS slow)
+  set_tests_properties(test_install PROPERTIES LABELS slow COST 100)
 endif()
 
 # The server's page in Chromium, if it is installed: the browser is not downloaded.
 if(NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND NOT LN_STATIC)
   add_test(NAME test_browser COMMAND ${CMAKE_SOURCE_DIR}/tests/server/page.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
-  set_tests_properties(test_browser PROPERTIES LABELS slow SKIP_RETURN_CODE 77)
+  set_tests_properties(test_browser PROPERTIES LABELS slow SKIP_RETURN_CODE 77 COST 100)
 endif()
 
 # Clients of the server from PyPI, over real sockets.
 if(NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND NOT LN_STATIC)
   add_test(NAME test_clients COMMAND ${CMAKE_SOURCE_DIR}/tests/server/clients.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
-  set_tests_properties(test_clients PROPERTIES LABELS slow SKIP_RETURN_CODE 77 COST 1000) # first: it waits for downloads
+  set_tests_properties(test_clients PROPERTIES LABELS slow SKIP_RETURN_CODE 77 COST 1000) # it waits for downloads
 endif()
 
 # Ranks over MPI on two hosts, which are network namespaces, and their failures; servers behind nginx.
 if(NOT LN_SANITIZE AND NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND NOT LN_STATIC)
   add_test(NAME test_two_hosts COMMAND ${CMAKE_SOURCE_DIR}/tests/ranks/ranks.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
   add_test(NAME test_proxy COMMAND ${CMAKE_SOURCE_DIR}/tests/server/proxy.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
-  set_tests_properties(test_two_hosts test_proxy PROPERTIES LABELS slow SKIP_RETURN_CODE 77)
+  set_tests_properties(test_two_hosts test_proxy PROPERTIES LABELS slow SKIP_RETURN_CODE 77 COST 100)
 endif()
 
 # The Python module, against the shared library. No sanitizer: Python would have to be linked with it.
 if(NOT LN_SANITIZE AND NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND LN_SHARED)
   add_test(NAME test_python COMMAND ${CMAKE_SOURCE_DIR}/tests/python/module.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
-  set_tests_properties(test_python PROPERTIES LABELS slow SKIP_RETURN_CODE 77)
+  set_tests_properties(test_python PROPERTIES LABELS slow SKIP_RETURN_CODE 77 COST 100)
 endif()
 
 # What is said if the MLX device lacks its plug-in or the library of MLX, or finds another version of it.
@@ -125,5 +128,5 @@ endif()
 # The memory limit for texts, and fairness between clients that send them. `tests/server/text_limits.py BUILD/linnet tiny --whole`: all of it.
 if(NOT LN_SANITIZE AND NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND NOT LN_STATIC)
   add_test(NAME test_text_limits COMMAND ${CMAKE_SOURCE_DIR}/tests/server/text_limits.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
-  set_tests_properties(test_text_limits PROPERTIES LABELS slow SKIP_RETURN_CODE 77)
+  set_tests_properties(test_text_limits PROPERTIES LABELS slow SKIP_RETURN_CODE 77 COST 100)
 endif()

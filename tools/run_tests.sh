@@ -8,7 +8,8 @@ set -u
 build=${1:?build folder}; shift
 log=$build/Testing/Temporary/LastTest.log
 rm -f "$log"
-ctest --test-dir "$build" --output-on-failure --timeout "${LN_TEST_TIMEOUT:-900}" -j "$(nproc 2>/dev/null || echo 2)" "$@"
+# One test more than there are processors, since some wait for files and sockets.
+ctest --test-dir "$build" --output-on-failure --timeout "${LN_TEST_TIMEOUT:-900}" -j "$(($(nproc 2>/dev/null || echo 2) + 1))" "$@"
 status=$?
 [ -f "$log" ] || { echo "linnet: no test ran" >&2; echo "0 passed, 1 failed"; exit 1; }
 awk -v status=$status '

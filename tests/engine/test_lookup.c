@@ -100,7 +100,7 @@ static void cases_are_the_same(void **state) {
     /* threads, n_chunk, n_seqs, n_lookup, n_logits */
     static const int forms[][5] = {{1, 64, 1, 8, 64}, {2, 16, 3, 5, 9}, {2, 128, 16, 64, 64}};
     n_proposed = n_accepted = 0;
-    for (size_t k = 0; k < LN_COUNT(models); k++) {
+    for (size_t k = 0; k < LN_COUNT(models); k += (size_t)fewer(1, 2)) {
         ln_package *m = open_package(models[k]);
         static alone_results a;
         ln_eng *plain = open_engine(m, 1, 1, 1);

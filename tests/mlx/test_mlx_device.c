@@ -60,7 +60,7 @@ static void nodes_are_within_their_bounds(void **state) {
 /* ---- chats ---- */
 
 enum { TURNS = 3, ASKED = 70, ANSWERED = 20, AT_ONCE = 4 };
-static int64_t answered(void) { return fewer(ANSWERED, 6); }
+static int64_t answered(void) { return fewer(ANSWERED, 4); }
 
 typedef struct chat {
     int32_t ids[TURNS * (ASKED + ANSWERED)];
@@ -129,7 +129,7 @@ static void open_tiny(ln_model **m, ln_engine **e, ln_plan *plan) {
 }
 
 static void long_chats_leave_nothing(void **state) {
-    const int n_chats = (int)fewer(200, 8);
+    const int n_chats = (int)fewer(200, 4);
     ln_plan plan = {.size = sizeof plan};
     ln_model *m;
     ln_engine *e;
