@@ -340,6 +340,17 @@ LN_API int32_t ln_graph_relu(ln_graph *graph, int32_t a);
 LN_API int32_t ln_graph_tanh(ln_graph *graph, int32_t a);
 LN_API int32_t ln_graph_sigmoid(ln_graph *graph, int32_t a);
 LN_API int32_t ln_graph_clamp(ln_graph *graph, int32_t a, float low, float high);
+/* Elementwise: e^a, natural logarithm, square root, a / b. What has no value is NaN or infinite, such as the
+ * logarithm of 0, and so is its gradient. */
+LN_API int32_t ln_graph_exp(ln_graph *graph, int32_t a);
+LN_API int32_t ln_graph_log(ln_graph *graph, int32_t a);
+LN_API int32_t ln_graph_sqrt(ln_graph *graph, int32_t a);
+LN_API int32_t ln_graph_div(ln_graph *graph, int32_t a, int32_t b);
+/* The elements of a, row by row, in another shape of as many. */
+LN_API int32_t ln_graph_reshape(ln_graph *graph, int32_t a, int64_t rows, int64_t cols);
+/* Ends a part of the graph, to save memory: gradients compute the values within it again instead of keeping
+ * them, and keep only what later parts read. Call it after each layer of a deep network. No bit changes. */
+LN_API void ln_graph_checkpoint(ln_graph *graph);
 /* A number [1, 1], a row [1, C] or a column [R, 1] in every place of [rows, cols], for biases and factors. */
 LN_API int32_t ln_graph_spread(ln_graph *graph, int32_t a, int64_t rows, int64_t cols);
 /* The row of table[V, D] that each label chooses, [rows, D]: an embedding. It takes rows * V * 4 bytes. */

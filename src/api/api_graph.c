@@ -64,6 +64,10 @@ static int32_t op(ln_graph *graph, ln_user_op kind, int32_t a, int32_t b) {
 int32_t ln_graph_add(ln_graph *graph, int32_t a, int32_t b) { return op(graph, LN_USER_ADD, a, b); }
 int32_t ln_graph_sub(ln_graph *graph, int32_t a, int32_t b) { return op(graph, LN_USER_SUB, a, b); }
 int32_t ln_graph_mul(ln_graph *graph, int32_t a, int32_t b) { return op(graph, LN_USER_MUL, a, b); }
+int32_t ln_graph_div(ln_graph *graph, int32_t a, int32_t b) { return op(graph, LN_USER_DIV, a, b); }
+int32_t ln_graph_exp(ln_graph *graph, int32_t a) { return op(graph, LN_USER_EXP, a, -1); }
+int32_t ln_graph_log(ln_graph *graph, int32_t a) { return op(graph, LN_USER_LOG, a, -1); }
+int32_t ln_graph_sqrt(ln_graph *graph, int32_t a) { return op(graph, LN_USER_SQRT, a, -1); }
 int32_t ln_graph_matmul(ln_graph *graph, int32_t a, int32_t b) { return op(graph, LN_USER_MATMUL, a, b); }
 int32_t ln_graph_mse(ln_graph *graph, int32_t a, int32_t b) { return op(graph, LN_USER_MSE, a, b); }
 int32_t ln_graph_square(ln_graph *graph, int32_t a) { return op(graph, LN_USER_SQUARE, a, -1); }
@@ -103,6 +107,18 @@ int32_t ln_graph_slice(ln_graph *graph, int32_t a, int64_t at, int64_t cols) {
     ENTER;
     ln_user_graph *u = use(graph);
     return u ? done(graph, ln_user_graph_slice(u, a, at, cols)) : -1;
+}
+int32_t ln_graph_reshape(ln_graph *graph, int32_t a, int64_t rows, int64_t cols) {
+    ENTER;
+    ln_user_graph *u = use(graph);
+    return u ? done(graph, ln_user_graph_reshape(u, a, rows, cols)) : -1;
+}
+void ln_graph_checkpoint(ln_graph *graph) {
+    ENTER;
+    ln_user_graph *u = use(graph);
+    if (!u) return;
+    ln_user_graph_checkpoint(u);
+    ln_handle_done(graph);
 }
 int32_t ln_graph_spread(ln_graph *graph, int32_t a, int64_t rows, int64_t cols) {
     ENTER;

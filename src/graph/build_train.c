@@ -84,3 +84,12 @@ ln_v ln_g_dropout(ln_graph *g, const char *name, ln_v x, ln_v samples, const ln_
     const ln_node n = {.op = LN_OP_DROPOUT, .n_in = 2, .in = {x, samples}, .p.dropout = *p};
     return ln_g_node(g, name, &n, NULL);
 }
+ln_v ln_g_pointwise(ln_graph *g, const char *name, ln_pointwise kind, ln_v a, ln_v b) {
+    const ln_node n = {
+        .op = LN_OP_POINTWISE, .n_in = b < 0 ? 1 : 2, .in = {a, LN_MAX(b, 0)}, .p.pointwise = {kind}};
+    return ln_g_node(g, name, &n, NULL);
+}
+ln_v ln_g_reshape(ln_graph *g, const char *name, ln_v x, int64_t rows, int64_t cols) {
+    const ln_node n = {.op = LN_OP_RESHAPE, .n_in = 1, .in = {x}, .p.spread = {.rows = rows, .cols = cols}};
+    return ln_g_node(g, name, &n, NULL);
+}

@@ -115,5 +115,8 @@ ln_v ln_g_linear_cross_entropy(ln_graph *g, const char *name, ln_v x, ln_v w, ln
 ln_v ln_g_dropout(ln_graph *g, const char *name, ln_v x, ln_v samples, const ln_p_dropout *p);
 /* x in the columns from `at` on of [R, cols], 0 in the others. */
 ln_v ln_g_slice_back(ln_graph *g, const char *name, ln_v x, int64_t at, int64_t cols);
+/* b: the divisor, else -1. */
+ln_v ln_g_pointwise(ln_graph *g, const char *name, ln_pointwise kind, ln_v a, ln_v b);
+ln_v ln_g_reshape(ln_graph *g, const char *name, ln_v x, int64_t rows, int64_t cols);
 
 #endif

@@ -191,6 +191,16 @@ typedef enum ln_matmul_kind { LN_MATMUL_NT, LN_MATMUL_NN, LN_MATMUL_TN } ln_matm
 typedef struct ln_p_matmul {
     ln_matmul_kind kind;
 } ln_p_matmul;
+/* Elementwise functions of user graphs. DIV has two operands. */
+typedef enum ln_pointwise {
+    LN_POINTWISE_EXP,
+    LN_POINTWISE_LOG,
+    LN_POINTWISE_SQRT,
+    LN_POINTWISE_DIV
+} ln_pointwise;
+typedef struct ln_p_pointwise {
+    ln_pointwise kind;
+} ln_p_pointwise;
 /* xIELU (Huang et al. 2024): the numbers of a layer, alphas as they are used. */
 typedef struct ln_p_xielu {
     float alpha_p, alpha_n, beta, eps;
@@ -278,6 +288,7 @@ typedef union ln_params {
     ln_p_experts experts;
     ln_p_fold fold;
     ln_p_xielu xielu;
+    ln_p_pointwise pointwise;
     ln_p_sum sum;
     ln_p_spread spread;
     ln_p_packed packed;

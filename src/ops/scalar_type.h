@@ -127,6 +127,8 @@ LN_KERNEL(ln_ref_rope_back);
 LN_KERNEL(ln_ref_embed_back);
 LN_KERNEL(ln_ref_scatter_rows);
 LN_KERNEL(ln_ref_slice_back);
+LN_KERNEL(ln_ref_pointwise);
+LN_KERNEL(ln_ref_reshape);
 LN_KERNEL(ln_ref_attn);
 LN_KERNEL(ln_ref_attn_back);
 LN_KERNEL(ln_ref_conv);
@@ -161,7 +163,8 @@ ln_grad_fn ln_grad_embed, ln_grad_linear, ln_grad_rmsnorm, ln_grad_add, ln_grad_
     ln_grad_scale_rows, ln_grad_sum, ln_grad_spread, ln_grad_softmax, ln_grad_nll, ln_grad_rope_back,
     ln_grad_scatter_rows, ln_grad_attn, ln_grad_conv, ln_grad_delta, ln_grad_delta_gates,
     ln_grad_linear_cross_entropy, ln_grad_dropout, ln_grad_slice, ln_grad_slice_back, ln_grad_clamp,
-    ln_grad_route, ln_grad_experts, ln_grad_experts_back, ln_grad_fold_rows, ln_grad_repeat_rows;
+    ln_grad_route, ln_grad_experts, ln_grad_experts_back, ln_grad_fold_rows, ln_grad_repeat_rows,
+    ln_grad_pointwise, ln_grad_reshape;
 
 #ifdef LN_REAL_FLOAT
 /* For shape rules: operand i, and its last dimension. */

@@ -16,6 +16,7 @@ ln_status ln_user_graph_open(ln_user_graph **out, const ln_run_options *opt, ln_
     u->opt = *opt;
     if (!u->opt.device) u->opt.device = ln_device_auto(LN_CAN_GRADIENTS);
     ln_graph_open(&u->graph);
+    ln_g_layer(&u->graph, 0, "");
     LN_GO(ln_pool_reserve(ln_run_pool(opt), opt->n_threads, err));
     LN_GO(ln_run_open_device(&u->opt, &u->ops, &u->dev, &u->info, err));
     const ln_queue_options queue = {.size = sizeof queue, .n_slots = 1, .n_blocks = 1};
@@ -218,6 +219,7 @@ int32_t ln_user_graph_op(ln_user_graph *u, ln_user_op op, int32_t a, int32_t b) 
     case LN_USER_ADD: return ln_g_add(g, name, a, b);
     case LN_USER_SUB: return difference(u, a, b);
     case LN_USER_MUL: return ln_g_mul(g, name, a, b);
+    case LN_USER_DIV: return ln_g_pointwise(g, name, LN_POINTWISE_DIV, a, b);
     case LN_USER_MATMUL: return ln_g_matmul(g, name, a, b, LN_MATMUL_NN);
     case LN_USER_MATMUL_NT: return ln_g_matmul(g, name, a, b, LN_MATMUL_NT);
     case LN_USER_MATMUL_TN: return ln_g_matmul(g, name, a, b, LN_MATMUL_TN);
@@ -236,6 +238,9 @@ int32_t ln_user_graph_op(ln_user_graph *u, ln_user_op op, int32_t a, int32_t b) 
     case LN_USER_RELU: return ln_g_clamp(g, name, a, 0, FLT_MAX);
     case LN_USER_TANH: return ln_g_softcap(g, name, a, 1);
     case LN_USER_SIGMOID: return ln_g_sigmoid(g, name, a);
+    case LN_USER_EXP: return ln_g_pointwise(g, name, LN_POINTWISE_EXP, a, -1);
+    case LN_USER_LOG: return ln_g_pointwise(g, name, LN_POINTWISE_LOG, a, -1);
+    case LN_USER_SQRT: return ln_g_pointwise(g, name, LN_POINTWISE_SQRT, a, -1);
     case LN_USER_ROW_SUMS: return ln_g_sum(g, name, a, LN_SUM_COLS);
     case LN_USER_COLUMN_SUMS: return ln_g_sum(g, name, a, LN_SUM_ROWS);
     case LN_USER_ROWS: return rows_of(u, a, b);
@@ -262,6 +267,14 @@ int32_t ln_user_graph_slice(ln_user_graph *u, int32_t a, int64_t at, int64_t col
         return refuse(u, "expected columns of the operand for a slice");
     return ln_g_slice(&u->graph, name_of(u, name), a, at, cols);
 }
+int32_t ln_user_graph_reshape(ln_user_graph *u, int32_t a, int64_t rows, int64_t cols) {
+    char name[24];
+    if (!is_operand(u, a)) return -1;
+    if (rows < 1 || cols < 1 || rows > INT32_MAX / cols || rows * cols != elements(u, a))
+        return refuse(u, "expected a shape of as many elements as the operand has");
+    return ln_g_reshape(&u->graph, name_of(u, name), a, rows, cols);
+}
+void ln_user_graph_checkpoint(ln_user_graph *u) { ln_g_layer(&u->graph, ++u->n_ended, ""); }
 int32_t ln_user_graph_spread(ln_user_graph *u, int32_t a, int64_t rows, int64_t cols) {
     char name[24];
     if (!is_operand(u, a)) return -1;
@@ -355,7 +368,9 @@ static ln_status build(const ln_user_graph *u, program *p, ln_v *inputs, ln_erro
         ln_v dy = -1;
         if (p->has_cotangent) inputs[0] = given_input(p, p->y, &p->given[0]);
         if (p->has_cotangent) dy = ln_g_load(g, "cotangent", inputs[0]);
+        const size_t n_forward = g->n_nodes;
         if (p->n_wrt) LN_TRY(ln_graph_grad(g, p->y, dy, p->wrt, p->n_wrt, p->out, err));
+        LN_TRY(ln_graph_recompute(g, n_forward, u->n_ended, false, err));
     } else {
         ln_v *t = ln_arena_alloc(&g->arena, (p->n_wrt + 1) * sizeof *t);
         if (!t) return LN_OOM(err, "tangents");

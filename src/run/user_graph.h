@@ -16,6 +16,7 @@ typedef enum ln_user_op {
     LN_USER_ADD,
     LN_USER_SUB,
     LN_USER_MUL,
+    LN_USER_DIV,
     LN_USER_MATMUL,
     LN_USER_MATMUL_NT,
     LN_USER_MATMUL_TN,
@@ -32,6 +33,9 @@ typedef enum ln_user_op {
     LN_USER_RELU,
     LN_USER_TANH,
     LN_USER_SIGMOID,
+    LN_USER_EXP,
+    LN_USER_LOG,
+    LN_USER_SQRT,
     LN_USER_ROW_SUMS,
     LN_USER_COLUMN_SUMS,
     LN_USER_TRANSPOSE,
@@ -49,9 +53,12 @@ int32_t ln_user_graph_op(ln_user_graph *u, ln_user_op op, int32_t a, int32_t b);
 int32_t ln_user_graph_scale(ln_user_graph *u, int32_t a, float by);
 int32_t ln_user_graph_clamp(ln_user_graph *u, int32_t a, float low, float high);
 int32_t ln_user_graph_slice(ln_user_graph *u, int32_t a, int64_t at, int64_t cols);
+int32_t ln_user_graph_reshape(ln_user_graph *u, int32_t a, int64_t rows, int64_t cols);
 int32_t ln_user_graph_spread(ln_user_graph *u, int32_t a, int64_t rows, int64_t cols);
 int32_t ln_user_graph_rmsnorm(ln_user_graph *u, int32_t a, int32_t weight, float eps); /* weight -1: none */
 int32_t ln_user_graph_masked_cross_entropy(ln_user_graph *u, int32_t logits, int32_t labels, int32_t mask);
+
+void ln_user_graph_checkpoint(ln_user_graph *u);
 
 /* Data of inputs, trainables and labels. */
 ln_status ln_user_graph_set(ln_user_graph *u, int32_t value, const float *data, ln_error *err);

@@ -46,6 +46,7 @@ struct ln_user_graph {
     size_t n_bounds, cap_bounds;
     program *programs;
     ln_step_block *step;
+    int n_ended; /* parts, whose values are computed again for gradients; they are layers of the graph */
     int64_t t; /* steps of AdamW */
 };
 

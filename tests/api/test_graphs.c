@@ -298,6 +298,87 @@ static void networks_are_differentiated(void **s) {
     }
 }
 
+/* exp, log, square root, quotient and reshape: values of the C library, and both products. */
+static void functions_are_differentiated(void **s) {
+    (void)s;
+    enum { N = 12 };
+    for (size_t i = 0; i < 2; i++) {
+        ln_graph *g = new_graph(devices[i]);
+        const int32_t x = ln_graph_trainable(g, 3, 4), y = ln_graph_trainable(g, 3, 4), wrt[] = {x, y};
+        float X[N], Y[N], tX[N], tY[N], dX[N], dY[N], v[N], value[N], tangent[N];
+        const float *tangents[] = {tX, tY};
+        float *grads[] = {dX, dY};
+        for (int k = 0; k < N; k++) {
+            X[k] = 0.25f + (float)(k * 5 % N) / 3, Y[k] = (float)(k % 5 - 2) - 0.5f;
+            tX[k] = (float)(k % 3 - 1) / 2, tY[k] = (float)(k % 4 - 1) / 4, v[k] = (float)(k * 7 % 5 - 2) / 2;
+        }
+        OK(ln_graph_set(g, x, X, err));
+        OK(ln_graph_set(g, y, Y, err));
+        const int32_t parts[] = {ln_graph_exp(g, y),
+                                 ln_graph_log(g, x),
+                                 ln_graph_sqrt(g, x),
+                                 ln_graph_div(g, y, x),
+                                 ln_graph_div(g, x, y),
+                                 ln_graph_reshape(g, ln_graph_mul(g, x, y), 2, 6),
+                                 ln_graph_div(g, x, ln_graph_add(g, x, ln_graph_square(g, x)))};
+        for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
+            double forward = 0, reverse = 0;
+            OK(ln_graph_jvp(g, parts[p], wrt, tangents, 2, value, tangent, err));
+            for (int k = 0; k < N; k++) {
+                const double a = (double)X[k], b = (double)Y[k];
+                const double want[] = {exp(b), log(a), sqrt(a), b / a, a / b, a * b, 1 / (1 + a)};
+                if (!(fabs((double)value[k] - want[p]) <= 3e-7 * fmax(1, fabs(want[p]))))
+                    fail_msg("part %zu, %d: %.9g, expected %.9g", p, k, (double)value[k], want[p]);
+                forward += (double)v[k] * (double)tangent[k];
+            }
+            OK(ln_graph_vjp(g, parts[p], v, wrt, 2, value, grads, err));
+            for (int k = 0; k < N; k++)
+                reverse += (double)tX[k] * (double)dX[k] + (double)tY[k] * (double)dY[k];
+            if (!(fabs(forward - reverse) < 1e-5 * (1 + fabs(reverse))))
+                fail_msg("part %zu: forward %.9g, reverse %.9g", p, forward, reverse);
+            assert_true(fabs(reverse) > 1e-3);
+        }
+        X[0] = 0, X[1] = -1, X[2] = INFINITY;
+        OK(ln_graph_set(g, x, X, err));
+        OK(ln_graph_value_and_grad(g, parts[1], NULL, 0, value, NULL, err));
+        assert_true(value[0] == -INFINITY && isnan(value[1]) && value[2] == INFINITY);
+        assert_int_equal(ln_graph_reshape(g, x, 5, 2), -1);
+        FAILS(LN_EUSAGE, "as many elements", ln_graph_set(g, x, X, err));
+        ln_graph_free(&g);
+    }
+}
+
+/* A deep network has the same loss and gradients with and without checkpoints. */
+static void checkpoints_change_no_bit(void **s) {
+    (void)s;
+    enum { LAYERS = 6, D = 8 };
+    float loss[2], grads[2][LAYERS][D * D], W[D * D], X[4 * D];
+    for (int k = 0; k < D * D; k++) W[k] = (float)(k * 7 % 11 - 5) / 16;
+    for (int k = 0; k < 4 * D; k++) X[k] = (float)(k * 3 % 7 - 3) / 4;
+    for (size_t i = 0; i < 2; i++) {
+        for (int kept = 0; kept < 2; kept++) {
+            ln_graph *g = new_graph(devices[i]);
+            int32_t wrt[LAYERS], h = ln_graph_input(g, 4, D);
+            float *to[LAYERS];
+            OK(ln_graph_set(g, h, X, err));
+            for (int l = 0; l < LAYERS; l++) {
+                to[l] = grads[kept][l];
+                wrt[l] = ln_graph_trainable(g, D, D);
+                OK(ln_graph_set(g, wrt[l], W, err));
+                const int32_t gate = ln_graph_exp(g, ln_graph_tanh(g, ln_graph_matmul_nt(g, h, wrt[l])));
+                h = ln_graph_add(g, h, ln_graph_silu(g, ln_graph_rmsnorm(g, gate, -1, 1e-5f)));
+                if (!kept) ln_graph_checkpoint(g);
+            }
+            const int32_t y = ln_graph_mean(g, ln_graph_square(g, h));
+            OK(ln_graph_value_and_grad(g, y, wrt, LAYERS, &loss[kept], to, err));
+            ln_graph_free(&g);
+        }
+        assert_true(loss[0] == loss[1] && loss[0] > 0);
+        assert_memory_equal(grads[0], grads[1], sizeof grads[0]);
+    }
+    ln_graph_checkpoint(NULL);
+}
+
 /* Rows of a table by labels: gradients of a row that several labels choose are added, and labels are checked.
  */
 static void rows_are_looked_up(void **s) {
@@ -377,6 +458,8 @@ int main(void) {
                                        cmocka_unit_test(adamw_keeps_values_finite),
                                        cmocka_unit_test(jacobian_products_agree),
                                        cmocka_unit_test(networks_are_differentiated),
+                                       cmocka_unit_test(functions_are_differentiated),
+                                       cmocka_unit_test(checkpoints_change_no_bit),
                                        cmocka_unit_test(shapes_of_networks),
                                        cmocka_unit_test(rows_are_looked_up),
                                        cmocka_unit_test(mistakes_are_named)};

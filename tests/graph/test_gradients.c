@@ -237,6 +237,14 @@ static ln_v build(maker *m, ln_op op, int form) {
         if (form == 2) return ln_g_spread(g, "y", rows(m, "s", R, 1), R, 4, 0.5f);
         if (form == 3) return ln_g_spread(g, "y", rows(m, "s", R, 4), R, 4, 0.5f);
         return -1;
+    case LN_OP_POINTWISE: { /* of positive numbers, far from 0 */
+        if (form > LN_POINTWISE_DIV) return -1;
+        const ln_v off = ln_g_spread(g, "off", -1, R, 3, 1.5f),
+                   x = ln_g_add(g, "x'", rows(m, "x", R, 3), off);
+        return ln_g_pointwise(g, "y", (ln_pointwise)form, form == LN_POINTWISE_DIV ? rows(m, "a", R, 3) : x,
+                              form == LN_POINTWISE_DIV ? x : -1);
+    }
+    case LN_OP_RESHAPE: return form ? -1 : ln_g_reshape(g, "y", rows(m, "x", 4, 9), 12, 3);
     case LN_OP_SOFTMAX: return form ? -1 : ln_g_softmax(g, "y", rows(m, "x", R, 18));
     case LN_OP_NLL: return form ? -1 : ln_g_nll(g, "y", rows(m, "x", R, 18), integers(m, R, 1, 18));
     case LN_OP_ATTN:

@@ -319,6 +319,10 @@ static void build_elements(bits_case *m, int form) {
     for (int kind = 0; kind < 3; kind++) out(m, ln_g_sum(g, "sum", x, (ln_sum_kind)kind));
     out(m, ln_g_spread(g, "spread", ln_g_sum(g, "of rows", y, LN_SUM_ROWS), LN_DIM_T, C, 0.7f));
     out(m, ln_g_spread(g, "spread2", ln_g_sum(g, "of columns", y, LN_SUM_COLS), LN_DIM_T, C, 0.7f));
+    for (int kind = 0; kind <= LN_POINTWISE_DIV; kind++)
+        out(m, ln_g_pointwise(g, "pointwise", (ln_pointwise)kind, x, kind == LN_POINTWISE_DIV ? y : -1));
+    const ln_v block = ln_g_spread(g, "block", ln_g_sum(g, "of rows", x, LN_SUM_ROWS), 6, C, 1);
+    out(m, ln_g_reshape(g, "reshaped", block, 2 * C, 3));
     const ln_v soft = ln_g_softmax(g, "soft", x),
                loss = ln_g_nll(g, "nll", y, targets(m, LN_DIM_T, (int32_t)C));
     out(m, soft), out(m, loss);

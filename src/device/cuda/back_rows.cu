@@ -1,4 +1,4 @@
-// Ops of training whose elements are made one by one: load, spread, slice_back, scatter_rows, embed_back,
+// Ops of training whose elements are made one by one: load, spread, slice_back, reshape, scatter_rows, embed_back,
 // dropout.
 #include "cuda_common.cuh"
 #include "cuda_train_kernels.h"
@@ -47,6 +47,18 @@ __global__ void slice_back(gpu_step s, gpu_array dy, int64_t at, gpu_array dx) {
 int gpu_slice_back(const gpu_launch *l, const gpu_step *s, const gpu_array *dy, int64_t at,
                    const gpu_array *dx) {
     run(l, grid_of(l, dx), 256, 0, slice_back, *s, *dy, at, *dx);
+    return launched();
+}
+
+__global__ void reshape(gpu_step s, gpu_array x, gpu_array y) {
+    begin();
+    const element e(s, y);
+    if (!e.exists) return;
+    const int64_t at = (int64_t)e.r * y.cols + e.c;
+    store_at(y, e.r, e.c, load_at(x, (int32_t)(at / x.cols), (int32_t)(at % x.cols)));
+}
+int gpu_reshape(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_array *y) {
+    run(l, grid_of(l, y), 256, 0, reshape, *s, *x, *y);
     return launched();
 }
 

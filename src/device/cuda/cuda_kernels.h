@@ -169,7 +169,8 @@ enum {
     GPU_GELU_BACK,
     GPU_RELU2_BACK,
     GPU_XIELU_BACK,
-    GPU_CLAMP_BACK, /* those that read b */
+    GPU_CLAMP_BACK,
+    GPU_DIV, /* those that read b */
     GPU_SILU,
     GPU_GELU_TANH,
     GPU_RELU2,
@@ -178,6 +179,9 @@ enum {
     GPU_SCALE,
     GPU_XIELU,
     GPU_CLAMP,
+    GPU_EXP,
+    GPU_LOG,
+    GPU_SQRT,
     GPU_CONVERT
 };
 /* Parameters of pointwise ops. v[0] is the cap or the factor. clamp has two bounds, xIELU alpha_p, alpha_n,

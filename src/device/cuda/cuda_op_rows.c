@@ -54,6 +54,11 @@ static int variant_of(const ln_pnode *n) {
     case LN_OP_XIELU: return GPU_XIELU;
     case LN_OP_XIELU_BACK: return GPU_XIELU_BACK;
     case LN_OP_CLAMP: return n->n_in > 1 ? GPU_CLAMP_BACK : GPU_CLAMP;
+    case LN_OP_POINTWISE:
+        return n->p.pointwise.kind == LN_POINTWISE_EXP    ? GPU_EXP
+               : n->p.pointwise.kind == LN_POINTWISE_LOG  ? GPU_LOG
+               : n->p.pointwise.kind == LN_POINTWISE_SQRT ? GPU_SQRT
+                                                          : GPU_DIV;
     case LN_OP_ACT_BACK:
         return n->p.gate.act == LN_ACT_SILU        ? GPU_SILU_BACK
                : n->p.gate.act == LN_ACT_GELU_TANH ? GPU_GELU_BACK
@@ -82,6 +87,13 @@ static int launch_pointwise(const gpu_launch *l, const gpu_step *s, const gpu_no
     return gpu_pointwise(l, s, g->variant, &g->x, g->second.data ? &g->second : NULL, g->numbers, &g->y);
 }
 const gpu_op gpu_op_pointwise = {.prepare = prepare_pointwise, .launch = launch_pointwise};
+
+static double function_tolerance(const ln_lower_ask *q) {
+    const bool log = ((const ln_p_pointwise *)q->params)->kind == LN_POINTWISE_LOG;
+    return log ? 4 * GPU_UNIT : 0; /* of another library, computed in double and rounded once */
+}
+const gpu_op gpu_op_function = {
+    .tolerance = function_tolerance, .prepare = prepare_pointwise, .launch = launch_pointwise};
 
 static bool can_convert(const ln_lower_ask *q) {
     return ((const ln_p_convert *)q->params)->to.kind == LN_FORMAT_BF16;

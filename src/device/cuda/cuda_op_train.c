@@ -43,6 +43,11 @@ static int launch_slice_back(const gpu_launch *l, const gpu_step *s, const gpu_n
 }
 const gpu_op gpu_op_slice_back = {.prepare = prepare_slice_back, .launch = launch_slice_back};
 
+static int launch_reshape(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
+    return gpu_reshape(l, s, &g->x, &g->y);
+}
+const gpu_op gpu_op_reshape = {.prepare = prepare_x, .launch = launch_reshape};
+
 static int launch_scatter(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
     return gpu_scatter_rows(l, s, &g->x, &g->y);
 }

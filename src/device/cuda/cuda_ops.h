@@ -39,8 +39,8 @@ struct gpu_op {
 /* The op of a node (ln_op or GPU_OP_*); NULL: the device has no kernel. */
 const gpu_op *gpu_op_of(int op);
 /* Rows of the table. */
-extern const gpu_op gpu_op_embed, gpu_op_rmsnorm, gpu_op_centre, gpu_op_pointwise, gpu_op_convert,
-    gpu_op_gather_rows, gpu_op_slice, gpu_op_pos_scale;
+extern const gpu_op gpu_op_embed, gpu_op_rmsnorm, gpu_op_centre, gpu_op_pointwise, gpu_op_function,
+    gpu_op_convert, gpu_op_gather_rows, gpu_op_slice, gpu_op_pos_scale;
 extern const gpu_op gpu_op_linear;
 extern const gpu_op gpu_op_route, gpu_op_experts, gpu_op_fold_rows;
 extern const gpu_op gpu_op_short_conv, gpu_op_delta_gates, gpu_op_gated_delta;
@@ -49,7 +49,7 @@ extern const gpu_op gpu_op_rope_table, gpu_op_rope, gpu_op_kv_write, gpu_op_atte
 extern const gpu_op gpu_op_lora_down, gpu_op_lora_up;
 extern const gpu_op gpu_op_load, gpu_op_spread, gpu_op_slice_back, gpu_op_scatter_rows, gpu_op_embed_back,
     gpu_op_dropout, gpu_op_sum, gpu_op_softmax, gpu_op_softmax_back, gpu_op_nll, gpu_op_nll_back,
-    gpu_op_rmsnorm_back, gpu_op_rmsnorm_dw;
+    gpu_op_rmsnorm_back, gpu_op_rmsnorm_dw, gpu_op_reshape;
 extern const gpu_op gpu_op_gate, gpu_op_gate_back, gpu_op_norm_rope;
 extern const gpu_op gpu_op_all_gather;
 extern const gpu_op gpu_op_matmul, gpu_op_linear_back, gpu_op_cross_entropy, gpu_op_packed,

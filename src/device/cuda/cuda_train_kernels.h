@@ -43,6 +43,7 @@ int gpu_load(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const g
 int gpu_spread(const gpu_launch *l, const gpu_step *s, const gpu_array *x, float by, const gpu_array *y);
 int gpu_slice_back(const gpu_launch *l, const gpu_step *s, const gpu_array *dy, int64_t at,
                    const gpu_array *dx);
+int gpu_reshape(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_array *y);
 int gpu_scatter_rows(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_array *y);
 /* padding: the id whose row stays 0; -1: none. */
 int gpu_embed_back(const gpu_launch *l, const gpu_step *s, const gpu_array *dy, float by, int32_t padding,

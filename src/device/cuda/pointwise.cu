@@ -102,6 +102,10 @@ template <int OP> __device__ float pointwise_of(float a, float b, const gpu_numb
     case GPU_RELU2_BACK: return b * (a <= 0 ? 0 : 2 * a);
     case GPU_XIELU_BACK: return b * xielu_slope(by, a);
     case GPU_CLAMP_BACK: return clamped(by, a) == a ? b : 0.0f;
+    case GPU_DIV: return __fdiv_rn(a, b);
+    case GPU_EXP: return ln_expf(a);
+    case GPU_LOG: return (float)log((double)a);
+    case GPU_SQRT: return __fsqrt_rn(a);
     case GPU_XIELU: return xielu_of(by, a);
     case GPU_CLAMP: return clamped(by, a);
     case GPU_SILU: return ln_siluf(a);
@@ -119,7 +123,7 @@ __global__ void pointwise(gpu_step s, gpu_array a, gpu_array b, gpu_numbers by, 
     begin();
     const int32_t r = (int32_t)blockIdx.x,
                   c = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x) * (FOUR ? 4 : 1);
-    const bool two = OP <= GPU_CLAMP_BACK, of_row = OP == GPU_SCALE_ROWS;
+    const bool two = OP <= GPU_DIV, of_row = OP == GPU_SCALE_ROWS;
     if (r >= live_rows(s, y.rows) || c >= y.cols) return;
     if (!FOUR) {
         const float second = two ? load_at(b, r, of_row ? 0 : c) : 0.0f;
@@ -142,9 +146,10 @@ int gpu_pointwise(const gpu_launch *l, const gpu_step *s, int op, const gpu_arra
     static kernel *const kernels[][2] = {
         BOTH(GPU_ADD),        BOTH(GPU_MUL),        BOTH(GPU_GATED_SILU), BOTH(GPU_GATED_GELU),
         BOTH(GPU_SCALE_ROWS), BOTH(GPU_SILU_BACK),  BOTH(GPU_GELU_BACK),  BOTH(GPU_RELU2_BACK),
-        BOTH(GPU_XIELU_BACK), BOTH(GPU_CLAMP_BACK), BOTH(GPU_SILU),       BOTH(GPU_GELU_TANH),
-        BOTH(GPU_RELU2),      BOTH(GPU_SIGMOID),    BOTH(GPU_SOFTCAP),    BOTH(GPU_SCALE),
-        BOTH(GPU_XIELU),      BOTH(GPU_CLAMP),      BOTH(GPU_CONVERT)};
+        BOTH(GPU_XIELU_BACK), BOTH(GPU_CLAMP_BACK), BOTH(GPU_DIV),        BOTH(GPU_SILU),
+        BOTH(GPU_GELU_TANH),  BOTH(GPU_RELU2),      BOTH(GPU_SIGMOID),    BOTH(GPU_SOFTCAP),
+        BOTH(GPU_SCALE),      BOTH(GPU_XIELU),      BOTH(GPU_CLAMP),      BOTH(GPU_EXP),
+        BOTH(GPU_LOG),        BOTH(GPU_SQRT),       BOTH(GPU_CONVERT)};
 #undef BOTH
     const bool pairs = b && op != GPU_SCALE_ROWS,
                four = y->cols % 4 == 0 && has_fours(a) && has_fours(y) && (!pairs || has_fours(b));

@@ -63,6 +63,16 @@ static ln_v of_clamp(ln_graph *g, const char *name, const ln_node *n, const ln_v
     const ln_node m = {.op = LN_OP_CLAMP, .n_in = 2, .in = {n->in[0], t[0]}, .p = n->p};
     return ln_g_node(g, name, &m, NULL);
 }
+/* exp: y t. log: t / a. sqrt: t / (2 y). a / b: (ta - y tb) / b. */
+static ln_v of_pointwise(ln_graph *g, const char *name, const ln_node *n, const ln_v *t) {
+    const ln_v y = n->out[0];
+    ln_v over = n->in[n->n_in - 1], up = t[0];
+    if (n->p.pointwise.kind == LN_POINTWISE_EXP) return ln_g_mul(g, name, y, t[0]);
+    if (n->p.pointwise.kind == LN_POINTWISE_SQRT) over = ln_g_scale(g, name, y, 2);
+    if (n->n_in > 1 && t[1] >= 0)
+        up = sum_of(g, name, t[0], ln_g_scale(g, name, ln_g_mul(g, name, y, t[1]), -1));
+    return ln_g_pointwise(g, name, LN_POINTWISE_DIV, up, over);
+}
 /* Without a weight the Jacobian is symmetric. */
 static ln_v of_rmsnorm(ln_graph *g, const char *name, const ln_node *n, const ln_v *t) {
     const ln_node m = {.op = LN_OP_RMSNORM_BACK, .n_in = 2, .in = {n->in[0], t[0]}, .p = n->p};
@@ -89,6 +99,8 @@ static tangent_fn *const rules[LN_OP_COUNT] = {[LN_OP_ADD] = of_add,
                                                [LN_OP_SIGMOID] = of_sigmoid,
                                                [LN_OP_SOFTCAP] = of_softcap,
                                                [LN_OP_CLAMP] = of_clamp,
+                                               [LN_OP_POINTWISE] = of_pointwise,
+                                               [LN_OP_RESHAPE] = of_linear,
                                                [LN_OP_RMSNORM] = of_rmsnorm,
                                                [LN_OP_NLL] = of_nll};
 
