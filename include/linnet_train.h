@@ -187,6 +187,9 @@ typedef struct ln_trainer_options {
     const char *const *sample_prompts;
     size_t n_sample_prompts;
     int sample_tokens; /* of each text at most; default 64 */
+    /* embed_tokens, lm_head or both with a comma between: trained as a whole next to the adapter, and saved
+     * with it, as PEFT's modules_to_save. A head that is the embedding becomes one of its own. NULL: none */
+    const char *modules_to_save;
 } ln_trainer_options;
 LN_DEFAULT(ln_trainer_options)
 

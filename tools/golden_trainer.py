@@ -2,13 +2,13 @@
 """Makes tests/golden/trainer: for small models an initial adapter, rows of training data, and what peft and torch make of them in 12 steps of
 AdamW: losses, and the final adapter; and of all weights (full.*): losses, and every SPARSE-th number of each tensor. With SGD (sgd.*) and of some layers
 (layers/, layers.*) losses, and every SPARSE_PAIRS-th number of the adapter. Of DoRA (dora/,
-dora.*), of adapters of the embedding and the head (tables/, tables.*), of added tokens (tokens/, tokens.*), and of models with recurrent layers (HYBRIDS, lora.*) likewise. Of preferences (preferences.*): for each
+dora.*), of adapters of the embedding and the head (tables/, tables.*), of both trained as a whole (whole/, whole.*), of added tokens (tokens/, tokens.*), and of models with recurrent layers (HYBRIDS, lora.*) likewise. Of preferences (preferences.*): for each
 loss of PREFERENCES what trl.DPOTrainer and trl.experimental.orpo.ORPOTrainer (TRL 1.16) make of pairs.jsonl. test_trainer, test_full_training and
 test_preferences compare `ln_trainer_*` with it.
 
 usage: python tools/golden_trainer.py [OUT]           in an environment that has torch, transformers, peft and trl
        python tools/golden_trainer.py --full [OUT]     full.* alone
-       python tools/golden_trainer.py --preferences [OUT]   preferences.* alone; --sgd, --layers, --dora, --tables, --tokens, --hybrids likewise
+       python tools/golden_trainer.py --preferences [OUT]   preferences.* alone; --sgd, --layers, --dora, --tables, --whole, --tokens, --hybrids likewise
        python tools/golden_trainer.py --check MODEL   trains MODEL with peft and with build/linnet, and prints the differences
 """
 import json
@@ -32,6 +32,7 @@ STEPS, BATCH, LR, DECAY = 12, 3, 1e-3, 0.01
 SPARSE = 16
 SGD_LR, MOMENTUM, LAYERS = 0.1, 0.9, [1]
 TABLES = ["v_proj", "embed_tokens", "lm_head"]
+WHOLE = ["embed_tokens", "lm_head"]
 HYBRIDS = {"qwen3_5_text-interval-f16": ["q_proj", "in_proj_qkv", "in_proj_z", "in_proj_b", "out_proj", "down_proj"],
            "qwen3_next-list-bf16": ["q_proj", "o_proj", "in_proj_qkvz", "in_proj_ba", "out_proj"],
            "lfm2-bias-bf16": ["q_proj", "in_proj", "out_proj", "w2"]}
@@ -78,7 +79,7 @@ def train(model_dir, adapter, rows, sgd=False):
     params = [p for p in m.parameters() if p.requires_grad]
     groups = [{"params": params, "weight_decay": DECAY}]
     losses = steps(m, groups, rows, torch.optim.SGD(groups, lr=SGD_LR, momentum=MOMENTUM) if sgd else None)
-    state = {n.replace(".default", "").replace("_vector.weight", "_vector"): p.detach().clone() for n, p in m.named_parameters() if p.requires_grad}
+    state = {n.replace(".modules_to_save", "").replace(".default", "").replace("_vector.weight", "_vector"): p.detach().clone() for n, p in m.named_parameters() if p.requires_grad}
     return losses, state
 
 
@@ -231,6 +232,9 @@ def make_variant(out, name, **how):
         if name == "tables":
             init = os.path.join(path, "tables")
             make_adapter(AutoModelForCausalLM.from_pretrained(model_dir, dtype="auto").float(), init, i, targets=TABLES)
+        if name == "whole":
+            init = os.path.join(path, "whole")
+            make_adapter(AutoModelForCausalLM.from_pretrained(model_dir, dtype="auto").float(), init, i, targets=["q_proj", "down_proj"], modules_to_save=WHOLE)
         losses, state = train(model_dir, init, [json.loads(x) for x in open(os.path.join(path, "rows.jsonl"))], **how)
         save_file({n: p.flatten()[::SPARSE_PAIRS].clone() for n, p in state.items()}, os.path.join(path, name + ".safetensors"))
         json.dump(losses, open(os.path.join(path, name + ".json"), "w"))
@@ -251,6 +255,10 @@ def make_dora(out):
 
 def make_tables(out):
     make_variant(out, "tables")
+
+
+def make_whole(out):
+    make_variant(out, "whole")
 
 
 def make_hybrids(out):
@@ -343,6 +351,6 @@ if __name__ == "__main__":
         only = [x for x in sys.argv[1:] if x.startswith("--")]
         rest = [x for x in sys.argv[1:] if not x.startswith("--")]
         to = rest[0] if rest else os.path.join(ROOT, "tests/golden/trainer")
-        for flag, work in [("--adapters", make), ("--full", make_full), ("--preferences", make_preferences), ("--sgd", make_sgd), ("--layers", make_layers), ("--dora", make_dora), ("--tables", make_tables), ("--hybrids", make_hybrids), ("--tokens", make_tokens)]:
+        for flag, work in [("--adapters", make), ("--full", make_full), ("--preferences", make_preferences), ("--sgd", make_sgd), ("--layers", make_layers), ("--dora", make_dora), ("--tables", make_tables), ("--whole", make_whole), ("--hybrids", make_hybrids), ("--tokens", make_tokens)]:
             if not only or flag in only:
                 work(to)

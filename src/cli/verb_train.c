@@ -24,8 +24,9 @@ typedef struct training {
 
 /* Flags of adapters, if all weights are trained. */
 static ln_status check_method(const args *a, ln_error *err) {
-    static const flag of_adapters[] = {F_RANK,        F_ALPHA,        F_DROPOUT, F_TARGETS, F_RSLORA,
-                                       F_PARAM_DTYPE, F_INIT_ADAPTER, F_LAYERS,  F_DORA,    F_ADAPTER_LAYOUT};
+    static const flag of_adapters[] = {F_RANK,   F_ALPHA,          F_DROPOUT,        F_TARGETS,
+                                       F_RSLORA, F_PARAM_DTYPE,    F_INIT_ADAPTER,   F_LAYERS,
+                                       F_DORA,   F_ADAPTER_LAYOUT, F_MODULES_TO_SAVE};
     for (size_t i = 0; has(a, F_METHOD) && a->flag[F_METHOD].i == LN_METHOD_FULL && i < LN_COUNT(of_adapters);
          i++)
         if (has(a, of_adapters[i]))
@@ -102,6 +103,7 @@ ln_status train_options(const args *a, ln_trainer_options *o, ln_error *err) {
     o->targets = has(a, F_TARGETS) ? a->flag[F_TARGETS].text : o->targets;
     o->init_adapter = text_of(a, F_INIT_ADAPTER);
     o->layers = text_of(a, F_LAYERS);
+    o->modules_to_save = text_of(a, F_MODULES_TO_SAVE);
     o->rslora = has(a, F_RSLORA);
     o->dora = has(a, F_DORA);
     o->adapter_as = (ln_adapter_as)a->flag[F_ADAPTER_LAYOUT].i;

@@ -34,6 +34,9 @@ typedef struct ln_lora_training {
     int n_rows, chosen;
     int table, head; /* slots of the weights of the embedding and of the head; the same one if it is tied */
     bool rows_of_head, rows_tied; /* the products with the head have such rows, those of the lookup */
+    /* The table of lookups, and the head, are trained as a whole: the caller looks the rows of the table up,
+     * into `looked_up`, f32 [T, D]; the head is a trainable [V, D]. */
+    bool whole_table, whole_head;
     /* by the slot of a weight: the first of the weights with which it shares A, or itself. Products with
      * these have the same operand. */
     const int *shares;
@@ -43,9 +46,16 @@ typedef struct ln_lora_training {
 enum { LN_LORA_A, LN_LORA_B, LN_LORA_MAGNITUDE, LN_LORA_PER_LENGTH, LN_LORA_BIAS, LN_LORA_PARTS };
 /* What a module adapts. PRODUCT: a product with a matrix. LOOKUP: lookups of a table, whose `a` is the input.
  * ROWS, HEAD_ROWS: rows of a table in lookups and in products with the head, which have `a` [n_rows, D]
- * alone.
+ * alone. WHOLE_TABLE, WHOLE_HEAD: all rows in their place, `a` too, an input of the table.
  */
-typedef enum ln_lora_kind { LN_LORA_PRODUCT, LN_LORA_LOOKUP, LN_LORA_ROWS, LN_LORA_HEAD_ROWS } ln_lora_kind;
+typedef enum ln_lora_kind {
+    LN_LORA_PRODUCT,
+    LN_LORA_LOOKUP,
+    LN_LORA_ROWS,
+    LN_LORA_HEAD_ROWS,
+    LN_LORA_WHOLE_TABLE,
+    LN_LORA_WHOLE_HEAD
+} ln_lora_kind;
 /* An adapted matrix: the slot of its weight, A and B. If it shares the A of an earlier module, first is that
  * module's number and a its A; else first is i. */
 typedef struct ln_lora_module {

@@ -20,6 +20,7 @@ typedef struct ln_lora {
      * the embedding. The table then is no target, nor is the head */
     const int32_t *tokens;
     int n_tokens;
+    bool whole_table, whole_head; /* the embedding, and the head, are trained as a whole, next to adapters */
     const bool *layers; /* [L] the layers whose matrices are adapted; NULL: all, and matrices outside of
                            layers */
     ln_dtype dtype;
@@ -30,7 +31,7 @@ enum {
     LN_TRAIN_TARGETS,   /* int32 [N,1]: the id that an output row predicts; below 0: none */
     LN_TRAIN_WEIGHTS,   /* f32 [N,1]: the weight of its loss */
     LN_TRAIN_SAMPLES,   /* int32 [B,2]: ln_lora_graph.samples */
-    LN_TRAIN_LOOKED_UP, /* f32 [T, rank]: ln_lora_training.looked_up */
+    LN_TRAIN_LOOKED_UP, /* f32 [T, rank] or [T, D]: ln_lora_training.looked_up */
     LN_TRAIN_CHOSEN,    /* f32 [T, n_tokens]: ln_lora_training.chosen */
     LN_TRAIN_INPUTS
 };
@@ -59,7 +60,7 @@ ln_status ln_lora_targets(const ln_lora *lora, const ln_weights *w, const ln_spe
 size_t ln_lora_count(const ln_lora *lora, const ln_weights *w);
 /* Whether the loss must have a gradient with respect to the head, or to what is added to its logits. */
 static inline bool ln_lora_needs_logits(const ln_lora *lora) {
-    return lora->targets[LN_W_HEAD] || lora->n_tokens > 0;
+    return lora->targets[LN_W_HEAD] || lora->whole_head || lora->n_tokens > 0;
 }
 
 #endif

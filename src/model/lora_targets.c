@@ -30,6 +30,14 @@ static ln_status check(const ln_lora *lora, const ln_spec *s, const ln_weights *
         return ln_fail(err, LN_EUNSUPPORTED,
                        "%s: DoRA is trained on matrices of the layers; train LoRA, or leave it out",
                        lora->targets[LN_W_EMBED] ? "embed_tokens" : "lm_head");
+    const bool whole[2] = {lora->whole_table, lora->whole_head};
+    for (int i = 0; i < 2; i++)
+        if (whole[i] && (lora->magnitudes || lora->n_tokens > 0 || lora->targets[i ? LN_W_HEAD : LN_W_EMBED]))
+            return ln_fail(err, LN_EUNSUPPORTED, "%s: is trained as a whole, %s",
+                           i ? "lm_head" : "embed_tokens",
+                           lora->magnitudes     ? "which is not done next to DoRA; train LoRA"
+                           : lora->n_tokens > 0 ? "which is not done next to added tokens; leave it out"
+                                                : "and has no LoRA then; leave it out of the targets");
     if (lora->magnitudes && lora->n_tokens > 0)
         return ln_fail(err, LN_EUNSUPPORTED,
                        "DoRA: expected no added tokens: their rows are trained next to LoRA alone");
@@ -73,6 +81,7 @@ size_t ln_lora_count(const ln_lora *lora, const ln_weights *w) {
     for (size_t i = 0; i < w->n; i++) n += is_adapted(lora, &w->items[i]);
     const bool tied = w->index_fixed[LN_W_HEAD] < 0;
     n += (size_t)lora->targets[LN_W_EMBED] + (size_t)(tied && lora->targets[LN_W_HEAD]);
+    n += (size_t)lora->whole_table + (size_t)lora->whole_head;
     return lora->n_tokens > 0 ? n + (tied ? 1 : 2) : n;
 }
 
@@ -101,6 +110,8 @@ ln_status ln_lora_targets(const ln_lora *lora, const ln_weights *w, const ln_spe
                               .adapts = adapts,
                               .lookups = lookups,
                               .looked_up = LN_TRAIN_LOOKED_UP,
+                              .whole_table = lora->whole_table,
+                              .whole_head = lora->whole_head,
                               .shares = shares,
                               .rows = lora->tokens,
                               .n_rows = lora->n_tokens,

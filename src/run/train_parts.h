@@ -101,6 +101,10 @@ static inline int64_t ln_train_row(const piece *y, int64_t r, int64_t *n) {
     return y->pieces ? ln_pieces_row(y->pieces, r, n) : y->row0 + r;
 }
 
+/* Returns the format in which programs read a parameter. */
+static inline ln_dtype ln_train_dtype(const ln_train_program *p, const ln_train_param *x) {
+    return x->is_rows || x->is_whole ? LN_F32 : p->opt.lora.dtype;
+}
 /* Writes the parameters as the programs read them, by a step that has rows. */
 ln_status ln_train_write_params(ln_train_program *p, ln_error *err);
 
@@ -125,15 +129,18 @@ static inline int ln_train_tokens(const ln_train_program *p) {
 
 /* Describes the parameters and pieces of module i, which is of a table; of and at as describe_adapters. */
 void ln_tables_describe(ln_train_program *p, int i, size_t *of, size_t *at);
-/* Returns the bytes of the input of rows of A that are looked up. */
+/* Returns the bytes of the input of rows, of A or of the table, that are looked up. */
 static inline size_t ln_tables_looked_up_bytes(const ln_train_program *p) {
-    const bool any = !p->opt.full && p->opt.lora.targets[LN_W_EMBED];
-    return any ? sizeof(float) * ln_train_most_rows(p) * (size_t)p->opt.lora.rank : 0;
+    const ln_lora *o = &p->opt.lora;
+    const int64_t cols = p->opt.full ? 0 : o->whole_table ? p->spec->D : o->targets[LN_W_EMBED] ? o->rank : 0;
+    return sizeof(float) * ln_train_most_rows(p) * (size_t)cols;
 }
 /* Reads the rows of the model of trained tokens. LN_EMEMORY, LN_ENUMERIC. */
 ln_status ln_tables_open(ln_train_program *p, ln_error *err);
-/* Sets rows of tokens to those of the model. */
-void ln_tables_init(ln_train_program *p);
+/* Sets rows of tokens, and tables that are trained as a whole, to those of the model. LN_EMEMORY,
+ * LN_ENUMERIC.
+ */
+ln_status ln_tables_init(ln_train_program *p, ln_error *err);
 /* Writes the inputs that depend on the tokens of a step, which the step block has. */
 void ln_tables_inputs(ln_train_program *p);
 /* Adds n rows of the gradient of an input, from row `first` of the step on, to that of its parameter. Returns

@@ -114,7 +114,7 @@ static void add_magnitudes(ln_train_program *p, const ln_weight *w) {
 
 void ln_train_add_piece(ln_train_program *p, size_t param, int slot, int64_t row0, int64_t rows, size_t *at) {
     const ln_train_param *x = &p->params[param];
-    const ln_dtype dtype = x->is_rows ? LN_F32 : p->opt.lora.dtype;
+    const ln_dtype dtype = ln_train_dtype(p, x);
     p->pieces[p->n_pieces++] = (piece){.param = param, .slot = slot, .row0 = row0, .rows = rows, .at = *at};
     *at += ln_train_aligned((size_t)(rows * x->cols) * (size_t)ln_dtype_bytes(dtype));
 }
@@ -384,8 +384,8 @@ void ln_train_clear(ln_train_program *p) {
 
 /* The deviation of the normal numbers with which a parameter begins; 0: it begins with zeros. */
 static double deviation_of(const ln_train_param *x) {
-    if (x->is_lookup) return x->is_b; /* as PEFT has it for embeddings */
-    return x->is_b || x->is_magnitude || x->is_rows ? 0 : 1 / sqrt((double)x->cols);
+    if (x->is_lookup && !x->is_whole) return x->is_b; /* as PEFT has it for embeddings */
+    return x->is_b || x->is_magnitude || x->is_rows || x->is_whole ? 0 : 1 / sqrt((double)x->cols);
 }
 static void init_adapters(ln_train_program *p, uint64_t seed) {
     for (size_t k = 0; k < p->n_params; k++) {
@@ -404,7 +404,7 @@ static void init_adapters(ln_train_program *p, uint64_t seed) {
 }
 ln_status ln_train_program_init(ln_train_program *p, uint64_t seed, ln_error *err) {
     if (!p->opt.full) init_adapters(p, seed);
-    if (!p->opt.full) ln_tables_init(p);
+    if (!p->opt.full) LN_TRY(ln_tables_init(p, err));
     if (p->directions) ln_directions_init(p);
     for (size_t i = 0; p->opt.full && i < p->n_pieces; i++) {
         const piece *y = &p->pieces[i];
@@ -478,8 +478,9 @@ static void write_trainable(ln_train_program *p, const piece *y, const ln_train_
     for (int64_t r = 0, n; r < y->rows; r += n) {
         n = y->rows - r;
         const float *from = x->value + ln_train_row(y, r, &n) * x->cols;
-        uint8_t *to = p->host + y->at + (size_t)(r * x->cols) * (size_t)ln_dtype_bytes(p->opt.lora.dtype);
-        store_numbers(to, p->opt.lora.dtype, from, n * x->cols);
+        const ln_dtype dtype = ln_train_dtype(p, x);
+        uint8_t *to = p->host + y->at + (size_t)(r * x->cols) * (size_t)ln_dtype_bytes(dtype);
+        store_numbers(to, dtype, from, n * x->cols);
     }
 }
 

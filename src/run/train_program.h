@@ -40,6 +40,7 @@ typedef struct ln_train_param {
     bool is_b;               /* A: [rank, n_in]; B: [n_out, rank] */
     bool is_lookup;          /* of the embedding: A is [rows of the table, rank], in files [rank, rows] */
     bool is_rows;            /* neither: rows of trained tokens, [n_tokens, D] */
+    bool is_whole;           /* neither: the embedding or the head itself */
     bool is_magnitude;       /* neither: the magnitudes of DoRA, [n_out, 1], a vector in files */
     bool decays;             /* weight decay applies: to matrices, not to norms and biases */
     const ln_tensor *tensor; /* full: the tensor of the files */

@@ -34,9 +34,29 @@ static void describe_pair(ln_train_program *p, int i, size_t *of, size_t *at) {
     ln_train_add_piece(p, of[i] + 1, LN_LORA_PARTS * i + LN_LORA_B, 0, b->rows, at);
 }
 
+/* Describes a table that is trained as a whole. */
+static void describe_whole(ln_train_program *p, int i, size_t *of, size_t *at) {
+    const ln_lora_module *m = &p->modes[TRAIN].lora.modules[i];
+    const ln_weight *w = &p->weights->items[m->weight];
+    const bool head = m->kind == LN_LORA_WHOLE_HEAD;
+    of[i] = p->n_params;
+    ln_train_param *x = ln_train_add_param(p, w, w->d0, w->d1);
+    x->is_whole = true;
+    x->is_lookup = !head;
+    name_table(x, head);
+    if (head) ln_train_add_piece(p, of[i], LN_LORA_PARTS * i + LN_LORA_A, 0, x->rows, at);
+    else
+        p->pieces[p->n_pieces++] =
+            (piece){.param = of[i], .slot = LN_LORA_PARTS * i + LN_LORA_A, .is_lookup = true, .at = *at};
+}
+
 void ln_tables_describe(ln_train_program *p, int i, size_t *of, size_t *at) {
     const ln_lora_module *m = &p->modes[TRAIN].lora.modules[i];
     const ln_weight *w = &p->weights->items[m->weight];
+    if (m->kind == LN_LORA_WHOLE_TABLE || m->kind == LN_LORA_WHOLE_HEAD) {
+        describe_whole(p, i, of, at);
+        return;
+    }
     if (m->kind == LN_LORA_PRODUCT || m->kind == LN_LORA_LOOKUP) {
         describe_pair(p, i, of, at);
         return;
@@ -66,12 +86,29 @@ ln_status ln_tables_open(ln_train_program *p, ln_error *err) {
     return LN_OK;
 }
 
-void ln_tables_init(ln_train_program *p) {
+/* Reads a table. Pages of the file that are read in place are released. */
+static ln_status read_table(const ln_train_program *p, size_t weight, const ln_train_param *x,
+                            ln_error *err) {
+    enum { SOME = 256 }; /* rows that are read at once */
+    const ln_weight *w = &p->weights->items[weight];
+    if (ln_encoding_is_dense(w->enc) && !w->made)
+        return ln_trained_weights_read(p->weights, weight, x->value, err);
+    for (int64_t r = 0, n; r < x->rows; r += n) {
+        n = LN_MIN((int64_t)SOME, x->rows - r);
+        LN_TRY(ln_weight_rows(p->weights, weight, r, n, x->value + r * x->cols, err));
+    }
+    return LN_OK;
+}
+
+ln_status ln_tables_init(ln_train_program *p, ln_error *err) {
     for (size_t k = 0; k < p->n_pieces; k++) {
         const piece *y = &p->pieces[k];
         const ln_train_param *x = &p->params[y->param];
+        const size_t weight = (size_t)p->modes[TRAIN].lora.modules[y->slot / LN_LORA_PARTS].weight;
         if (y->base) memcpy(x->value, y->base, (size_t)(x->rows * x->cols) * sizeof *x->value);
+        if (x->is_whole) LN_TRY(read_table(p, weight, x, err));
     }
+    return LN_OK;
 }
 
 /* Writes which trained token each row of the step is. */
@@ -82,13 +119,13 @@ static void choose(ln_train_program *p) {
         for (int i = 0; i < n; i++) *to++ = p->opt.lora.tokens[i] == ln_step_ids(p->step)[r];
 }
 
-/* Writes the rows of A that the tokens of the step have. */
+/* Writes the rows of A, or of the table, that the tokens of the step have. */
 static void look_up(ln_train_program *p, const ln_train_param *x) {
     float *to = (float *)(void *)(p->host + p->input_at[LN_TRAIN_LOOKED_UP]);
     for (int64_t r = 0; r < p->step->n_rows; r++) {
         const float *row = x->value + ln_step_ids(p->step)[r] * x->cols;
         for (int64_t k = 0; k < x->cols; k++)
-            *to++ = p->opt.lora.dtype == LN_BF16 ? ln_bf16_f32(ln_f32_bf16(row[k])) : row[k];
+            *to++ = ln_train_dtype(p, x) == LN_BF16 ? ln_bf16_f32(ln_f32_bf16(row[k])) : row[k];
     }
 }
 

@@ -47,7 +47,7 @@ struct ln_user_graph {
     program *programs;
     ln_step_block *step;
     int n_ended; /* parts, whose values are computed again for gradients; they are layers of the graph */
-    int64_t t; /* steps of AdamW */
+    int64_t t;   /* steps of AdamW */
 };
 
 /* Returns the first failure of a builder, or LN_OK. */

@@ -22,7 +22,8 @@ static void name_in_adapter(const train_trainer *t, const ln_train_param *x, cha
     const bool inside = t->m->config.text != t->m->config.root, head = x->slot == LN_W_HEAD;
     (void)snprintf(out, 224, "base_model.model.%s%s%.140s.%s", head ? "" : "model.",
                    inside && !head ? "language_model." : "", x->path,
-                   x->is_rows        ? "token_adapter.trainable_tokens_delta"
+                   x->is_whole       ? "weight"
+                   : x->is_rows      ? "token_adapter.trainable_tokens_delta"
                    : x->is_magnitude ? "lora_magnitude_vector"
                    : x->is_lookup    ? (x->is_b ? "lora_embedding_B" : "lora_embedding_A")
                    : x->is_b         ? "lora_B.weight"
@@ -62,6 +63,9 @@ static ln_status choose_weights(train_trainer *t, ln_error *err) {
     if (t->how.dora)
         return ln_fail(err, LN_EUSAGE,
                        "ln_trainer_options.dora: expected false, because all weights are trained");
+    if (t->how.modules_to_save)
+        return ln_fail(err, LN_EUSAGE,
+                       "ln_trainer_options.modules_to_save: expected none, because all weights are trained");
     if (t->m->n_added > 0)
         return ln_fail(err, LN_EUNSUPPORTED,
                        "ln_options.add_tokens: tokens are added with an adapter, whose rows are trained; "

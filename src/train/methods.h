@@ -18,6 +18,13 @@ typedef struct train_method {
     ln_status (*write)(const train_trainer *t, const char *dir, ln_error *err);
 } train_method;
 
+/* trainer_targets.c. Writes the name of the matrix of a slot in the model's files: q_proj, or qkv_proj for
+ * all three. */
+void train_leaf(const ln_spec *s, int slot, char out[48]);
+/* Returns whether an earlier slot of those that `wanted` holds (NULL: that can be trained) has this name,
+ * too. */
+bool train_is_repeated(const ln_spec *s, const bool *wanted, int slot, const char *leaf);
+
 /* By ln_method. */
 extern const train_method train_methods[LN_METHOD_FULL + 1];
 

@@ -39,7 +39,8 @@ ln_status train_layout_check(const train_trainer *t, ln_error *err) {
                        "expected LN_ADAPTER_AS_PEFT",
                        y->name);
     const ln_lora *lora = &t->program_options.lora;
-    if (lora->targets[LN_W_EMBED] || lora->targets[LN_W_HEAD] || lora->n_tokens > 0)
+    if (lora->targets[LN_W_EMBED] || lora->targets[LN_W_HEAD] || lora->n_tokens > 0 || lora->whole_table ||
+        lora->whole_head)
         return ln_fail(err, LN_EUSAGE,
                        "ln_trainer_options.adapter_as: expected LN_ADAPTER_AS_PEFT, because the embedding or "
                        "the "

@@ -128,7 +128,8 @@ ln_status train_targets(train_trainer *t, ln_lora *out, ln_error *err);
 /* Copies the values of the adapter how->init_adapter to the parameters. */
 ln_status train_init_values(const ln_package *m, const char *dir, train_param *params, size_t n,
                             ln_error *err);
-/* Objects for adapter_config.json, and the settings that decide the bits; the caller owns them. */
+/* run_configs.c. Objects for adapter_config.json, and the settings that decide the bits; the caller owns
+ * them. */
 ln_status train_configs(train_trainer *t, ln_error *err);
 
 /* trainer.c: runs the n samples of d in t->chosen in packed micro-batches, and adds to *out. use0: the number

@@ -130,6 +130,7 @@ static ln_status take_options(train_trainer *t, const ln_options *opt, const ln_
     t->how.targets = keep_text(t, how->targets ? how->targets : "q_proj,v_proj", &failed);
     t->how.init_adapter = keep_text(t, how->init_adapter, &failed);
     t->how.layers = keep_text(t, how->layers, &failed);
+    t->how.modules_to_save = keep_text(t, how->modules_to_save, &failed);
     t->how.out = keep_text(t, how->out, &failed);
     if (how->n_mix > 0 && !(t->how.mix = keep_files(t, how, &failed))) failed = true;
     if (failed) return LN_OOM(err, "options");
@@ -472,7 +473,7 @@ static ln_status make_state(train_trainer *t, ln_error *err) {
         const size_t size = (size_t)(x[i].rows * x[i].cols) * sizeof(float);
         t->method->name_param(t, &x[i], p->name);
         p->rows = x[i].rows, p->cols = x[i].cols, p->value = x[i].value, p->is_vector = x[i].is_magnitude;
-        p->is_turned = x[i].is_lookup && !x[i].is_b;
+        p->is_turned = x[i].is_lookup && !x[i].is_b && !x[i].is_whole;
         if (t->how.moment_bits == 8) {
             LN_TRY(make_codes(t, p, err));
             continue;

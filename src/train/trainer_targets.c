@@ -1,16 +1,13 @@
-/* Which matrices are trained: by names in the options, or as an adapter has them; and the configurations that
- * are written with the result. */
+/* Which matrices are trained: by names in the options, or as an adapter has them. */
 #include "../io/adapter.h"
 #include "../model/adapter_match.h"
 #include "../model/weight_slots.h"
 #include "methods.h"
-#include "preference.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* The name of the matrix of a slot in the model's files: q_proj, or qkv_proj for all three. */
-static void leaf_of(const ln_spec *s, int slot, char out[48]) {
+void train_leaf(const ln_spec *s, int slot, char out[48]) {
     char name[160];
     ln_weight_name(name, s, (ln_slot)slot, 0);
     const char *end = strrchr(name, '.'), *from = end;
@@ -25,12 +22,11 @@ static bool trainable(const ln_spec *s, int slot) {
     return any && slot != LN_W_HEAD && (ln_slot_rows[slot].flags & LN_WF_LORA);
 }
 
-/* Whether an earlier slot of those that `wanted` holds (NULL: that can be trained) has this name, too. */
-static bool is_repeated(const ln_spec *s, const bool *wanted, int slot, const char *leaf) {
+bool train_is_repeated(const ln_spec *s, const bool *wanted, int slot, const char *leaf) {
     char other[48];
     for (int i = 0; i < slot; i++) {
         if (wanted ? !wanted[i] : !trainable(s, i)) continue;
-        leaf_of(s, i, other);
+        train_leaf(s, i, other);
         if (strcmp(leaf, other) == 0) return true;
     }
     return false;
@@ -39,8 +35,8 @@ static bool is_repeated(const ln_spec *s, const bool *wanted, int slot, const ch
 /* Whether a slot is called `name`: as the tensor of the files, or as the part of it that it is. */
 static bool is_called(const ln_spec *s, int slot, const char *name, size_t n) {
     char leaf[2][48];
-    leaf_of(s, slot, leaf[0]);
-    leaf_of(NULL, slot, leaf[1]);
+    train_leaf(s, slot, leaf[0]);
+    train_leaf(NULL, slot, leaf[1]);
     for (int i = 0; i < 2; i++)
         if (strlen(leaf[i]) == n && memcmp(leaf[i], name, n) == 0) return true;
     return false;
@@ -80,8 +76,8 @@ static ln_status add_target(const ln_spec *s, const char *name, size_t n, ln_lor
     for (int i = 0; i < LN_W_COUNT;
          i++) { /* several matrices may have a name, or a tensor several matrices */
         if (!trainable(s, i)) continue;
-        leaf_of(s, i, leaf);
-        if (!is_repeated(s, NULL, i, leaf)) ln_str_addf(&known, "%s%s", known.len ? ", " : "", leaf);
+        train_leaf(s, i, leaf);
+        if (!train_is_repeated(s, NULL, i, leaf)) ln_str_addf(&known, "%s%s", known.len ? ", " : "", leaf);
         if (is_called(s, i, name, n)) any = true, adapt_tensor(s, i, out);
     }
     ln_status st = LN_OK;
@@ -114,6 +110,28 @@ static ln_status targets_by_name(const ln_package *m, const ln_trainer_options *
         if (!*end) return LN_OK;
         text = end + 1;
     }
+}
+
+/* Sets which tables are trained as a whole. */
+static ln_status whole_modules(const char *text, ln_lora *out, ln_error *err) {
+    char shown[80];
+    for (const char *at = text; text && *at;) {
+        at += strspn(at, " ,");
+        size_t n = strcspn(at, ","), all = n;
+        while (n > 0 && at[n - 1] == ' ') n--;
+        const bool table = n == strlen("embed_tokens") && memcmp(at, "embed_tokens", n) == 0,
+                   head = n == strlen("lm_head") && memcmp(at, "lm_head", n) == 0;
+        if (!table && !head)
+            return ln_fail(err, LN_EUSAGE,
+                           "ln_trainer_options.modules_to_save: expected embed_tokens, lm_head or both with "
+                           "a "
+                           "comma between, found '%s'; matrices of layers are adapted, or trained with "
+                           "ln_trainer_options.method",
+                           ln_excerpt(shown, at, n));
+        out->whole_table |= table, out->whole_head |= head;
+        at += all;
+    }
+    return LN_OK;
 }
 
 /* ---- layers ---- */
@@ -208,6 +226,16 @@ static bool lists_tokens(const ln_adapter_change *x, const ln_lora *lora) {
     return same;
 }
 
+/* Adds a module that is saved whole. Returns false if it cannot be trained so. */
+static bool add_whole(const train_trainer *t, const ln_adapter_file *a, const ln_adapter_change *x,
+                      ln_lora *out) {
+    const bool head = ln_adapter_is_head(x);
+    if (x->is_bias || a->tied || x->whole->dims[0] != t->m->spec.V) return false;
+    if (!head && !ln_adapter_is_embedding(x)) return false;
+    *(head ? &out->whole_head : &out->whole_table) = true;
+    return true;
+}
+
 /* Adds what the adapter has for the embedding and the head. */
 static ln_status tables_of_adapter(train_trainer *t, const ln_adapter_file *a, ln_lora *out, ln_error *err) {
     for (size_t i = 0; i < a->n_changes; i++) {
@@ -222,10 +250,10 @@ static ln_status tables_of_adapter(train_trainer *t, const ln_adapter_file *a, l
                            "as "
                            "in the run that made it",
                            a->path, x->path);
-        if ((x->whole && (!x->is_copy || x->differs)) || (x->a && a->tied))
+        if ((x->whole && (!x->is_copy || x->differs) && !add_whole(t, a, x, out)) || (x->a && a->tied))
             return ln_fail(err, LN_EUNSUPPORTED, "%s: module %s: %s; fuse the adapter, and train the result",
                            a->path, x->path,
-                           x->whole ? "is saved whole, which training does not begin with"
+                           x->whole ? "is saved whole, and is no embedding or head that can be trained so"
                                     : "ensure_weight_tying is not trained");
     }
     bool rows = false;
@@ -313,8 +341,13 @@ ln_status train_targets(train_trainer *t, ln_lora *out, ln_error *err) {
                        "ln_trainer_options.layers: expected none, because ln_trainer_options.init_adapter "
                        "has "
                        "layers of its own");
+    if (how->init_adapter && how->modules_to_save)
+        return ln_fail(err, LN_EUSAGE,
+                       "ln_trainer_options.modules_to_save: expected none, because "
+                       "ln_trainer_options.init_adapter decides what is trained");
     if (how->init_adapter) return targets_of_adapter(t, out, err);
     out->magnitudes = how->dora;
+    LN_TRY(whole_modules(how->modules_to_save, out, err));
     LN_TRY(choose_layers(t, out, err));
     return targets_by_name(t->m, how, out, err);
 }
@@ -355,10 +388,12 @@ static ln_status init_pairs(const ln_adapter_file *a, train_param *params, size_
     for (size_t i = 0; i < n; i++) {
         const char *path = ln_adapter_path(params[i].name + sizeof before - 1), *end = strstr(path, ".lora_");
         if (!end) end = strstr(path, ".token_adapter.");
+        if (!end) end = strstr(path, ".weight");
         const ln_adapter_change *table = end ? change_named(a, path, (size_t)(end - path)) : NULL;
         const ln_adapter_module *x = end ? module_named(a, path, (size_t)(end - path)) : NULL;
         if (table && table->rows) copy_rows(table, &params[i]);
         else if (table && table->a) copy_values(table->a, &params[i]), copy_values(table->b, &params[++i]);
+        else if (table && table->whole) copy_values(table->whole, &params[i]);
         else if (!x) return ln_fail(err, LN_EINTERNAL, "%s: no module for %s", a->path, params[i].name);
         else {
             ln_adapter_file_read(a, x, params[i].value, params[i + 1].value);
@@ -382,216 +417,4 @@ ln_status train_init_values(const ln_package *m, const char *dir, train_param *p
     const ln_status st = init_pairs(a, params, n, err);
     ln_adapter_file_close(&a);
     return st;
-}
-
-/* ---- configurations ---- */
-
-static json_t *number(double v) {
-    return v == floor(v) && fabs(v) < 1e15 ? json_integer((json_int_t)v) : json_real(v);
-}
-
-static json_t *target_names(const ln_spec *s, const ln_lora *lora) {
-    json_t *list = json_array();
-    for (int i = 0; list && i < LN_W_COUNT; i++) {
-        char leaf[48];
-        if (!lora->targets[i]) continue;
-        leaf_of(s, i, leaf);
-        if (is_repeated(s, lora->targets, i, leaf)) continue;
-        if (json_array_append_new(list, json_string(leaf)) != 0) json_decref(list), list = NULL;
-    }
-    return list;
-}
-
-/* Adds the beginning of a regular expression for modules of the trained layers. */
-static void add_layers(const train_trainer *t, ln_str *s) {
-    const char *before = "layers\\.(?:";
-    for (int l = 0; l < t->m->spec.L; l++)
-        if (t->program_options.lora.layers[l]) ln_str_addf(s, "%s%d", before, l), before = "|";
-    ln_str_adds(s, ")\\..*\\.");
-}
-
-/* PEFT's target_modules: the names of the matrices. In a model with images PEFT would find these names in the
- * vision tower, too, and add untrained matrices there: a regular expression for the whole name keeps it out.
- */
-static json_t *target_modules(const train_trainer *t) {
-    const ln_lora *lora = &t->program_options.lora;
-    if (t->m->config.text == t->m->config.root) return target_names(&t->m->spec, lora);
-    ln_str s = {0};
-    const char *before = "(?:";
-    ln_str_adds(&s, lora->targets[LN_W_HEAD] ? "lm_head|.*language_model.*\\." : ".*language_model.*\\.");
-    if (lora->layers) add_layers(t, &s);
-    for (int i = 0; i < LN_W_COUNT; i++) {
-        char leaf[48];
-        if (!lora->targets[i] || i == LN_W_HEAD) continue;
-        leaf_of(&t->m->spec, i, leaf);
-        if (is_repeated(&t->m->spec, lora->targets, i, leaf)) continue;
-        ln_str_addf(&s, "%s%s", before, leaf), before = "|";
-    }
-    ln_str_adds(&s, ")");
-    json_t *out = s.failed ? NULL : json_string(s.data);
-    ln_str_free(&s);
-    return out;
-}
-
-/* The numbers of the layers that are trained; null: all. */
-static json_t *layer_list(const train_trainer *t) {
-    const bool *layers = t->program_options.lora.layers;
-    json_t *list = layers ? json_array() : json_null();
-    for (int l = 0; layers && list && l < t->m->spec.L; l++)
-        if (layers[l] && json_array_append_new(list, json_integer(l)) != 0) json_decref(list), list = NULL;
-    return list;
-}
-
-/* PEFT's layers_to_transform, which does not go with a regular expression for the names. */
-static json_t *layers_to_transform(const train_trainer *t) {
-    return t->m->config.text == t->m->config.root ? layer_list(t) : json_null();
-}
-
-/* PEFT's trainable_token_indices: the tokens of the embedding, and of a head that is a matrix of its own. */
-static json_t *token_ids(const train_trainer *t) {
-    const ln_lora *lora = &t->program_options.lora;
-    json_t *ids = json_array();
-    bool ok = ids != NULL;
-    for (int i = 0; ok && i < lora->n_tokens; i++)
-        ok = json_array_append_new(ids, json_integer(lora->tokens[i])) == 0;
-    json_t *out = !ok                   ? NULL
-                  : lora->n_tokens == 0 ? json_null()
-                  : t->m->spec.tied     ? json_pack("{s:O}", "embed_tokens", ids)
-                                        : json_pack("{s:O, s:O}", "embed_tokens", ids, "lm_head", ids);
-    json_decref(ids);
-    return out;
-}
-
-/* adapter_config.json as PEFT writes it. The scale of an adapter that training began with is kept: alpha is
- * what gives it. */
-static json_t *adapter_config(const train_trainer *t) {
-    ln_hub_name hub;
-    const bool cached = ln_hub_id(t->m->path, &hub);
-    const char *slash = strrchr(t->m->path, '/'); /* a local path is of no use elsewhere */
-    const char *base = cached ? hub.id : slash && slash[1] ? slash + 1 : t->m->path;
-    const ln_lora *lora = &t->program_options.lora;
-    const bool own = !t->how.init_adapter;
-    const double alpha = own ? t->how.alpha : lora->scale * lora->rank;
-    return json_pack("{s:s, s:s, s:s, s:s?, s:i, s:o, s:o, s:o, s:s, s:b, s:b, s:b, s:b, s:n, s:o, s:o, "
-                     "s:{}, "
-                     "s:{}}",
-                     "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", base,
-                     "revision", cached ? hub.revision : NULL, "r", lora->rank, "lora_alpha", number(alpha),
-                     "lora_dropout", number(lora->dropout), "target_modules", target_modules(t), "bias",
-                     "none", "use_rslora", own && t->how.rslora, "use_dora", lora->magnitudes,
-                     "fan_in_fan_out", 0, "inference_mode", 1, "modules_to_save", "layers_to_transform",
-                     layers_to_transform(t), "trainable_token_indices", token_ids(t), "rank_pattern",
-                     "alpha_pattern");
-}
-
-/* A real as text with all its digits, so that it compares equal. */
-static json_t *exact_number(double v) {
-    ln_str s = {0};
-    ln_str_double(&s, v);
-    json_t *out = s.failed ? NULL : json_string(s.data);
-    ln_str_free(&s);
-    return out;
-}
-
-static json_t *seed_text(uint64_t seed) {
-    char text[32];
-    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)seed);
-    return json_string(text);
-}
-
-/* The digest of the model's chat templates, that for tools included; also of those that a caller named. It is
- * written with the result, whatever the samples are. */
-static void hash_template(const train_trainer *t, char hex[LN_SHA256_HEX]) {
-    ln_sha256 h;
-    size_t bytes = 0;
-    ln_sha256_open(&h);
-    const char *plain = t->m->tmpl ? ln_model_template_source(t->m->tmpl, &bytes) : NULL;
-    ln_sha256_add_text(&h, plain ? plain : "", plain ? bytes : 0);
-    const char *tools = t->m->tmpl ? ln_model_template_tools_source(t->m->tmpl, &bytes) : NULL;
-    ln_sha256_add_text(&h, tools ? tools : "", tools ? bytes : 0);
-    ln_sha256_hex(&h, hex);
-}
-
-/* What decides the bits of the run: the model as it is loaded, the samples and the options. The number of
- * steps does if the learning rate depends on it. */
-static json_t *settings(const train_trainer *t, const ln_digests *of) {
-    const ln_trainer_options *o = &t->how;
-    const ln_lora *lora = &t->program_options.lora;
-    const bool fixed = train_schedule_is_of_steps(o->schedule);
-    char tmpl[LN_SHA256_HEX];
-    hash_template(t, tmpl);
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:b, s:o, s:o, s:o, "
-                     "s:o, s:o, s:s, s:I, s:I, "
-                     "s:I, s:I, s:I, "
-                     "s:b, s:I, s:s, s:i}",
-                     "model", of->weights, "config", of->config, "tokenizer", of->tokenizer, "template", tmpl,
-                     "data", t->data.digest, "valid", t->valid.digest, "samples", t->data.samples_digest,
-                     "valid_samples", t->valid.samples_digest, "quantize", t->m->opt.quantize_bits, "rank",
-                     lora->rank, "scale", exact_number(lora->scale), "dropout", exact_number(lora->dropout),
-                     "targets", target_names(&t->m->spec, lora), "bf16", o->bf16, "lr", exact_number(o->lr),
-                     "clip", exact_number(o->clip), "weight_decay", exact_number(o->weight_decay),
-                     "valid_split", exact_number(o->valid_split), "seed", seed_text(o->seed), "schedule",
-                     train_schedule_name(o->schedule), "warmup", (json_int_t)o->warmup, "steps",
-                     (json_int_t)(fixed ? t->info.n_steps : 0), "batch", (json_int_t)o->batch, "accum",
-                     (json_int_t)o->accum, "max_length", (json_int_t)o->max_length, "shuffle", !o->no_shuffle,
-                     "rows", (json_int_t)t->info.n_rows, "numerics",
-                     t->info.numerics == LN_EXACT ? "exact" : "fast", "device",
-                     (int)t->program_options.run.device);
-}
-
-/* The numbers of a schedule that are not the defaults. */
-static bool add_schedule(const train_trainer *t) {
-    const ln_trainer_options *o = &t->how;
-    bool ok = true;
-    if (o->min_lr > 0) ok = json_object_set_new(t->settings, "min_lr", exact_number(o->min_lr)) == 0;
-    if (o->power != 1) ok = ok && json_object_set_new(t->settings, "power", exact_number(o->power)) == 0;
-    if (o->cycles != 1) ok = ok && json_object_set_new(t->settings, "cycles", json_integer(o->cycles)) == 0;
-    if (o->decay_steps > 0)
-        ok = ok && json_object_set_new(t->settings, "decay_steps", json_integer(o->decay_steps)) == 0;
-    return ok;
-}
-
-/* How samples are chosen, if it is not the usual way. */
-static bool add_files(const train_trainer *t) {
-    json_t *weights = t->how.n_mix > 0 ? json_array() : NULL;
-    bool ok = t->how.n_mix == 0 || weights;
-    for (size_t i = 0; weights && i < t->how.n_mix; i++)
-        ok = ok && json_array_append_new(weights, exact_number(t->how.mix[i].weight)) == 0;
-    if (weights) ok = json_object_set_new(t->settings, "weights", weights) == 0 && ok;
-    if (t->how.split_by_hash)
-        ok = ok && json_object_set_new(t->settings, "split_by", json_string("hash")) == 0;
-    return ok;
-}
-
-ln_status train_configs(train_trainer *t, ln_error *err) {
-    const ln_digests *of;
-    if (!t->method->full) {
-        t->adapter_config = adapter_config(t);
-        if (!t->adapter_config) return LN_OOM(err, "the adapter's configuration");
-    }
-    if (!t->how.out) return LN_OK;
-    LN_TRY(ln_package_digests(t->m, &of, err));
-    t->settings = settings(t, of);
-    bool failed = !t->settings;
-    if (t->program_options.lora.layers)
-        failed = failed || json_object_set_new(t->settings, "layers", layer_list(t)) != 0;
-    if (t->program_options.lora.magnitudes)
-        failed = failed || json_object_set_new(t->settings, "dora", json_true()) != 0;
-    if (t->m->n_added > 0)
-        failed = failed || json_object_set_new(t->settings, "tokens", json_string(t->m->added_texts)) != 0;
-    if (t->method->full)
-        failed = failed || json_object_set_new(t->settings, "method", json_string(t->method->name)) != 0;
-    if (t->preference->slopes)
-        failed = failed ||
-                 json_object_set_new(t->settings, "preference", json_string(t->preference->name)) != 0 ||
-                 json_object_set_new(t->settings, "beta", exact_number(t->how.beta)) != 0;
-    failed = failed || !add_schedule(t) || !add_files(t);
-    if (t->how.moment_bits != 32)
-        failed = failed || json_object_set_new(t->settings, "moments", json_integer(t->how.moment_bits)) != 0;
-    if (t->how.optimizer != LN_OPTIMIZER_ADAMW)
-        failed = failed ||
-                 json_object_set_new(t->settings, "optimizer", json_string(t->optimiser->name)) != 0 ||
-                 json_object_set_new(t->settings, "momentum", exact_number(t->how.momentum)) != 0;
-    if (failed) json_decref(t->settings), t->settings = NULL;
-    return t->settings ? LN_OK : LN_OOM(err, "the settings of a run");
 }

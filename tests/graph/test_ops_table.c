@@ -1,5 +1,5 @@
-/* The op table: at most 62 ops and those of user graphs, a reference kernel for each of their variants, and docs/ops.md, which is the
- * table of ops.def and that of quant/formats.def for readers. */
+/* The op table: at most 62 ops and those of user graphs, a reference kernel for each of their variants, and
+ * docs/ops.md, which is the table of ops.def and that of quant/formats.def for readers. */
 /* run: quick */
 #include "../common.h"
 #include "base/file.h"

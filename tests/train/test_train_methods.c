@@ -109,6 +109,28 @@ static void tables_as_peft(void **state) {
     }
 }
 
+/* The embedding and the head trained as a whole next to LoRA, which two of the models tie: each then has
+ * values of its own. What is written is read again. */
+static void whole_modules_as_peft(void **state) {
+    (void)state;
+    ln_trainer_options how = ln_trainer_options_default();
+    how.lr = 1e-3;
+    for (size_t i = 0; i < LN_COUNT(models); i++) {
+        char path[400], run[400], to[400];
+        json_t *config;
+        ln_fuse_options fuse = ln_fuse_options_default();
+        ln_fuse_report r = {.size = sizeof r};
+        as_recorded(models[i], "whole", "whole", how);
+        OK(ln_json_load_file(&config, at(path, "golden/adapter_config.json"), 10000, err));
+        assert_int_equal(json_array_size(json_object_get(config, "modules_to_save")), 2);
+        json_decref(config);
+        snprintf(path, sizeof path, GOLDEN "%s", models[i]);
+        OK(ln_fuse(path, at(run, "golden"), at(to, "fused"), &fuse, NULL, NULL, &r, err));
+        assert_true(r.difference <= 1e-4 && r.change > 0.01);
+        shell("rm -r golden fused");
+    }
+}
+
 /* Two tokens that the vocabulary lacks: their rows begin as the mean of the others and are trained, those of
  * a head that is a matrix of its own, too. What is written has the tokenizer, and is read again. */
 static void tokens_as_peft(void **state) {
@@ -174,7 +196,7 @@ static void dora_begins_as_the_model(void **state) {
 
 static void interrupted_or_not(void **state) {
     (void)state;
-    for (int kind = 0; kind < 7; kind++) {
+    for (int kind = 0; kind < 8; kind++) {
         char a[400], b[400];
         ln_trainer_options how = run_of(at(a, "whole"));
         how.optimizer = kind < 3 ? LN_OPTIMIZER_SGD : LN_OPTIMIZER_ADAMW;
@@ -182,6 +204,7 @@ static void interrupted_or_not(void **state) {
         how.method = kind == 2 ? LN_METHOD_FULL : LN_METHOD_LORA;
         how.layers = kind == 3 ? " 0 , 0-0" : NULL;
         how.targets = kind == 6 ? "v_proj,embed_tokens,lm_head" : "q_proj,v_proj";
+        how.modules_to_save = kind == 7 ? "lm_head, embed_tokens" : NULL;
         how.dora = kind == 4, how.moment_bits = kind == 5 ? 8 : 32;
         how.schedule = LN_SCHEDULE_WARMUP_STABLE_DECAY, how.decay_steps = 4, how.min_lr = 0.01,
         how.warmup = 3;
@@ -481,6 +504,7 @@ int main(void) {
                                        cmocka_unit_test(hybrids_as_peft),
                                        cmocka_unit_test(tokens_as_peft),
                                        cmocka_unit_test(tables_as_peft),
+                                       cmocka_unit_test(whole_modules_as_peft),
                                        cmocka_unit_test(dora_begins_as_the_model),
                                        cmocka_unit_test(layouts_of_other_programs),
                                        cmocka_unit_test(codes_of_moments),

@@ -1,5 +1,5 @@
-// Ops of training whose elements are made one by one: load, spread, slice_back, reshape, scatter_rows, embed_back,
-// dropout.
+// Ops of training whose elements are made one by one: load, spread, slice_back, reshape, scatter_rows,
+// embed_back, dropout.
 #include "cuda_common.cuh"
 #include "cuda_train_kernels.h"
 

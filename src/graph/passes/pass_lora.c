@@ -155,6 +155,24 @@ static void add_head_rows(adapting *a, const ln_node *n) {
     }
 }
 
+/* Replaces the table of the model by the one that is trained: its rows of the tokens, which the caller
+ * looks up, or the head. */
+static void add_whole(adapting *a, const ln_node *n) {
+    ln_graph *g = a->g;
+    const bool head = n->op == LN_OP_LINEAR;
+    const ln_v y = n->out[0];
+    const ln_value w = g->values[n->in[head ? 1 : 0]];
+    const int64_t of_step[2] = {LN_DIM_T, w.dims[1]};
+    char name[80];
+    int i;
+    ln_lora_module *m = add_module(a, w.slot, head ? LN_LORA_WHOLE_HEAD : LN_LORA_WHOLE_TABLE, &i);
+    m->a = head ? ln_g_trainable(g, NAME("whole"), LN_LORA_PARTS * i + LN_LORA_A, LN_F32, 2, w.dims)
+                : ln_g_input(g, "looked_up", a->train->looked_up, LN_F32, 2, of_step);
+    const ln_v own = ln_g_load(g, NAME("own"), m->a);
+    a->up[y] = head ? ln_g_matmul(g, NAME("changed"), n->in[0], own, LN_MATMUL_NT)
+                    : ln_g_scale(g, NAME("changed"), own, n->p.embed.scale);
+}
+
 /* The number of the module whose A module i of this weight has. */
 static int first_sharing(const adapting *a, int weight, int i) {
     const int *shares = a->train->shares;
@@ -175,10 +193,12 @@ static void add_tables(adapting *a, const ln_node *n) {
     const ln_lora_training *t = a->train;
     const ln_value *w = n->op == LN_OP_EMBED ? &a->g->values[n->in[0]] : NULL;
     if (w && w->kind == LN_KIND_WEIGHT && w->slot == t->table) {
-        if (t->lookups[w->slot]) add_lookup(a, n);
+        if (t->whole_table) add_whole(a, n);
+        else if (t->lookups[w->slot]) add_lookup(a, n);
         else if (t->n_rows > 0) add_rows(a, n);
     }
-    if (t->n_rows > 0 && t->rows_of_head && is_head(a, n)) add_head_rows(a, n);
+    if (t->whole_head && is_head(a, n)) add_whole(a, n);
+    else if (t->n_rows > 0 && t->rows_of_head && is_head(a, n)) add_head_rows(a, n);
 }
 
 /* Whether an adapter is trained for a product. */
