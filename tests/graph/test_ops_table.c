@@ -22,9 +22,10 @@ static void test_rails(void **s) {
                             : i == LN_OP_EMBED || i == LN_OP_LINEAR_BACK || i == LN_OP_EXPERTS_BACK ||
                                     i == LN_OP_LINEAR_CROSS_ENTROPY
                                 ? LN_STORED_COUNT
-                            : i == LN_OP_CONVERT || i == LN_OP_MATMUL                                  ? 3
-                            : i == LN_OP_ATTN_PAGED || i == LN_OP_SHORT_CONV || i == LN_OP_GATED_DELTA ? 2
-                                                                                                       : 1);
+                            : i == LN_OP_CONVERT || i == LN_OP_MATMUL         ? 3
+                            : i == LN_OP_ATTN_PAGED                           ? 4
+                            : i == LN_OP_SHORT_CONV || i == LN_OP_GATED_DELTA ? 2
+                                                                              : 1);
         assert_true(strlen(ln_ops[i].formula) > 10 &&
                     (ln_ops[i].grad == NULL) == (ln_ops[i].nograd != NULL) && ln_ops[i].shape &&
                     ln_ops[i].cost);

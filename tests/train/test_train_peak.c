@@ -1,5 +1,5 @@
-/* The memory that training takes at its peak is what the plan says, whatever is trained: each run is a process
- * of its own, of a model whose tables are large. */
+/* The memory that training takes at its peak is what the plan says, whatever is trained: each run is a
+ * process of its own, of a model whose tables are large. */
 /* run: slow */
 #include "../fewer.h"
 #include "train_runs.h"
