@@ -39,7 +39,7 @@ def values(name, shape):
 
 def linears(model):
     """The linear layers of the text model but the head, which PEFT's all-linear leaves out, too."""
-    skip = ("vis", "projector", "lm_head", "audio", "router", "shared_expert_gate")      # linnet adapts no routers
+    skip = ("vis", "projector", "lm_head", "audio", "router", "shared_expert_gate")      # linnet trains no routers
     return [n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and not any(s in n for s in skip)]
 
 

@@ -118,6 +118,10 @@ static ln_status check_place(const ln_adapter_file *a, const ln_tensor *t, ln_er
     for (size_t i = 0; i < LN_COUNT(places); i++) {
         const char *p = strstr(t->name, places[i]);
         if (!p || (p != t->name && p[-1] != '.') || p[strlen(places[i])] != '.') continue;
+        if (strstr(t->name, ".lora_magnitude_vector"))
+            return refuse_tensor(a, t, LN_EUNSUPPORTED,
+                                 "DoRA on the embedding or the output head is not applied; LoRA on it is",
+                                 err);
         return refuse_tensor(a, t, LN_EUNSUPPORTED,
                              i == 0 ? "LoRA on the embedding, or another embedding, is not applied: linnet "
                                       "applies adapters to the projections of the layers alone"

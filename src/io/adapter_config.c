@@ -426,15 +426,37 @@ static size_t without_base_layers(const char *full) {
         n -= sizeof end - 1;
     return n;
 }
+/* Whether a module's name, of n bytes, is the path or its end after a dot. */
+static bool is_end(const char *full, size_t n, const char *module, size_t m) {
+    return m <= n && memcmp(full + n - m, module, m) == 0 && (m == n || full[n - m - 1] == '.');
+}
 bool ln_adapter_names_parameter(const ln_adapter_config *c, const char *full) {
     const size_t n = without_base_layers(full);
     for (size_t i = 0; i < json_array_size(c->parameters); i++) {
         const char *name = json_string_value(json_array_get(c->parameters, i)), *dot = strrchr(name, '.');
         const size_t m = dot ? (size_t)(dot - name) : 0; /* of the module's name */
-        if (m == 0 || (m <= n && memcmp(full + n - m, name, m) == 0 && (m == n || full[n - m - 1] == '.')))
-            return true;
+        if (m == 0 || is_end(full, n, name, m)) return true;
     }
     return false;
+}
+
+/* The name of the parameter that the tensors of a module are for, if target_parameters names one; else NULL.
+ * Of two parameters of experts, PEFT calls the module of the earlier one M.base_layer. */
+static const char *parameter_of(const ln_adapter_config *c, const char *full) {
+    static const char *const of_experts[] = {"down_proj", "gate_up_proj"}; /* the outer one comes first */
+    const size_t n = without_base_layers(full), outer = (strlen(full) - n) / strlen(".base_layer");
+    const bool experts = is_end(full, n, "experts", strlen("experts"));
+    bool named[LN_COUNT(of_experts)] = {false};
+    for (size_t i = 0; i < json_array_size(c->parameters); i++) {
+        const char *name = json_string_value(json_array_get(c->parameters, i)), *dot = strrchr(name, '.');
+        const char *last = dot ? dot + 1 : name;
+        if (dot ? !is_end(full, n, name, (size_t)(dot - name)) : !experts) continue;
+        if (!experts) return last;
+        for (size_t k = 0; k < LN_COUNT(of_experts); k++) named[k] |= strcmp(last, of_experts[k]) == 0;
+    }
+    for (size_t k = 0, at = 0; k < LN_COUNT(of_experts); k++)
+        if (named[k] && at++ == outer) return of_experts[k];
+    return NULL;
 }
 
 /* Whether the name of a tensor has a module's name in it, as whole parts between dots. */
@@ -473,8 +495,15 @@ void ln_adapter_find_absent(const ln_adapter_config *c, const ln_tensors *tensor
 
 /* Sets *value to that of the first pattern that matches, as PEFT's get_pattern_key finds it; else it stays.
  */
-static ln_status find_pattern(const ln_adapter_patterns *p, const char *full, double *value, ln_error *err) {
+static ln_status find_pattern(const ln_adapter_config *c, const ln_adapter_patterns *p, const char *full,
+                              double *value, ln_error *err) {
     bool matches = false;
+    char name[320]; /* a parameter's is behind its module's */
+    const char *parameter = parameter_of(c, full);
+    if (parameter) {
+        (void)snprintf(name, sizeof name, "%.*s.%s", (int)without_base_layers(full), full, parameter);
+        full = name;
+    }
     for (size_t i = 0; !matches && i < p->n; i++) {
         LN_TRY(ln_name_matches(p->items[i].name, full, &matches, err));
         if (matches) *value = p->items[i].value;
@@ -484,7 +513,7 @@ static ln_status find_pattern(const ln_adapter_patterns *p, const char *full, do
 
 ln_status ln_adapter_rank_of(const ln_adapter_config *c, const char *full, int64_t *rank, ln_error *err) {
     double value = (double)c->rank;
-    LN_TRY(find_pattern(&c->rank_pattern, full, &value, err));
+    LN_TRY(find_pattern(c, &c->rank_pattern, full, &value, err));
     *rank = value < 1 << 20 ? (int64_t)value : 0;
     return *rank > 0 && (double)*rank == value
                ? LN_OK
@@ -495,7 +524,7 @@ ln_status ln_adapter_rank_of(const ln_adapter_config *c, const char *full, int64
 ln_status ln_adapter_scale_of(const ln_adapter_config *c, const char *full, int64_t rank, double *scale,
                               ln_error *err) {
     double alpha = c->alpha;
-    LN_TRY(find_pattern(&c->alpha_pattern, full, &alpha, err));
+    LN_TRY(find_pattern(c, &c->alpha_pattern, full, &alpha, err));
     if (c->layout == LN_ADAPTER_GGUF && alpha == 0) alpha = (double)rank; /* as llama.cpp has it */
     *scale =
         c->layout == LN_ADAPTER_MLX_LM ? c->scale : alpha / (c->rslora ? sqrt((double)rank) : (double)rank);

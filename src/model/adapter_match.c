@@ -27,12 +27,15 @@ static void name_of(const char *path, char name[NAME_BYTES], int64_t *layer) {
 
 /* The slot of a matrix that has this name in files of the model's family. */
 static int find_slot(const ln_spec *s, const char *name) {
+    int by_module = LN_W_COUNT;
     for (int i = 0; i < LN_W_COUNT; i++) {
+        if (!(ln_slot_rows[i].flags & LN_WF_LORA)) continue;
         const ln_slot_name *own = ln_slot_name_of(s, i);
-        const char *known = own && own->n_parts == 0 ? own->name : ln_slot_rows[i].name;
-        if ((ln_slot_rows[i].flags & LN_WF_LORA) && strcmp(known, name) == 0) return i;
+        const bool renamed = own && own->n_parts == 0;
+        if (strcmp(renamed ? own->name : ln_slot_rows[i].name, name) == 0) return i;
+        if (renamed && strcmp(ln_slot_rows[i].name, name) == 0) by_module = i;
     }
-    return LN_W_COUNT;
+    return by_module;
 }
 
 /* ---- modules of several weights ---- */

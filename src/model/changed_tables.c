@@ -58,6 +58,12 @@ static bool is_of_both(const ln_adapter_file *a, const ln_adapter_change *embed,
     return !head || same_rows(embed, head);
 }
 
+/* Whether the head of a tied model has the embedding's rows of trained tokens with LoRA of its own added to
+ * them: PEFT wraps the tied head for the rows, and LoRA wraps that. */
+static bool has_rows_below(const ln_adapter_change *embed, const ln_adapter_change *head) {
+    return embed->rows && !embed->a && head && head->a && !head->rows && !head->whole;
+}
+
 static ln_status add_change(tables *t, const ln_adapted *by, const ln_adapter_change *x, bool head) {
     ln_row_change *list = head ? t->head : t->embed;
     size_t *n = head ? &t->n_head : &t->n_embed;
@@ -84,7 +90,8 @@ static ln_status list_tables(tables *t) {
         const ln_adapter_change *embed = find_change(by->file, false), *head = find_change(by->file, true);
         const bool both = t->s->tied && is_of_both(by->file, embed, head);
         if (embed) LN_TRY(add_change(t, by, embed, false));
-        if (both && embed) LN_TRY(add_change(t, by, embed, true));
+        if (embed && (both || (t->s->tied && has_rows_below(embed, head))))
+            LN_TRY(add_change(t, by, embed, true));
         if (!both && head) LN_TRY(add_change(t, by, head, true));
         t->apart = t->apart || (t->s->tied && !both && (embed || head));
     }

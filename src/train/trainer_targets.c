@@ -15,11 +15,13 @@ void train_leaf(const ln_spec *s, int slot, char out[48]) {
     (void)snprintf(out, 48, "%.*s", (int)(end - from), from);
 }
 
-/* Whether the matrices of a slot can be trained in this model: any but the head, if the model has one. */
+/* Whether the matrices of a slot can be trained in this model: any but the head, if the model has one, and
+ * those that decide which experts a row has and how much the shared one counts. */
 static bool trainable(const ln_spec *s, int slot) {
     bool any = ln_slot_wanted(s, slot, -1);
     for (int l = 0; l < s->L; l++) any = any || ln_slot_wanted(s, slot, l);
-    return any && slot != LN_W_HEAD && (ln_slot_rows[slot].flags & LN_WF_LORA);
+    const bool routes = slot == LN_W_ROUTER || slot == LN_W_S_SHARE;
+    return any && slot != LN_W_HEAD && !routes && (ln_slot_rows[slot].flags & LN_WF_LORA);
 }
 
 bool train_is_repeated(const ln_spec *s, const bool *wanted, int slot, const char *leaf) {
