@@ -331,6 +331,12 @@ class Adapters(unittest.TestCase):
             self.assertTrue(list((pathlib.Path(work) / "other" / "checkpoints").iterdir()))
             ended = linnet.train(TINY, data, pathlib.Path(work) / "third", steps=4, batch=2, on_step=lambda r: r["step"] < 2)
             self.assertEqual((ended.cancelled, ended.steps), (True, 2))
+            texts = []
+            linnet.train(TINY, data, pathlib.Path(work) / "texts", steps=2, batch=2, sample_every=1, sample_tokens=4,
+                         sample_prompts=["The colour of", "Thing \u00e9"], on_text=texts.append)
+            self.assertEqual([(x["step"], x["index"], x["prompt"]) for x in texts[:2]], [(1, 0, "The colour of"), (1, 1, "Thing \u00e9")])
+            self.assertEqual(len(texts), 4)
+            self.assertIsInstance(texts[0]["text"], str)
             with self.assertRaisesRegex(TypeError, "learning_rate"):
                 linnet.train(TINY, data, work, learning_rate=1)
 
