@@ -1,10 +1,10 @@
-/* Attention over pages of both types on the CUDA device against the reference device, and a row's bits alone
- * and among others: in chunks of a prompt, among rows of other sequences, and one long row among short ones.
- * Skipped if there is no GPU. */
+/* Attention over pages of both types, and of 8 bits, on the CUDA device against the reference device, and a
+ * row's bits alone and among others: in chunks of a prompt, among rows of other sequences, and one long row
+ * among short ones. Skipped if there is no GPU. */
 /* run: quick cuda */
 #include "cuda_case.h"
 
-enum { V = 97 };
+enum { V = 97, KINDS = 4 /* of pages: both types, as they are and of 8 bits */ };
 
 /* With LN_QUICK (under compute-sanitizer) every third case, with fewer rows. */
 static bool is_quick(void) { return getenv("LN_QUICK") != NULL; }
@@ -15,6 +15,7 @@ typedef struct attention_case {
     float softcap;
     bool sinks;
     ln_dtype dtype;
+    bool q8;       /* pages of 8 bits, read as dtype */
     int seqs, ctx; /* sequences and positions; 0: SEQS, CTX */
     ln_state_pool kv;
     int32_t zero;
@@ -29,6 +30,7 @@ static void build_attention(ln_graph *g, const void *user) {
                         .v_dim = values_of(c),
                         .page_len = c->page_len,
                         .dtype = c->dtype,
+                        .q8 = c->q8,
                         .page_bytes = c->kv.page_bytes,
                         .layer_bytes = c->kv.groups[0].layer_bytes};
     const ln_p_attn p = {
@@ -83,7 +85,8 @@ static void open_attention(attention_side *s, const ln_device_ops *ops, const si
                              .head_dim = c->E,
                              .v_dim = values_of(c),
                              .page_len = c->page_len,
-                             .dtype = c->dtype};
+                             .dtype = c->dtype,
+                             .q8 = c->q8};
     const ln_dev_options o = {.size = sizeof o, .n_threads = 1};
     ln_dev *dev;
     OK(ops->open(&dev, &o, err));
@@ -97,6 +100,7 @@ static void open_attention(attention_side *s, const ln_device_ops *ops, const si
                                   .head_dim = c->E,
                                   .v_dim = values_of(c),
                                   .dtype = c->dtype,
+                                  .q8 = c->q8,
                                   .layer_bytes = bytes};
     s->c.kv = (ln_state_pool){.size = sizeof s->c.kv,
                               .page_len = c->page_len,
@@ -125,9 +129,10 @@ static void open_attention(attention_side *s, const ln_device_ops *ops, const si
 static void check_attention(const attention_case *c) {
     char what[128];
     (void)snprintf(what, sizeof what,
-                   "%d heads of %d (values %d), %d of keys, pages of %d, window %d, dtype %d, softcap %g, %s",
-                   c->H, c->E, values_of(c), c->K, c->page_len, c->window, c->dtype, (double)c->softcap,
-                   c->sinks ? "sinks" : "no sinks");
+                   "%d heads of %d (values %d), %d of keys, pages of %d, window %d, dtype %d, q8 %d, softcap "
+                   "%g, %s",
+                   c->H, c->E, values_of(c), c->K, c->page_len, c->window, c->dtype, c->q8,
+                   (double)c->softcap, c->sinks ? "sinks" : "no sinks");
     case_weight w[TABLES];
     attention_side s[2];
     random_tables(w, c);
@@ -175,9 +180,9 @@ static void attention(void **state) {
         {.H = 4, .K = 1, .E = 512, .page_len = 64}};
     (void)state;
     for (size_t i = 0; i < LN_COUNT(cases); i += stride())
-        for (int dtype = LN_F32; dtype <= LN_BF16; dtype++) {
+        for (int kind = 0; kind < KINDS; kind++) {
             attention_case c = cases[i];
-            c.dtype = (ln_dtype)dtype;
+            c.dtype = kind % 2 ? LN_BF16 : LN_F32, c.q8 = kind / 2;
             check_attention(&c);
         }
 }
@@ -229,9 +234,9 @@ static void bits_of_attention(void **state) {
                                            {.H = 4, .K = 1, .E = 96, .Ev = 64, .page_len = 64, .softcap = 3}};
     (void)state;
     for (size_t i = 0; i < LN_COUNT(cases); i += stride())
-        for (int dtype = LN_F32; dtype <= LN_BF16; dtype++) {
+        for (int kind = 0; kind < KINDS; kind++) {
             attention_case c = cases[i];
-            c.dtype = (ln_dtype)dtype;
+            c.dtype = kind % 2 ? LN_BF16 : LN_F32, c.q8 = kind / 2;
             check_attention_bits(&c);
         }
 }
@@ -283,9 +288,9 @@ static void long_rows(void **state) {
     (void)state;
     for (size_t i = 0; i < LN_COUNT(cases); i += stride())
         for (size_t k = 0; k < LN_COUNT(limits); k++)
-            for (int dtype = LN_F32; dtype <= LN_BF16; dtype++) {
+            for (int kind = 0; kind < KINDS; kind++) {
                 attention_case c = cases[i];
-                c.dtype = (ln_dtype)dtype, c.seqs = 64, c.ctx = 6016;
+                c.dtype = kind % 2 ? LN_BF16 : LN_F32, c.q8 = kind / 2, c.seqs = 64, c.ctx = 6016;
                 setenv("LN_TEST_GPU", limits[k], 1);
                 check_long_row(&c, 63, is_quick() ? 1500 : 6000);
             }

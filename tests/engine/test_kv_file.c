@@ -99,7 +99,7 @@ static void loaded_bits_are_computed_bits(void **state) {
               {GOLDEN "gemma3-text-bf16", LN_FAST, LN_DEVICE_AUTO},
               {GOLDEN "gemma3-text-f32", LN_EXACT, LN_DEVICE_AUTO}, /* all layers have a window */
               {GOLDEN "gemma3-text-f16", LN_FAST, LN_DEVICE_REF},
-              {GOLDEN "gemma3-text-bf16", LN_FAST, LN_DEVICE_CPU, LN_KV_Q8},
+              {GOLDEN "gemma3-text-bf16", LN_FAST, LN_DEVICE_AUTO, LN_KV_Q8},
               {GOLDEN "qwen3-sharded-bf16", LN_EXACT, LN_DEVICE_REF, LN_KV_Q8},
               {GOLDEN "llama-llama3-bf16", LN_FAST, LN_DEVICE_AUTO}};
     static const int64_t lengths[] = {1, 63, 64, 65, N_IDS};

@@ -285,7 +285,7 @@ static bool skipped_when_quick(const json_t *index, size_t i) {
     return getenv("LN_QUICK") && strncmp(dir, before, strcspn(dir, "-") + 1) == 0;
 }
 
-/* On the best ISA level. */
+/* On the best ISA level, and on CUDA. */
 static bool with_q8;
 
 /* The models of an index in the folder `in`. */
@@ -352,7 +352,7 @@ static void test_cpu(void **s) {
     unsetenv("LINNET_CPU");
 }
 
-static void test_cuda(void **s) { (void)s, each(LN_DEVICE_CUDA, "cuda", true); }
+static void test_cuda(void **s) { (void)s, with_q8 = true, each(LN_DEVICE_CUDA, "cuda", true); }
 static void test_mlx(void **s) { (void)s, each(LN_DEVICE_MLX, "mlx", false); }
 
 int main(void) {

@@ -21,6 +21,7 @@
 // This kernel serves f32 pages, and heads that the tensor cores do not. Over bf16 pages, heads of a multiple
 // of 16 columns up to 256 are computed on tensor cores, in another order (attention_mma.cuh).
 #include "attention_mma.cuh"
+#include "kv_q8.cuh"
 
 enum {
     SPLIT = 256, // positions of a split, LN_ATTN_SPLIT
@@ -58,8 +59,15 @@ template <typename T, int HEADS> struct block {
     const char **page; // the layer's part of the pages of a split; pages have 32 positions at least
     float *q, *s, *part, *o, *O, *m, *l, *M, *L;
 
-    __device__ const T *row(int32_t j, int64_t offset, int32_t width) const { // of position j of the split
-        return (const T *)page[j / kv.page_len] + offset + (int64_t)(j % kv.page_len) * width;
+    // 8 columns from column 8 c on of position j of the split: of a head's keys, or values.
+    __device__ void load(int32_t j, bool values, int32_t head, int32_t c, float x[8]) const {
+        const int32_t width = values ? kv.v_width : kv.width, at = j % kv.page_len;
+        const char *const layer = page[j / kv.page_len];
+        const int64_t from = q8_codes_at(kv, values, head) + (int64_t)at * width + 8 * c;
+        if constexpr (sizeof(T) == 1)
+            q8_load8(*(const uint2 *)(layer + from),
+                     (uint8_t)layer[q8_scales_at(kv, values, head) + at * q8_blocks(width) + c / 4], x);
+        else load8((const T *)layer + from, x);
     }
     __device__ void find_pages(const gpu_step &step, int64_t slot, int64_t base, int64_t from, int64_t to) {
         const int32_t i = (int32_t)threadIdx.x;
@@ -73,13 +81,12 @@ template <typename T, int HEADS> struct block {
     // Scores of positions lo .. hi - 1 of the split into s; minus infinity for the others.
     __device__ void scores(int32_t head, int32_t lo, int32_t hi, const gpu_attention &a) {
         const int32_t lane = (int32_t)threadIdx.x % 8;
-        const int64_t keys = (int64_t)head * kv.page_len * kv.width;
         for (int32_t j = (int32_t)threadIdx.x / 8; j < SPLIT; j += THREADS / 8) {
             const bool visible = j >= lo && j < hi;
             float acc[HEADS] = {};
             for (int32_t c = lane; visible && c < kv.width / 8; c += 8) {
                 float k[8];
-                load8(row(j, keys, kv.width) + 8 * c, k);
+                load(j, false, head, c, k);
 #pragma unroll
                 for (int h = 0; h < HEADS; h++)
 #pragma unroll
@@ -103,7 +110,7 @@ template <typename T, int HEADS> struct block {
         for (int b = 16; b > 0; b /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, b));
         for (int32_t j = lane; j < SPLIT; j += 32) {
             float w = j >= lo && j < hi ? ln_expf(s[h * SPLIT + j] - most) : 0.0f;
-            if (sizeof(T) == 2) w = bf16_to_f32(f32_to_bf16(w));
+            if (kv.type == GPU_BF16) w = bf16_to_f32(f32_to_bf16(w));
             s[h * SPLIT + j] = w;
             sum = sum + w;
         }
@@ -113,13 +120,12 @@ template <typename T, int HEADS> struct block {
     __device__ void weighted_values(int32_t head, int32_t lo, int32_t hi) {
         const int32_t width = kv.v_width, n = width / 8, slices = slices_of(width),
                       c = (int32_t)threadIdx.x % n, slice = (int32_t)threadIdx.x / n;
-        const int64_t values = ((int64_t)kv.n_kv_heads * kv.width + (int64_t)head * width) * kv.page_len;
         if (slice < slices) {
             float acc[HEADS][8] = {};
             for (int32_t j = slice; j < hi; j += slices) {
                 if (j < lo) continue;
                 float v[8];
-                load8(row(j, values, width) + 8 * c, v);
+                load(j, true, head, c, v);
 #pragma unroll
                 for (int h = 0; h < HEADS; h++)
 #pragma unroll
@@ -343,7 +349,11 @@ int gpu_attention_paged(const gpu_launch *l, const gpu_step *s, const gpu_attent
     }
     const int heads = heads_of(a);
     const bool narrow = a->kv.type == GPU_BF16;
-    if (heads == 4 && narrow) launch<uint16_t, 4>(l, s, a, q, y);
+    if (a->kv.q8) {
+        if (heads == 4) launch<int8_t, 4>(l, s, a, q, y);
+        else if (heads == 2) launch<int8_t, 2>(l, s, a, q, y);
+        else launch<int8_t, 1>(l, s, a, q, y);
+    } else if (heads == 4 && narrow) launch<uint16_t, 4>(l, s, a, q, y);
     else if (heads == 4) launch<float, 4>(l, s, a, q, y);
     else if (heads == 2 && narrow) launch<uint16_t, 2>(l, s, a, q, y);
     else if (heads == 2) launch<float, 2>(l, s, a, q, y);
@@ -369,7 +379,9 @@ int gpu_attention_open(int32_t shared_limit) {
     const cudaError_t of[] = {attention_rows_open(shared_limit), attention_tiles_open(shared_limit),
                               raise_limit<uint16_t, 4>(),        raise_limit<uint16_t, 2>(),
                               raise_limit<uint16_t, 1>(),        raise_limit<float, 4>(),
-                              raise_limit<float, 2>(),           raise_limit<float, 1>()};
+                              raise_limit<float, 2>(),           raise_limit<float, 1>(),
+                              raise_limit<int8_t, 4>(),          raise_limit<int8_t, 2>(),
+                              raise_limit<int8_t, 1>()};
     for (const cudaError_t e : of)
         if (e != cudaSuccess) return (int)e;
     return 0;

@@ -28,6 +28,7 @@
 #pragma once
 
 #include "cuda_common.cuh"
+#include "kv_q8.cuh"
 
 enum {
     MMA_SPLIT = 128, // positions of a split
@@ -123,15 +124,17 @@ struct split_source {
     const gpu_kv *kv;
     int64_t first_entry; // of the sequence's page table
     const int32_t *table;
-    int64_t keys, values; // byte offsets of the head in a page
-    int32_t shift;        // log2 of page_len
+    int64_t keys, values; // byte offsets of the head in a page; of 8 bits: of its codes
+    int32_t head;
+    int32_t shift; // log2 of page_len
 
-    __device__ void open(const gpu_kv &of, const gpu_step &step, int64_t slot, int32_t head) {
-        kv = &of;
+    __device__ void open(const gpu_kv &of, const gpu_step &step, int64_t slot, int32_t of_head) {
+        const int32_t size = of.q8 ? 1 : 2;
+        kv = &of, head = of_head;
         table = step.pages[of.window_group];
         first_entry = slot * step.n_blocks * of.pages_per_block + of.page_in_block;
-        keys = (int64_t)head * of.page_len * of.width * 2;
-        values = ((int64_t)of.n_kv_heads * of.width + (int64_t)head * of.v_width) * of.page_len * 2;
+        keys = q8_codes_at(of, false, head) * size;
+        values = q8_codes_at(of, true, head) * size;
         shift = 31 - __clz(of.page_len);
     }
     // The address of page i of the split at `base`, NULL where none of [from, to) is in it.
@@ -162,6 +165,45 @@ __device__ inline void copy_tile(uint32_t tile, const split_source &s, const cha
         copy_vector(tile + j * split_tile<WIDTH>::PITCH + v * 16,
                     exists ? from + offset + ((int64_t)((in_page + j) & mask) * width + 8 * v) * 2 : from,
                     exists);
+    }
+}
+
+// copy_tile of pages of 8 bits, as bf16. The copies are complete at the next barrier. A thread has several
+// loads on their way before it stores the first.
+template <int WIDTH, int THREADS>
+__device__ inline void decode_tile(char *tile, const split_source &s, const char *const *pages, bool values,
+                                   int64_t base, int32_t begin, int32_t end, int32_t lo, int32_t hi,
+                                   int32_t hole = 0, int32_t hole_end = 0) {
+    enum { VECTORS = split_tile<WIDTH>::VECTORS, AT_ONCE = 8 };
+    const gpu_kv &kv = *s.kv;
+    const int32_t mask = kv.page_len - 1, in_page = (int32_t)base & mask,
+                  width = values ? kv.v_width : kv.width, blocks = q8_blocks(width);
+    const int64_t codes = values ? s.values : s.keys, scales = q8_scales_at(kv, values, s.head);
+#pragma unroll 1
+    for (int32_t i0 = begin * VECTORS + (int32_t)threadIdx.x; i0 < end * VECTORS; i0 += AT_ONCE * THREADS) {
+        uint2 code[AT_ONCE];
+        uint8_t scale[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const int32_t i = i0 + k * THREADS, j = i / VECTORS, v = i % VECTORS;
+            code[k] = make_uint2(0, 0), scale[k] = 0;
+            if (i >= end * VECTORS || j < lo || j >= hi || 8 * v >= width || (j >= hole && j < hole_end))
+                continue;
+            const char *const page = pages[(in_page + j) >> s.shift];
+            const int64_t at = (in_page + j) & mask;
+            code[k] = *(const uint2 *)(page + codes + at * width + 8 * v);
+            scale[k] = (uint8_t)page[scales + at * blocks + v / 4];
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const int32_t i = i0 + k * THREADS, j = i / VECTORS, v = i % VECTORS;
+            if (i >= end * VECTORS || (j >= hole && j < hole_end)) continue;
+            float x[8];
+            q8_load8(code[k], scale[k], x);
+            *(uint4 *)(tile + j * split_tile<WIDTH>::PITCH + v * 16) =
+                make_uint4(bf16_pair(x[0], x[1]), bf16_pair(x[2], x[3]), bf16_pair(x[4], x[5]),
+                           bf16_pair(x[6], x[7]));
+        }
     }
 }
 

@@ -179,14 +179,14 @@ __device__ void merge_head(const float *results, int32_t n, int32_t count, int32
     }
 }
 
-template <int WIDTH, bool HEADS> struct row_kernel {
+template <int WIDTH, bool HEADS, bool Q8> struct row_kernel {
     typedef row_block<WIDTH> block;
     enum { Q_PITCH = own_heads<WIDTH>::QUERY_PITCH };
     enum { W_BYTES = MMA_TILE * (block::PITCH > Q_PITCH ? block::PITCH : Q_PITCH) };
     enum { GAVE_UP = 16 };
     const gpu_attention &a;
     const row_job &job;
-    const row_copies<WIDTH> &copies;
+    const row_copies<WIDTH, Q8> &copies;
     const own_heads<WIDTH> &heads;
     char *w;     // weights, or queries
     float *most; // maxima of the warps
@@ -339,12 +339,12 @@ template <int WIDTH, bool HEADS> struct row_kernel {
 };
 
 // q: queries, or with HEADS not read.
-template <int WIDTH, bool HEADS>
+template <int WIDTH, bool HEADS, bool Q8>
 __global__ void __launch_bounds__(ROW_THREADS, WIDTH <= 128 ? 3 : 1)
     rows(const __grid_constant__ gpu_step step, const __grid_constant__ gpu_attention a,
          const __grid_constant__ gpu_array q, const __grid_constant__ gpu_array y,
          const __grid_constant__ gpu_heads h, int32_t per_seq) {
-    typedef row_kernel<WIDTH, HEADS> kernel;
+    typedef row_kernel<WIDTH, HEADS, Q8> kernel;
     extern __shared__ __align__(128) char memory[];
     __shared__ const char *pages[2][MMA_PAGES];
     __shared__ float most[ROW_WARPS * MMA_TILE];
@@ -356,8 +356,9 @@ __global__ void __launch_bounds__(ROW_THREADS, WIDTH <= 128 ? 3 : 1)
         return;
     }
     const row_job job(step, a, row_at(step, share.item, per_seq), share);
-    row_copies<WIDTH> copies = {job, {}, pages, memory};
-    own_heads<WIDTH> heads = {job, h, copies, w};
+    row_copies<WIDTH, Q8> copies = {job, {}, pages, memory};
+    const row_copies<WIDTH> &plain = (const row_copies<WIDTH> &)copies; // which HEADS alone reads
+    own_heads<WIDTH> heads = {job, h, plain, w};
     copies.source.open(a.kv, step, step.slot[job.seq], job.heads.kv);
     if (threadIdx.x < MMA_PAGES) pages[0][threadIdx.x] = copies.find_page(job.z);
     if (HEADS) heads.open();
@@ -394,10 +395,14 @@ static void launch_rows(const gpu_launch *l, const gpu_step *s, const gpu_attent
     // round, one stream of a small model took a tenth longer.
     const dim3 grid((unsigned)groups, sharing_blocks(per_seq ? l->B * per_seq : n, slots));
     if (h)
-        run(l, grid, ROW_THREADS, row_memory<WIDTH>::BYTES, rows<WIDTH, true>, *s, *a, *q, *y, *h, per_seq);
-    else
-        run(l, grid, ROW_THREADS, row_memory<WIDTH>::BYTES, rows<WIDTH, false>, *s, *a, *q, *y, gpu_heads{},
+        run(l, grid, ROW_THREADS, row_memory<WIDTH>::BYTES, rows<WIDTH, true, false>, *s, *a, *q, *y, *h,
             per_seq);
+    else if (a->kv.q8)
+        run(l, grid, ROW_THREADS, row_memory<WIDTH>::BYTES, rows<WIDTH, false, true>, *s, *a, *q, *y,
+            gpu_heads{}, per_seq);
+    else
+        run(l, grid, ROW_THREADS, row_memory<WIDTH>::BYTES, rows<WIDTH, false, false>, *s, *a, *q, *y,
+            gpu_heads{}, per_seq);
 }
 void attention_rows(const gpu_launch *l, const gpu_step *s, const gpu_attention *a, const gpu_array *q,
                     const gpu_heads *h, const gpu_array *y) {
@@ -417,7 +422,8 @@ size_t attention_rows_scratch(const gpu_attention *a, size_t *counters) {
 
 template <int WIDTH> static void raise_limit(int32_t limit, cudaError_t *e) {
     if (row_memory<WIDTH>::BYTES > limit) return;
-    for (const void *f : {(const void *)rows<WIDTH, false>, (const void *)rows<WIDTH, true>})
+    for (const void *f : {(const void *)rows<WIDTH, false, false>, (const void *)rows<WIDTH, true, false>,
+                          (const void *)rows<WIDTH, false, true>})
         if (*e == cudaSuccess)
             *e = cudaFuncSetAttribute(f, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       row_memory<WIDTH>::BYTES);

@@ -55,7 +55,7 @@ struct row_job {
 };
 
 // The copies of keys and values of splits from pages to shared memory.
-template <int WIDTH> struct row_copies {
+template <int WIDTH, bool Q8 = false> struct row_copies {
     const row_job &job;
     split_source source;
     const char *(*pages)[MMA_PAGES]; // [2], in shared memory
@@ -73,9 +73,13 @@ template <int WIDTH> struct row_copies {
     // last that the row sees, up to whole steps of 16. The positions of this step are left out.
     __device__ void copy_old(int which, int32_t i, int32_t stage) const {
         const int32_t lo = job.lo(i), hi = job.hi(i), own = job.own(i);
-        copy_tile<WIDTH, ROW_THREADS>(shared_address(tile(which)), source, pages[stage], offset(which),
-                                      width(which), job.base(i), lo / 16 * 16, (hi + 15) / 16 * 16, lo, own,
-                                      own, hi);
+        if (Q8)
+            decode_tile<WIDTH, ROW_THREADS>(tile(which), source, pages[stage], which, job.base(i),
+                                            lo / 16 * 16, (hi + 15) / 16 * 16, lo, own, own, hi);
+        else
+            copy_tile<WIDTH, ROW_THREADS>(shared_address(tile(which)), source, pages[stage], offset(which),
+                                          width(which), job.base(i), lo / 16 * 16, (hi + 15) / 16 * 16, lo,
+                                          own, own, hi);
     }
     // The positions of this step in split i; returns whether there are any.
     __device__ bool copy_own(int32_t i, int32_t stage) const {
@@ -83,8 +87,12 @@ template <int WIDTH> struct row_copies {
         if (own >= hi) return false;
 #pragma unroll 1
         for (int which = 0; which < 2; which++)
-            copy_tile<WIDTH, ROW_THREADS>(shared_address(tile(which)), source, pages[stage], offset(which),
-                                          width(which), job.base(i), own, hi, own, hi);
+            if (Q8)
+                decode_tile<WIDTH, ROW_THREADS>(tile(which), source, pages[stage], which, job.base(i), own,
+                                                hi, own, hi);
+            else
+                copy_tile<WIDTH, ROW_THREADS>(shared_address(tile(which)), source, pages[stage],
+                                              offset(which), width(which), job.base(i), own, hi, own, hi);
         return true;
     }
 };

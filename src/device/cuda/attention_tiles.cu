@@ -76,13 +76,13 @@ struct tile_work {
 };
 
 // The copies of keys and values of the splits that a block sees, to one or two stages in shared memory.
-template <int WIDTH> struct tile_copies {
+template <int WIDTH, bool Q8> struct tile_copies {
     enum { BYTES = split_tile<WIDTH>::BYTES };
     split_source source;
-    uint32_t memory;
+    char *memory;
     int32_t first, last, stages;
 
-    __device__ inline uint32_t stage_at(int32_t stage) const {
+    __device__ inline char *stage_at(int32_t stage) const {
         return memory + (stages == 2 ? stage : 0) * 2 * BYTES;
     }
     // The page of this thread of the split at `base`.
@@ -95,7 +95,13 @@ template <int WIDTH> struct tile_copies {
         if (base <= last) {
             const int32_t lo = max(first - base, 0), hi = min(last + 1 - base, (int32_t)MMA_SPLIT);
             const int32_t begin = lo / 16 * 16, end = (hi + 15) / 16 * 16;
-            const uint32_t to = stage_at(stage);
+            if (Q8) {
+                for (int which = 0; which < 2; which++)
+                    decode_tile<WIDTH, TILE_THREADS>(stage_at(stage) + which * BYTES, source, pages, which,
+                                                     base, begin, end, lo, hi);
+                return;
+            }
+            const uint32_t to = shared_address(stage_at(stage));
             copy_tile<WIDTH, TILE_THREADS>(to, source, pages, source.keys, source.kv->width, base, begin, end,
                                            lo, hi);
             copy_tile<WIDTH, TILE_THREADS>(to + BYTES, source, pages, source.values, source.kv->v_width, base,
@@ -281,7 +287,7 @@ template <int WIDTH> struct tile_warp {
     }
 };
 
-template <int WIDTH>
+template <int WIDTH, bool Q8>
 __global__ void __launch_bounds__(TILE_THREADS, 1)
     tiles(const __grid_constant__ gpu_step step, const __grid_constant__ gpu_attention a,
           const __grid_constant__ gpu_array q, const __grid_constant__ gpu_array y, int32_t stages) {
@@ -299,7 +305,7 @@ __global__ void __launch_bounds__(TILE_THREADS, 1)
     const int32_t lane = (int32_t)threadIdx.x % 32, r0 = (int32_t)threadIdx.x / 32 * MMA_TILE;
     warp_type w;
     w.open(b, r0, a);
-    tile_copies<WIDTH> copies = {{}, shared_address(memory), b.first_of(b.pos0), b.last(), stages};
+    tile_copies<WIDTH, Q8> copies = {{}, memory, b.first_of(b.pos0), b.last(), stages};
     copies.source.open(a.kv, step, step.slot[b.tile.seq], b.heads.kv);
     int32_t base = copies.first / MMA_SPLIT * MMA_SPLIT;
     if (threadIdx.x < MMA_PAGES) {
@@ -309,14 +315,14 @@ __global__ void __launch_bounds__(TILE_THREADS, 1)
     __syncthreads();
     wait_for_inputs();
     uint32_t fragments[warp_type::KEEPS_Q ? STEPS : 1][4];
-    const uint32_t queries = copies.memory + stages * 2 * BYTES,
+    const uint32_t queries = shared_address(copies.memory) + stages * 2 * BYTES,
                    q_at = queries + (r0 + lane % 16) * split_tile<WIDTH>::PITCH + lane / 16 * 16;
     w.load_queries(b, q, a.kv.head_dim, r0, queries, fragments);
     copies.start(pages[0], base, 0);
     for (int32_t i = 0; base <= copies.last; i++, base += MMA_SPLIT) {
         wait_copies<0>();
         __syncthreads();
-        const uint32_t keys = copies.stage_at(i % 2);
+        const uint32_t keys = shared_address(copies.stage_at(i % 2));
         if (stages == 2) copies.start(pages[(i + 1) % 2], base + MMA_SPLIT, (i + 1) % 2);
         const char *page = copies.find_page(base + 2 * MMA_SPLIT);
         w.split(keys, keys + BYTES, fragments, q_at, base, a);
@@ -334,7 +340,12 @@ static void launch_tiles(const gpu_launch *l, const gpu_step *s, const gpu_atten
     const int32_t tokens = TILE_ROWS / mma_heads(*a), n = grid_rows(l, y->rows),
                   stages = WIDTH <= 128 && tile_bytes<WIDTH>(2) <= l->shared_limit ? 2 : 1;
     const dim3 grid((unsigned)mma_head_blocks(*a), (unsigned)(n / tokens + l->B));
-    run(l, grid, TILE_THREADS, (size_t)tile_bytes<WIDTH>(stages), tiles<WIDTH>, *s, *a, *q, *y, stages);
+    if (a->kv.q8)
+        run(l, grid, TILE_THREADS, (size_t)tile_bytes<WIDTH>(stages), tiles<WIDTH, true>, *s, *a, *q, *y,
+            stages);
+    else
+        run(l, grid, TILE_THREADS, (size_t)tile_bytes<WIDTH>(stages), tiles<WIDTH, false>, *s, *a, *q, *y,
+            stages);
 }
 void attention_tiles(const gpu_launch *l, const gpu_step *s, const gpu_attention *a, const gpu_array *q,
                      const gpu_array *y) {
@@ -351,9 +362,9 @@ int32_t attention_mma_shared(const gpu_attention *a) { // a row needs no more th
 template <int WIDTH> static void raise_limit(int32_t limit, cudaError_t *e) {
     const int32_t two = WIDTH <= 128 ? tile_bytes<WIDTH>(2) : 0,
                   bytes = two && two <= limit ? two : tile_bytes<WIDTH>(1);
-    if (*e == cudaSuccess && bytes <= limit)
-        *e = cudaFuncSetAttribute((const void *)tiles<WIDTH>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  bytes);
+    for (const void *f : {(const void *)tiles<WIDTH, false>, (const void *)tiles<WIDTH, true>})
+        if (*e == cudaSuccess && bytes <= limit)
+            *e = cudaFuncSetAttribute(f, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 cudaError_t attention_tiles_open(int32_t limit) {
     cudaError_t e = cudaSuccess;

@@ -227,7 +227,7 @@ static void gpu_describe(const ln_dev *d, ln_dev_info *out) {
     out->upload_rows = 1;
     out->layout_uses = LN_USE_FP8;
     out->can = LN_CAN_ADAPTERS | LN_CAN_GRADIENTS | LN_CAN_CODED | LN_CAN_FP8 | LN_CAN_EXPERTS |
-               LN_CAN_RECURRENT | LN_CAN_BOTH_WAYS | LN_CAN_COLLECTIVES;
+               LN_CAN_RECURRENT | LN_CAN_BOTH_WAYS | LN_CAN_COLLECTIVES | LN_CAN_KV_Q8;
     if (gpu_use(d, NULL) != LN_OK || cudaMemGetInfo(&left, &total) != cudaSuccess) left = 0;
     out->memory_total = d->memory_total;
     out->memory_free = left;

@@ -110,7 +110,7 @@ static int fuse_attention(const fusing *f, int rope, int write, gpu_node *out) {
 }
 
 /* rmsnorm of q and k if the model has it, rope of both, kv_write; returns the number of nodes, 0 where they
- * stay apart. */
+ * stay apart. Keys of 8 bits do: a block of them needs its largest element first. */
 static int fuse_heads(const fusing *f, int i, gpu_node *out) {
     const gpu_node *n = f->e->nodes;
     const bool norms = is_op(f, i, LN_OP_RMSNORM) && is_op(f, i + 1, LN_OP_RMSNORM);
@@ -119,7 +119,7 @@ static int fuse_heads(const fusing *f, int i, gpu_node *out) {
         return 0;
     const ln_pnode *q = node_at(f, rope), *k = node_at(f, rope + 1);
     const int32_t E = n[write].kv.head_dim;
-    if (!feeds(f, rope + 1, write, 1) || q->in[1] != k->in[1] || n[rope].head_dim != E ||
+    if (n[write].kv.q8 || !feeds(f, rope + 1, write, 1) || q->in[1] != k->in[1] || n[rope].head_dim != E ||
         n[write].kv.v_dim != E || n[rope].interleaved != n[rope + 1].interleaved ||
         n[rope + 1].n_heads != n[write].kv.n_kv_heads)
         return 0;

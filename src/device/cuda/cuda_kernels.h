@@ -131,6 +131,7 @@ typedef struct gpu_kv {
     char *pool;
     int32_t window_group, pages_per_block, page_in_block, n_kv_heads, head_dim, v_dim, width, v_width;
     int32_t page_len, type;
+    bool q8; /* stored in 8 bits (kv_q8.cuh), read as `type` */
     int64_t page_bytes, layer_offset;
 } gpu_kv;
 

@@ -16,6 +16,7 @@ static gpu_kv kv_of(const ln_p_kv *p, void *pool) {
                     .v_width = gpu_kv_width(p->v_dim),
                     .page_len = p->page_len,
                     .type = (int32_t)p->dtype,
+                    .q8 = p->q8,
                     .page_bytes = p->page_bytes,
                     .layer_offset = p->layer_in_page * p->layer_bytes};
 }

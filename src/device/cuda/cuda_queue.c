@@ -8,6 +8,7 @@
 #include "cuda_nccl.h"
 
 #include "../../quant/affine.h"
+#include "../../quant/block_int8.h"
 
 #include <string.h>
 
@@ -74,7 +75,11 @@ ln_status gpu_copy(ln_queue *q, void *to, const void *from, size_t bytes, int ho
 /* Width of a key, or of a value, and bytes of a position of a head. */
 static int32_t head_width(const ln_page_job *job, bool values) { return values ? job->v_dim : job->head_dim; }
 static size_t row_bytes(const ln_page_job *job, bool values) {
-    return (size_t)gpu_kv_width(head_width(job, values)) * (size_t)ln_dtype_bytes(job->dtype);
+    return (size_t)gpu_kv_width(head_width(job, values)) * (job->q8 ? 1 : (size_t)ln_dtype_bytes(job->dtype));
+}
+/* Scales of a position of a head in pages of 8 bits, else 0. */
+static size_t row_scales(const ln_page_job *job, bool values) {
+    return job->q8 ? (size_t)(gpu_kv_width(head_width(job, values)) + LN_BLOCK_INT8 - 1) / LN_BLOCK_INT8 : 0;
 }
 /* Bytes of the keys, or of the values, of a layer in a page. */
 static size_t half_bytes(const ln_page_job *job, bool values) {
@@ -82,7 +87,9 @@ static size_t half_bytes(const ln_page_job *job, bool values) {
 }
 
 int64_t gpu_kv_bytes(const ln_dev *d, const ln_page_job *job) {
-    int64_t bytes = (int64_t)(row_bytes(job, false) + row_bytes(job, true)) * job->page_len;
+    int64_t bytes = (int64_t)(row_bytes(job, false) + row_bytes(job, true) + row_scales(job, false) +
+                              row_scales(job, true)) *
+                    job->page_len;
     (void)d;
     if (job->kind == LN_STATE_CHUNKS) {
         int64_t at[LN_RECUR_PARTS + 1];
@@ -92,12 +99,22 @@ int64_t gpu_kv_bytes(const ln_dev *d, const ln_page_job *job) {
     return __builtin_mul_overflow(bytes, (int64_t)job->n_kv_heads, &bytes) ? -1 : bytes;
 }
 
-/* Copies the first n positions of all heads of the keys, or of the values, and zeroes the others: K pieces of
- * page_len rows. */
-static ln_status copy_half(ln_queue *q, const ln_page_job *job, int layer, bool values, ln_error *err) {
-    const size_t row = row_bytes(job, values), piece = row * (size_t)job->page_len,
-                 pieces = (size_t)job->n_kv_heads, kept = row * (size_t)job->n,
-                 at = values ? half_bytes(job, false) : 0;
+/* Returns the offset of the scales of the keys, or of the values, in a layer's part of a page. */
+static size_t scales_at(const ln_page_job *job, bool values) {
+    const size_t keys = row_scales(job, false) * (size_t)job->page_len * (size_t)job->n_kv_heads;
+    return half_bytes(job, false) + half_bytes(job, true) + (values ? keys : 0);
+}
+
+/* Copies the first n positions of all heads of the keys, or of the values, or their scales, and zeroes the
+ * others: K pieces of page_len rows. */
+static ln_status copy_half(ln_queue *q, const ln_page_job *job, int layer, bool values, bool scales,
+                           ln_error *err) {
+    const size_t row = scales ? row_scales(job, values) : row_bytes(job, values),
+                 piece = row * (size_t)job->page_len, pieces = (size_t)job->n_kv_heads,
+                 kept = row * (size_t)job->n,
+                 at = scales   ? scales_at(job, values)
+                      : values ? half_bytes(job, false)
+                               : 0;
     char *to = (char *)job->pool + job->to + layer * job->layer_bytes + at;
     const char *from = (const char *)job->pool + job->from + layer * job->layer_bytes + at;
     if (to != from && kept)
@@ -106,6 +123,43 @@ static ln_status copy_half(ln_queue *q, const ln_page_job *job, int layer, bool 
     if (kept < piece)
         GPU_TRY(cudaMemset2DAsync(to + kept, piece, 0, piece - kept, pieces, q->stream), "clearing a page");
     return LN_OK;
+}
+
+/* Converts keys or values to or from codes and scales in host memory, block by block. */
+static void convert_q8(const ln_page_job *job, bool values, bool pack, float *numbers, int8_t *codes,
+                       uint8_t *scales) {
+    const int64_t E = head_width(job, values), len = job->page_len, width = gpu_kv_width((int32_t)E),
+                  blocks = (int64_t)row_scales(job, values), apart = values ? 1 : len;
+    for (int64_t h = 0; h < job->n_kv_heads; h++)
+        for (int64_t j = 0; j < len; j++)
+            for (int64_t e = 0; e < E; e += LN_BLOCK_INT8) {
+                const int n = (int)LN_MIN(E - e, (int64_t)LN_BLOCK_INT8);
+                float *x = &numbers[h * E * len + (values ? j * E + e : e * len + j)], block[LN_BLOCK_INT8];
+                int8_t *code = codes + (h * len + j) * width + e;
+                uint8_t *scale = scales + (h * len + j) * blocks + e / LN_BLOCK_INT8;
+                for (int i = 0; i < n; i++) block[i] = x[i * apart];
+                if (pack) *scale = ln_block_int8_encode(block, n, code);
+                for (int i = 0; i < n && !pack; i++) x[i * apart] = ln_block_int8_value(code[i], *scale);
+            }
+}
+/* Packs or unpacks the keys or the values of a layer of 8 bits by way of host memory. */
+static ln_status convert_layer_q8(ln_queue *q, const ln_page_job *job, bool values, float *numbers,
+                                  ln_error *err) {
+    const bool pack = job->op == LN_PAGE_PACK;
+    const size_t bytes = half_bytes(job, values),
+                 more = row_scales(job, values) * (size_t)job->page_len * (size_t)job->n_kv_heads;
+    char *layer = (char *)job->pool + (pack ? job->to : job->from),
+         *codes = layer + (values ? half_bytes(job, false) : 0), *scales = layer + scales_at(job, values),
+         *host = ln_zalloc(1, bytes + more);
+    ln_status st = LN_OK;
+    if (!host) return LN_OOM(err, "a KV page");
+    if (!pack) st = gpu_copy(q, host, codes, bytes, LN_COPY_OUT, err);
+    if (!pack && st == LN_OK) st = gpu_copy(q, host + bytes, scales, more, LN_COPY_OUT, err);
+    if (st == LN_OK) convert_q8(job, values, pack, numbers, (int8_t *)host, (uint8_t *)host + bytes);
+    if (pack) st = gpu_copy(q, codes, host, bytes, LN_COPY_IN, err);
+    if (pack && st == LN_OK) st = gpu_copy(q, scales, host + bytes, more, LN_COPY_IN, err);
+    ln_free(host);
+    return st;
 }
 
 /* Converts the keys, f32 [K, E, page_len], or the values, f32 [K, page_len, Ev], to or from `half`: this
@@ -126,6 +180,7 @@ static void convert_half(const ln_page_job *job, bool values, bool pack, float *
 static ln_status convert_layer(ln_queue *q, const ln_page_job *job, bool values, float *numbers,
                                ln_error *err) {
     const bool pack = job->op == LN_PAGE_PACK;
+    if (job->q8) return convert_layer_q8(q, job, values, numbers, err);
     const size_t bytes = half_bytes(job, values);
     char *at = (char *)job->pool + (pack ? job->to : job->from) + (values ? half_bytes(job, false) : 0);
     void *half = ln_zalloc(1, bytes);
@@ -206,7 +261,8 @@ ln_status gpu_page(ln_queue *q, const ln_page_job *job, ln_error *err) {
     LN_TRY(gpu_use(q->dev, err));
     if (job->kind == LN_STATE_CHUNKS) return recur_page(q, job, err);
     for (int i = 0; job->op == LN_PAGE_COPY && i < 2 * job->n_layers; i++)
-        LN_TRY(copy_half(q, job, i / 2, i % 2, err));
+        for (int scales = 0; scales <= job->q8; scales++)
+            LN_TRY(copy_half(q, job, i / 2, i % 2, scales, err));
     if (job->op == LN_PAGE_COPY) return LN_OK;
     if (job->keys) LN_TRY(convert_layer(q, job, false, job->keys, err));
     if (job->values) LN_TRY(convert_layer(q, job, true, job->values, err));

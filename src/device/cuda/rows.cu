@@ -1,5 +1,6 @@
 // Kernels of rmsnorm, rope, writing keys and values, of the page tables, and of the argmax of rows.
 #include "heads.cuh"
+#include "kv_q8.cuh"
 
 static inline int launched(void) { return (int)cudaGetLastError(); }
 static inline unsigned blocks_of(int64_t n, int64_t per_block) {
@@ -231,8 +232,37 @@ __global__ void kv_write(gpu_step s, gpu_kv kv, gpu_array k, gpu_array v) {
         store_element(layer, kv.type, values + at(i, kv.v_dim, kv.v_width), load_at(v, r, i));
 }
 
+// A warp for each block of 32 columns of a key or a value.
+__global__ void kv_write_q8(gpu_step s, gpu_kv kv, gpu_array k, gpu_array v) {
+    begin();
+    const int32_t r = (int32_t)blockIdx.x, lane = (int32_t)threadIdx.x % 32;
+    if (r >= live_rows(s, k.rows)) return;
+    const int64_t pos = s.pos[r], slot = s.slot[s.seq[r]], at = pos % kv.page_len;
+    const int64_t entry = (slot * s.n_blocks + pos / kv.page_len) * kv.pages_per_block + kv.page_in_block;
+    char *layer = kv.pool + s.pages[kv.window_group][entry] * kv.page_bytes + kv.layer_offset;
+    const int32_t of_keys = kv.n_kv_heads * q8_blocks(kv.width),
+                  all = of_keys + kv.n_kv_heads * q8_blocks(kv.v_width);
+    for (int32_t i = (int32_t)threadIdx.x / 32; i < all; i += (int32_t)blockDim.x / 32) {
+        const bool values = i >= of_keys;
+        const int32_t width = values ? kv.v_width : kv.width, dim = values ? kv.v_dim : kv.head_dim,
+                      blocks = q8_blocks(width), head = (i - (values ? of_keys : 0)) / blocks,
+                      block = (i - (values ? of_keys : 0)) % blocks, c = block * LN_BLOCK_INT8 + lane;
+        const float x = c < dim ? load_at(values ? v : k, r, (int64_t)head * dim + c) : 0.0f;
+        const uint32_t most = __reduce_max_sync(0xffffffffu, __float_as_uint(x) & 0x7fffffffu);
+        const uint8_t scale = ln_block_int8_scale(most);
+        if (c < width)
+            layer[q8_codes_at(kv, values, head) + at * width + c] =
+                (char)ln_block_int8_code(x, ln_block_int8_inverse(scale));
+        if (lane == 0) layer[q8_scales_at(kv, values, head) + at * blocks + block] = (char)scale;
+    }
+}
+
 int gpu_kv_write(const gpu_launch *l, const gpu_step *s, const gpu_kv *kv, const gpu_array *k,
                  const gpu_array *v) {
+    if (kv->q8) {
+        run(l, (unsigned)grid_rows(l, k->rows), 256, 0, kv_write_q8, *s, *kv, *k, *v);
+        return launched();
+    }
     run(l, (unsigned)grid_rows(l, k->rows), 256, 0, kv_write, *s, *kv, *k, *v);
     return launched();
 }
