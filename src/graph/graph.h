@@ -231,6 +231,9 @@ typedef struct ln_lowering {
     ln_lowered_node *nodes; /* [n_nodes] */
     int64_t *row_bytes;     /* [n_values] of temps: distance between rows */
     int32_t *tail_rows;     /* [n_values] of temps: ln_lower_answer.tail_rows */
+    /* Set by the caller of ln_graph_plan: the output of a conversion has its buffer from the op on that makes
+     * its input, unless that op works in place. A device may then do both in one kernel. */
+    bool early_converts;
 } ln_lowering;
 /* Asks `choose` for formats and fusions, `store` for storage, sets the layouts of values and fills *out. Both
  * are the same but in a comparison of devices. real_bytes: of an F32 element on the device of `store`.

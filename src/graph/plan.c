@@ -85,6 +85,15 @@ static int stage_nodes(planning *p, last_use *states) {
     return any ? stage + 1 : 0;
 }
 
+/* Whether the op that makes the input of a conversion may store its output (ln_lowering.early_converts), for
+ * which it needs a buffer apart from what the op reads. An op that works in place stores over that, and needs
+ * none. */
+static bool converts_early(const planning *p, const ln_node *n) {
+    const int def = n->op == LN_OP_CONVERT ? p->g->values[n->in[0]].def : -1;
+    if (!p->l->early_converts || def < 0 || p->g->nodes[def].dead) return false;
+    return !(ln_ops[p->g->nodes[def].op].props & LN_PROP_INPLACE);
+}
+
 static void lifetimes(planning *p, int n_stages) {
     const ln_graph *g = p->g;
     for (size_t i = 0; i < g->n_values; i++) {
@@ -97,6 +106,7 @@ static void lifetimes(planning *p, int n_stages) {
         if (n->dead) continue;
         for (int k = 0; k < n->n_out; k++) p->at[n->out[k]].first = p->at[n->out[k]].last = p->stage[i];
         for (int k = 0; k < n->n_in; k++) p->at[n->in[k]].last = LN_MAX(p->at[n->in[k]].last, p->stage[i]);
+        if (converts_early(p, n)) p->at[n->out[0]].first = p->stage[g->values[n->in[0]].def];
     }
     for (size_t i = 0; i < g->n_outputs; i++)
         if (!g->values[g->outputs[i]].taken) p->at[g->outputs[i]].last = n_stages;
@@ -178,7 +188,7 @@ static void take_places(planning *p) {
     const ln_graph *g = p->g;
     for (size_t i = 0; i < g->n_nodes; i++) {
         const ln_node *n = &g->nodes[i];
-        if (n->dead || !rowwise(n) || n->n_out != 1) continue;
+        if (n->dead || !rowwise(n) || n->n_out != 1 || converts_early(p, n)) continue;
         const ln_v v = n->out[0];
         const ln_value *y = &g->values[v];
         const int def = n->n_in ? g->values[n->in[0]].def : -1;

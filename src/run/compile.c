@@ -22,6 +22,7 @@ ln_status ln_compile(ln_graph *g, const ln_compile_options *o, ln_arena *arena, 
                           &lowering, err));
     if (o->lowered) o->lowered(o->user, g);
     LN_TRY(ln_graph_check(g, "lower", err));
+    lowering.early_converts = o->early_converts;
     LN_TRY(ln_graph_plan(g, &lowering, &o->bounds, o->real_bytes, &plan, err));
     return ln_program_make(g, &lowering, &plan, arena, out, err);
 }

@@ -8,10 +8,11 @@
 #include "../graph/graph.h"
 
 typedef struct ln_compile_options {
-    ln_policy policy; /* number formats of operands */
-    bool fuses;       /* products and activations may become one node */
-    ln_bounds bounds; /* most live rows, output rows and sequences of a step */
-    int real_bytes;   /* of the device that runs the program */
+    ln_policy policy;    /* number formats of operands */
+    bool fuses;          /* products and activations may become one node */
+    ln_bounds bounds;    /* most live rows, output rows and sequences of a step */
+    int real_bytes;      /* of the device that runs the program */
+    bool early_converts; /* ln_lowering */
     const ln_device_ops *ops;
     const ln_dev *dev;
     /* The device that decides fusions and formats, if it is not that one; NULL: it is. */

@@ -75,6 +75,7 @@ static ln_status make_mode(ln_train_program *p, int which, int n_recompute, ln_e
     const ln_compile_options o = {.policy = exact ? LN_POLICY_EXACT : LN_POLICY_TRAIN,
                                   .bounds = ln_train_bounds(p, which),
                                   .real_bytes = p->info.real_bytes,
+                                  .early_converts = p->info.memory_total > 0,
                                   .ops = p->ops,
                                   .dev = p->dev};
     LN_TRY(which == LENGTHS ? ln_directions_build(p, err) : build_mode(p, which, n_recompute, err));

@@ -47,6 +47,7 @@ static inline void rg_prepare(run_graph *r, ln_policy policy) {
                       &r->lowering, err));
     OK(ln_graph_check(g, "lower", err));
     ln_temp_plan plan;
+    r->lowering.early_converts = r->info.memory_total > 0; /* as in training */
     OK(ln_graph_plan(g, &r->lowering, &r->bounds, r->info.real_bytes, &plan, err));
     OK(ln_program_make(g, &r->lowering, &plan, &g->arena, &r->program, err));
     for (size_t v = 0; v < g->n_values; v++)

@@ -314,6 +314,36 @@ static void test_allocation_by_size(void **state) {
 #undef ANY
 }
 
+static bool overlap(const ln_storage *a, const ln_storage *b) {
+    return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+}
+/* A conversion that the op before it may do has a buffer apart from what that op reads; other conversions
+ * reuse its memory. */
+static void test_early_conversions(void **state) {
+    (void)state;
+    enum { D = 32 };
+    for (int early = 0; early < 2; early++) {
+        ln_graph g;
+        ln_temp_plan p;
+        const ln_bounds b = {17, 3, 2};
+        ln_graph_open(&g);
+        ln_g_layer(&g, -1, "");
+        const ln_v w = ln_g_weight(&g, "w", LN_BF16, 1, D, D),
+                   x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, D), 1, 0),
+                   y = ln_g_linear(&g, "y", x, w, -1),
+                   rounded = ln_g_convert(&g, "rounded", y, (ln_format){.kind = LN_FORMAT_BF16});
+        ln_g_output(&g, y);
+        ln_g_output(&g, ln_g_linear(&g, "z", rounded, w, -1));
+        OK(ln_graph_lower(&g, defaults, NULL, defaults, NULL, &b, 4, &lowering, err));
+        lowering.early_converts = early;
+        OK(ln_graph_plan(&g, &lowering, &b, 4, &p, err));
+        check_plan(&g, &p);
+        assert_true(overlap(&p.storage[rounded], &p.storage[x]) == !early);
+        assert_false(overlap(&p.storage[rounded], &p.storage[y]));
+        ln_graph_close(&g);
+    }
+}
+
 /* Random graphs of row-wise nodes and products, in any order that a graph allows. */
 static void test_places(void **state) {
     (void)state;
@@ -461,6 +491,7 @@ int main(void) {
                                        cmocka_unit_test(test_allocation_by_size),
                                        cmocka_unit_test(test_fused_equals_expanded),
                                        cmocka_unit_test(test_refusals),
+                                       cmocka_unit_test(test_early_conversions),
                                        cmocka_unit_test(test_places)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -276,6 +276,25 @@ static void build_rowwise(bits_case *m, int form) {
     out(m, grads[0]);
 }
 
+/* Normed heads that are turned, and the gradient of both: of widths that a kernel has for two nodes, and of
+ * another. */
+static void build_turned(bits_case *m, int form) {
+    enum { HEADS = 3 };
+    static const int64_t widths[] = {64, 128, 96};
+    const int64_t E = widths[form], dims[2] = {E, 0};
+    const ln_v w = ln_g_trainable(&m->g, "w", 0, LN_BF16, 1, dims);
+    m->bound[w] = block_of(m, (size_t)E * 2);
+    for (int64_t i = 0; i < E; i++) ln_num_store(m->bound[w], LN_BF16, i, some(m));
+    const ln_v x = input(m, LN_DIM_T, HEADS * E), dy = input(m, LN_DIM_T, HEADS * E),
+               table = input(m, LN_DIM_T, E);
+    const ln_p_heads heads_of = {.n_heads = HEADS, .head_dim = (int32_t)E};
+    const ln_v y = ln_g_rope(&m->g, "y", ln_g_rmsnorm(&m->g, "norm", x, w, 1e-5f, 1), table, &heads_of);
+    ln_v dx;
+    out(m, y);
+    OK(ln_graph_grad(&m->g, y, dy, &x, 1, &dx, err));
+    out(m, dx);
+}
+
 /* Experts of some rows, of all, and more rows of one than a kernel takes at a time. D and C as in
  * `stored`. */
 static void build_experts(bits_case *m, int form) {
@@ -368,6 +387,7 @@ static const struct {
                    {"products with weights", build_weights, (int)LN_COUNT(stored), false},
                    {"attention", build_attention, (int)LN_COUNT(heads), false},
                    {"row-wise ops", build_rowwise, 3, false},
+                   {"normed heads that are turned", build_turned, 3, false},
                    {"ops that move elements", build_elements, 2, false},
                    {"ops of single elements", build_pointwise, 2, false},
                    {"experts", build_experts, (int)LN_COUNT(stored), true}};

@@ -198,16 +198,32 @@ __global__ void rmsnorm_back(gpu_step s, gpu_array x, gpu_weight w, gpu_array dy
     for (int32_t c = g.t; live && c < g.C; c += THREADS)
         store_at(dx, g.r, g.col0 + c, scale * (slope(c) - load_at(x, g.r, g.col0 + c) * mean));
 }
-// The same for groups of up to 128 columns: a lane of the warp of a group has four.
+// The gradient of rope of whole heads of C columns whose pairs are half a head apart, of a lane's four, as
+// rope_fours has it. table: of row r.
+__device__ inline float4 turned_back(const float4 &d, const gpu_array &table, int64_t r, int32_t c,
+                                     int32_t C) {
+    const int32_t half = C / 2, i = c % half;
+    const float4 co = load_four(table, r, i), sn = load_four(table, r, i + half);
+    const auto turn = [&](float x, float cosine, float sine) {
+        const float other = __shfl_xor_sync(0xffffffffu, x, half / 4);
+        return c < half ? x * cosine + other * sine : x * cosine - other * sine;
+    };
+    return make_float4(turn(d.x, co.x, sn.x), turn(d.y, co.y, sn.y), turn(d.z, co.z, sn.z),
+                       turn(d.w, co.w, sn.w));
+}
+// The same for groups of up to 128 columns: a lane of the warp of a group has four. table: dy is that of
+// rope, whose gradient comes first. Without data there is no rope.
 __global__ void __launch_bounds__(ROW_THREADS)
-    rmsnorm_back_heads(gpu_step s, gpu_array x, gpu_weight w, gpu_array dy, gpu_array dx, float eps,
-                       float offset) {
+    rmsnorm_back_heads(gpu_step s, gpu_array x, gpu_weight w, gpu_array dy, gpu_array table, gpu_array dx,
+                       float eps, float offset) {
     begin();
     const norm_group<32> g(x, w.C);
     const int32_t c = 4 * g.t;
-    const bool live = g.r < live_rows(s, dx.rows) && c < g.C;
+    const int32_t n_rows = live_rows(s, dx.rows);
+    const bool live = g.r < n_rows && c < g.C;
     float4 v = make_float4(0, 0, 0, 0), d = v;
     if (live) v = load_four(x, g.r, g.col0 + c), d = load_four(dy, g.r, g.col0 + c);
+    if (table.data) d = turned_back(d, table, g.r < n_rows ? g.r : 0, c, (int32_t)g.C);
     if (live && w.data) {
         d.x *= load_element(w.data, w.type, c) + offset, d.y *= load_element(w.data, w.type, c + 1) + offset;
         d.z *= load_element(w.data, w.type, c + 2) + offset,
@@ -288,12 +304,26 @@ int gpu_rmsnorm_back(const gpu_launch *l, const gpu_step *s, const gpu_array *x,
                            : rmsnorm_back_wide<4>,
             *s, *x, *w, *dy, *dx, eps, offset, *other, *also);
     } else if (fours && w->C <= 128)
-        run(l, blocks_of(groups, ROW_WARPS), ROW_THREADS, 0, rmsnorm_back_heads, *s, *x, *w, *dy, *dx, eps,
-            offset);
+        run(l, blocks_of(groups, ROW_WARPS), ROW_THREADS, 0, rmsnorm_back_heads, *s, *x, *w, *dy, gpu_array{},
+            *dx, eps, offset);
     else if (w->C <= 256)
         run(l, blocks_of(groups, ROW_WARPS), ROW_THREADS, 0, rmsnorm_back<32>, *s, *x, *w, *dy, *dx, eps,
             offset);
     else run(l, (unsigned)groups, ROW_THREADS, 0, rmsnorm_back<256>, *s, *x, *w, *dy, *dx, eps, offset);
+    return launched();
+}
+
+bool gpu_fuses_rope_norm_back(const gpu_array *x, const gpu_weight *w, const gpu_array *dy,
+                              const gpu_array *table, const gpu_array *dx) {
+    return (w->C == 64 || w->C == 128) && table->cols == w->C && has_fours(x) && has_fours(dy) &&
+           has_fours(table) && has_fours(dx);
+}
+int gpu_rope_norm_back(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_weight *w,
+                       const gpu_array *dy, const gpu_array *table, const gpu_array *dx, float eps,
+                       float offset) {
+    const int64_t groups = (int64_t)grid_rows(l, dx->rows) * (x->cols / w->C);
+    run(l, blocks_of(groups, ROW_WARPS), ROW_THREADS, 0, rmsnorm_back_heads, *s, *x, *w, *dy, *table, *dx,
+        eps, offset);
     return launched();
 }
 

@@ -184,9 +184,12 @@ __global__ void __launch_bounds__(LOW_THREADS) low_product(gpu_step s, low_opera
             }
     };
     for (int g = 0; g < LOW_ROWS && r0 + g < live; g += LOW_GROUP) {
-        float4 sum[LOW_GROUP];
+        float4 sum[LOW_GROUP], add[LOW_GROUP]; // add: of other, whose loads run while products are added
 #pragma unroll
-        for (int r = 0; r < LOW_GROUP; r++) sum[r] = make_float4(0, 0, 0, 0);
+        for (int r = 0; r < LOW_GROUP; r++) {
+            sum[r] = make_float4(0, 0, 0, 0);
+            if (p.other.data && r0 + g + r < live) add[r] = some_of(p.other, r0 + g + r, c, N, p.fours);
+        }
         for (int k0 = 0; k0 < depth; k0 += LOW_STEP) {
             if (g == 0 || depth > LOW_STEP) load(k0);
 #pragma unroll
@@ -203,7 +206,7 @@ __global__ void __launch_bounds__(LOW_THREADS) low_product(gpu_step s, low_opera
             const int64_t row = r0 + g + r;
             if (row >= live) break;
             if (p.other.data) {
-                const float4 x = some_of(p.other, row, c, N, p.fours);
+                const float4 x = add[r];
                 sum[r].x = x.x + sum[r].x, sum[r].y = x.y + sum[r].y;
                 sum[r].z = x.z + sum[r].z, sum[r].w = x.w + sum[r].w;
             }

@@ -70,13 +70,14 @@ struct ln_queue {
 };
 
 /* Fused ops of nodes: gpu_heads alone, and with the attention that follows; of training gpu_gate,
- * gpu_gate_back and gpu_norm_rope. */
+ * gpu_gate_back, gpu_norm_rope and gpu_rope_norm_back. */
 enum {
     GPU_OP_HEADS = LN_OP_COUNT,
     GPU_OP_ATTENTION,
     GPU_OP_GATE,
     GPU_OP_GATE_BACK,
     GPU_OP_NORM_ROPE,
+    GPU_OP_ROPE_NORM_BACK,
     GPU_OP_COUNT
 };
 typedef struct gpu_op gpu_op; /* cuda_ops.h */

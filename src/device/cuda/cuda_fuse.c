@@ -10,6 +10,7 @@
  *     mul, silu or gelu_tanh, convert, mul,       gpu_gate_back, of what ln_graph_recompute makes again
  *       convert, act_back, convert
  *     rmsnorm .. rope                             gpu_norm_rope
+ *     rope_back .. rmsnorm_back .. convert        gpu_rope_norm_back
  *     rmsnorm_back, add .. convert                the gradient, which is added to another
  *     all_gather, add or convert                  an exchange of sums, or of rounded values
  *     a product or attention, all_gather          the product stores its part in the gathered value's buffer
@@ -449,6 +450,36 @@ static int fuse_norm_rope(const fusing *f, int i, gpu_node *out) {
     return 1;
 }
 
+/* The gradient of rope and that of the rmsnorm before it, which it alone feeds, among the next nodes, with
+ * the conversion of that; returns whether they are one. */
+static bool fuse_rope_norm_back(const fusing *f, int i, gpu_node *out) {
+    int j = i + 1;
+    while (j <= i + NEAR && node_at(f, j) && !is_op(f, j, LN_OP_RMSNORM_BACK)) j++;
+    for (; j <= i + NEAR && is_op(f, j, LN_OP_RMSNORM_BACK); j++)
+        if (feeds(f, i, j, node_at(f, j)->n_in - 1)) break;
+    if (j > i + NEAR || !is_op(f, j, LN_OP_RMSNORM_BACK) || f->done[j]) return false;
+    const gpu_node *norm = &f->e->nodes[j];
+    const int c = conversion_of(f, node_at(f, j)->out[0], j);
+    const gpu_array *y = c < 0 ? &norm->y : &f->e->nodes[c].y;
+    if (out->interleaved || out->head_dim != norm->w.C || is_made_between(f, i, j, node_at(f, j)->in[0]) ||
+        !gpu_fuses_rope_norm_back(&norm->x, &norm->w, &out->x, &out->second, y) ||
+        !same_or_apart(f, y, &norm->x) || !same_or_apart(f, y, &out->x) || !apart(f, y, &out->second))
+        return false;
+    for (int k = i + 1; k < j; k++)
+        if (touches(f, k, node_at(f, c < 0 ? j : c)->out[0])) return false;
+    f->done[j] = true;
+    if (c >= 0) f->done[c] = true;
+    *out = (gpu_node){.op = GPU_OP_ROPE_NORM_BACK,
+                      .x = norm->x,
+                      .w = norm->w,
+                      .second = out->second,
+                      .third = out->x,
+                      .y = *y,
+                      .eps = norm->eps,
+                      .offset = norm->offset};
+    return true;
+}
+
 /* The gradient of rmsnorm, its addition to another, which it alone feeds, and the conversion of the sum to
  * bf16 if there is one among the next nodes; returns the number of nodes. */
 static int fuse_norm_back(const fusing *f, int i, gpu_node *out) {
@@ -516,8 +547,10 @@ static int fuse_at(const fusing *f, int i, gpu_node *out) {
     case LN_OP_SCALE:
     case LN_OP_SCALE_ROWS:
     case LN_OP_DROPOUT:
-    case LN_OP_ACT_BACK:
-    case LN_OP_ROPE_BACK: fuse_convert(f, i, i, 0, &out->y); return 1;
+    case LN_OP_ACT_BACK: fuse_convert(f, i, i, 0, &out->y); return 1;
+    case LN_OP_ROPE_BACK:
+        if (!fuse_rope_norm_back(f, i, out)) fuse_convert(f, i, i, 0, &out->y);
+        return 1;
     case LN_OP_RMSNORM_BACK:
         n = fuse_norm_back(f, i, out);
         if (n == 1) fuse_convert(f, i, i, 0, &out->y);

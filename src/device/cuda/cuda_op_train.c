@@ -186,3 +186,7 @@ static int launch_norm_rope(const gpu_launch *l, const gpu_step *s, const gpu_no
     return gpu_norm_rope(l, s, &g->x, &g->w, &g->second, &g->y, g->eps, g->offset);
 }
 const gpu_op gpu_op_norm_rope = {.launch = launch_norm_rope};
+static int launch_rope_norm_back(const gpu_launch *l, const gpu_step *s, const gpu_node *g) {
+    return gpu_rope_norm_back(l, s, &g->x, &g->w, &g->third, &g->second, &g->y, g->eps, g->offset);
+}
+const gpu_op gpu_op_rope_norm_back = {.launch = launch_rope_norm_back};

@@ -64,6 +64,7 @@ static const gpu_op *const ops[GPU_OP_COUNT] = {
     [GPU_OP_GATE] = &gpu_op_gate,
     [GPU_OP_GATE_BACK] = &gpu_op_gate_back,
     [GPU_OP_NORM_ROPE] = &gpu_op_norm_rope,
+    [GPU_OP_ROPE_NORM_BACK] = &gpu_op_rope_norm_back,
 };
 
 const gpu_op *gpu_op_of(int op) { return ops[op]; }

@@ -50,7 +50,7 @@ extern const gpu_op gpu_op_lora_down, gpu_op_lora_up;
 extern const gpu_op gpu_op_load, gpu_op_spread, gpu_op_slice_back, gpu_op_scatter_rows, gpu_op_embed_back,
     gpu_op_dropout, gpu_op_sum, gpu_op_softmax, gpu_op_softmax_back, gpu_op_nll, gpu_op_nll_back,
     gpu_op_rmsnorm_back, gpu_op_rmsnorm_dw, gpu_op_reshape;
-extern const gpu_op gpu_op_gate, gpu_op_gate_back, gpu_op_norm_rope;
+extern const gpu_op gpu_op_gate, gpu_op_gate_back, gpu_op_norm_rope, gpu_op_rope_norm_back;
 extern const gpu_op gpu_op_all_gather;
 extern const gpu_op gpu_op_matmul, gpu_op_linear_back, gpu_op_cross_entropy, gpu_op_packed,
     gpu_op_packed_back;

@@ -80,6 +80,13 @@ int gpu_rmsnorm_back(const gpu_launch *l, const gpu_step *s, const gpu_array *x,
                      const gpu_array *other, const gpu_array *also);
 bool gpu_adds_rmsnorm_back(const gpu_array *x, const gpu_weight *w, const gpu_array *dy,
                            const gpu_array *other, const gpu_array *dx);
+/* The gradients of rope, of whole heads whose pairs are half a head apart, and of the rmsnorm of these heads
+ * before it, with the bits of both. Whether there is a kernel for these. */
+bool gpu_fuses_rope_norm_back(const gpu_array *x, const gpu_weight *w, const gpu_array *dy,
+                              const gpu_array *table, const gpu_array *dx);
+int gpu_rope_norm_back(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_weight *w,
+                       const gpu_array *dy, const gpu_array *table, const gpu_array *dx, float eps,
+                       float offset);
 /* scratch: gpu_rmsnorm_dw_scratch bytes for so many groups of C columns. */
 size_t gpu_rmsnorm_dw_scratch(int64_t groups, int64_t C);
 int gpu_rmsnorm_dw(const gpu_launch *l, const gpu_step *s, const gpu_array *x, int64_t C, const gpu_array *dy,

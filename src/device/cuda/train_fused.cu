@@ -1,5 +1,6 @@
 // Kernels of training that do several nodes in one, with the bits of these nodes (cuda_fuse.c).
 #include "cuda_train_kernels.h"
+#include "fragments.cuh"
 #include "slopes.cuh"
 
 static inline int launched(void) { return (int)cudaGetLastError(); }
@@ -17,8 +18,7 @@ __device__ inline eight load_eight(const gpu_array &a, int64_t row, int64_t col)
     const uint32_t w[4] = {h.x, h.y, h.z, h.w};
     eight x;
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        x.v[2 * i] = bf16_to_f32((uint16_t)w[i]), x.v[2 * i + 1] = bf16_to_f32((uint16_t)(w[i] >> 16));
+    for (int i = 0; i < 4; i++) x.v[2 * i] = low_float(w[i]), x.v[2 * i + 1] = high_float(w[i]);
     return x;
 }
 __device__ inline void store_eight(const gpu_array &a, int64_t row, int64_t col, const eight &x) {
@@ -31,10 +31,16 @@ __device__ inline void store_eight(const gpu_array &a, int64_t row, int64_t col,
     }
     uint32_t w[4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) w[i] = f32_to_bf16(x.v[2 * i]) | (uint32_t)f32_to_bf16(x.v[2 * i + 1]) << 16;
+    for (int i = 0; i < 4; i++) w[i] = round_pair(x.v[2 * i], x.v[2 * i + 1]);
     *(uint4 *)((uint16_t *)a.data + at) = make_uint4(w[0], w[1], w[2], w[3]);
 }
-__device__ inline float rounded(float x) { return bf16_to_f32(f32_to_bf16(x)); }
+__device__ inline void round_eight(eight *x) {
+#pragma unroll
+    for (int i = 0; i < GATE_EACH; i += 2) {
+        const uint32_t pair = round_pair(x->v[i], x->v[i + 1]);
+        x->v[i] = low_float(pair), x->v[i + 1] = high_float(pair);
+    }
+}
 
 // y = bf16(activation(gate)) up.
 template <int GATE> __global__ void gate_rows(gpu_step s, gpu_array gate, gpu_array up, gpu_array y) {
@@ -44,7 +50,10 @@ template <int GATE> __global__ void gate_rows(gpu_step s, gpu_array gate, gpu_ar
     const eight g = load_eight(gate, r, c), u = load_eight(up, r, c);
     eight out;
 #pragma unroll
-    for (int i = 0; i < GATE_EACH; i++) out.v[i] = rounded(activation(GATE, g.v[i])) * u.v[i];
+    for (int i = 0; i < GATE_EACH; i++) out.v[i] = activation(GATE, g.v[i]);
+    round_eight(&out);
+#pragma unroll
+    for (int i = 0; i < GATE_EACH; i++) out.v[i] = out.v[i] * u.v[i];
     store_eight(y, r, c, out);
 }
 // dup = dy bf16(activation(gate)); dgate = bf16(dy up) slope(gate).
@@ -55,15 +64,18 @@ __global__ void gate_back(gpu_step s, gpu_array gate, gpu_array up, gpu_array dy
     const int32_t r = (int32_t)blockIdx.x, c = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x) * GATE_EACH;
     if (r >= live_rows(s, dup.rows) || c >= dup.cols) return;
     const eight g = load_eight(gate, r, c), u = load_eight(up, r, c), d = load_eight(dy, r, c);
-    eight of_gate, of_up;
+    eight of_gate, of_up, slope;
 #pragma unroll
     for (int i = 0; i < GATE_EACH; i++) {
-        float slope, act;
-        if (GATE == GPU_GATE_SILU) act = silu_and_slope(g.v[i], &slope);
-        else act = activation(GATE, g.v[i]), slope = gate_slope<false>(g.v[i]);
-        of_up.v[i] = d.v[i] * rounded(act);
-        of_gate.v[i] = rounded(d.v[i] * u.v[i]) * slope;
+        if (GATE == GPU_GATE_SILU) of_up.v[i] = silu_and_slope(g.v[i], &slope.v[i]);
+        else of_up.v[i] = activation(GATE, g.v[i]), slope.v[i] = gate_slope<false>(g.v[i]);
+        of_gate.v[i] = d.v[i] * u.v[i];
     }
+    round_eight(&of_up);
+    round_eight(&of_gate);
+#pragma unroll
+    for (int i = 0; i < GATE_EACH; i++)
+        of_up.v[i] = d.v[i] * of_up.v[i], of_gate.v[i] = of_gate.v[i] * slope.v[i];
     store_eight(dup, r, c, of_up);
     store_eight(dgate, r, c, of_gate);
 }

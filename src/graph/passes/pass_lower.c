@@ -215,6 +215,7 @@ ln_status ln_graph_lower(ln_graph *g, ln_lower_fn *choose, const struct ln_dev *
     memset(out->nodes, 0, (g->n_nodes + 1) * sizeof *out->nodes);
     memset(out->row_bytes, 0, (g->n_values + 1) * sizeof *out->row_bytes);
     memset(out->tail_rows, 0, (g->n_values + 1) * sizeof *out->tail_rows);
+    out->early_converts = false;
     count_readers(&j);
     LN_GO(choose_formats(&j, choose, choose_dev, err));
     ln_graph_fuse_rounding(g);
