@@ -14,7 +14,7 @@
 static const char form[] = "\"special\":false,\"normalized\":false,\"lstrip\":false,\"rstrip\":false,"
                            "\"single_word\":false}";
 
-/* Whether added_tokens of tokenizer.json lists an id already. */
+/* The list added_tokens of tokenizer.json. */
 typedef struct listing {
     size_t end;    /* of the list: the offset of its bracket; 0: there is none */
     bool is_empty; /* it has no item */
