@@ -2,6 +2,7 @@
  * transformers with each one, and a model whose convolutions would have it too is rejected by name. */
 /* run: quick */
 #include "../common.h"
+#include "../test_dir.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -32,15 +33,13 @@ static const activation_case cases[] = {
      {2.38527f, -1.17505f, -0.99805f, 1.52009f, 0.97613f, -0.62875f, -1.83477f, 2.14612f}},
 };
 
-static char dir[64] = "/tmp/linnet-activations-XXXXXX";
-
 static void copy_model(const char *model, const char *activation) {
     char command[700];
     (void)snprintf(command, sizeof command,
                    "cp -f " LN_ROOT "/tests/golden/families/%s/* '%s' && chmod u+w '%s/config.json' && "
                    "sed -i 's/\"hidden_act\": *\"[a-z0-9_]*\"/\"hidden_act\": \"%s\"/' '%s/config.json' && "
                    "grep -q '\"%s\"' '%s/config.json'",
-                   model, dir, dir, activation, dir, activation, dir);
+                   model, test_dir, test_dir, activation, test_dir, activation, test_dir);
     assert_int_equal(system(command), 0);
 }
 
@@ -64,7 +63,7 @@ static void experts_have_the_activation(void **state) {
     for (size_t i = 0; i < LN_COUNT(cases); i++) {
         ln_package *m;
         copy_model(cases[i].model, cases[i].name);
-        OK(ln_package_open(&m, dir, &(ln_options){0}, err));
+        OK(ln_package_open(&m, test_dir, &(ln_options){0}, err));
         float *got = malloc((size_t)m->spec.V * sizeof *got);
         last_row(m, got);
         for (int k = 0; k < N_LOGITS; k++)
@@ -83,21 +82,14 @@ static void convolutions_have_silu_only(void **state) {
         ln_package *m = NULL;
         ln_error why = {0};
         copy_model(models[i], "gelu_pytorch_tanh");
-        assert_int_equal(ln_package_open(&m, dir, &(ln_options){0}, &why), LN_EUNSUPPORTED);
+        assert_int_equal(ln_package_open(&m, test_dir, &(ln_options){0}, &why), LN_EUNSUPPORTED);
         assert_non_null(strstr(why.message, "config.json: hidden_act: expected silu"));
         assert_non_null(strstr(why.message, "found \"gelu_pytorch_tanh\""));
     }
 }
 
-static int make_dir(void **state) { return (void)state, mkdtemp(dir) ? 0 : 1; }
-static int remove_dir(void **state) {
-    char command[100];
-    (void)state;
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command);
-}
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(experts_have_the_activation),
                                        cmocka_unit_test(convolutions_have_silu_only)};
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, dir_make, dir_remove);
 }

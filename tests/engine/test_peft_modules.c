@@ -4,6 +4,7 @@
  * in f32; values of adapters are those of tools/golden_adapted.py. */
 /* run: quick */
 #include "../common.h"
+#include "../test_dir.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -42,17 +43,6 @@ static const module_case cases[] = {
       "model.embed_tokens.token_adapter.trainable_tokens_delta 3 24"},
      {-2.80766f, 0.6627f, 3.64182f, 3.16005f, -1.23568f, -0.96654f, 2.47297f, 2.06026f}},
 };
-
-static char dir[64] = "/tmp/linnet-peft-modules-XXXXXX";
-
-static void put(const char *name, const void *data, size_t bytes) {
-    char path[128];
-    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, bytes, f), bytes);
-    assert_int_equal(fclose(f), 0);
-}
 
 static void add_values(ln_str *s, const ln_tensor_spec *t) {
     uint32_t x = 2166136261u;
@@ -94,7 +84,7 @@ static void write_adapter(const module_case *c) {
 }
 
 static void last_row(const char *path, float **out) {
-    const ln_adapter_part part = {dir, 1};
+    const ln_adapter_part part = {test_dir, 1};
     const ln_options o = {.size = sizeof o,
                           .numerics = LN_EXACT,
                           .n_threads = 1,
@@ -133,14 +123,7 @@ static void logits_are_those_of_peft(void **state) {
     }
 }
 
-static int make_dir(void **state) { return (void)state, mkdtemp(dir) ? 0 : 1; }
-static int remove_dir(void **state) {
-    char command[100];
-    (void)state;
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command);
-}
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(logits_are_those_of_peft)};
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, dir_make, dir_remove);
 }

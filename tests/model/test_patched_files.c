@@ -2,6 +2,7 @@
  * each is rejected, when it is opened or when its weights are loaded, and the message names the tensor. */
 /* run: quick */
 #include "../common.h"
+#include "../test_dir.h"
 
 #include <linnet.h>
 
@@ -38,11 +39,9 @@ static const patch patches[] = {
      "layers.2.mlp.experts.6.up_proj.weight is missing", LN_EINVALID},
 };
 
-static char dir[64] = "/tmp/linnet-patched-XXXXXX";
-
 static void put_file(const char *name, const char *bytes, size_t n) {
     char path[128];
-    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    (void)snprintf(path, sizeof path, "%s/%s", test_dir, name);
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
     assert_int_equal(fwrite(bytes, 1, n, f), n);
@@ -90,7 +89,7 @@ static ln_status run_it(ln_error *why) {
     const ln_options o = {.size = sizeof o, .n_ctx = 64, .n_threads = 1};
     ln_model *m = NULL;
     ln_engine *e = NULL;
-    ln_status st = ln_model_open(&m, dir, &o, why);
+    ln_status st = ln_model_open(&m, test_dir, &o, why);
     if (st == LN_OK) st = ln_engine_open(&e, m, &o, why);
     ln_engine_close(&e);
     ln_model_close(&m);
@@ -109,14 +108,7 @@ static void each_names_its_tensor(void **state) {
     }
 }
 
-static int make_dir(void **state) { return (void)state, mkdtemp(dir) ? 0 : 1; }
-static int remove_dir(void **state) {
-    char command[100];
-    (void)state;
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command);
-}
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_names_its_tensor)};
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, dir_make, dir_remove);
 }
