@@ -263,7 +263,7 @@ INLINE void dequant_half_tile(const int bits, i8pair_gemm *t, const weight_panel
     uint8_t *h = t->panel + i * 2 * TILE_BYTES + half * TILE_BYTES / 2;
     dequant_lines(bits, &s->prepared, s->group, half * ROW_BYTES / 2, ROW_BYTES / 2, h, h + TILE_BYTES);
     if (half == 0) return;
-    next_group(t, s);
+    next_group(bits, t, s);
     if (p->k + (i + 1) * ROW_BYTES < t->C) s->prepared = group_dequant(bits, ROW_BYTES, t, s);
 }
 static void dequant_half_tile_4(i8pair_gemm *t, const weight_panel *p, int64_t j) {

@@ -118,9 +118,9 @@ INLINE dequant group_dequant(const int bits, const int64_t group, const i8pair_g
     return load_dequant(bits, t->w->dtype, s->group + ROW_BYTES * (group * bits / 32), s->factors,
                         s->inverse_scale);
 }
-INLINE void next_group(const i8pair_gemm *t, dequant_stream *s) {
+INLINE void next_group(const int bits, const i8pair_gemm *t, dequant_stream *s) {
     s->group += t->group_bytes;
-    if (s->factors && --s->left == 0) s->left = t->shared, s->factors += LN_PACK_FACTOR_BYTES;
+    if (bits > 4 && s->factors && --s->left == 0) s->left = t->shared, s->factors += LN_PACK_FACTOR_BYTES;
 }
 /* The next 64 columns of a stream, from column k on, as one tile of H and one of L; is_first: the stream
  * begins here. `group` is a power of two. */
@@ -129,7 +129,7 @@ INLINE void dequant_tiles(const int bits, const int64_t group, const i8pair_gemm
     if (group == ROW_BYTES) {
         if (is_first) s->prepared = group_dequant(bits, group, t, s);
         dequant_lines(bits, &s->prepared, s->group, 0, ROW_BYTES, h, h + TILE_BYTES);
-        next_group(t, s);
+        next_group(bits, t, s);
         if (k + ROW_BYTES < t->C) s->prepared = group_dequant(bits, group, t, s);
         return;
     }
@@ -139,7 +139,7 @@ INLINE void dequant_tiles(const int bits, const int64_t group, const i8pair_gemm
          i += columns, from = 0, h += columns * TILE_ROWS) {
         const dequant k_of_group = group_dequant(bits, group, t, s);
         dequant_lines(bits, &k_of_group, s->group, from, columns, h, h + TILE_BYTES);
-        if (from + columns == group) next_group(t, s);
+        if (from + columns == group) next_group(bits, t, s);
     }
     if (n < ROW_BYTES) memset(h, 0, TILE_BYTES / 2), memset(h + TILE_BYTES, 0, TILE_BYTES / 2);
 }
