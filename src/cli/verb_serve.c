@@ -87,10 +87,10 @@ static int take_stops(void) {
 
 static void say(const char *line) { note("%s", line); }
 
-/* The name of an id is the id; a directory has its own. */
+/* The name of an id is the id; a directory and a file have their own. */
 static const char *name_of(char buf[256], const args *a) {
     if (has(a, F_NAME)) return a->flag[F_NAME].text;
-    if (ln_is_dir(a->model)) return NULL;
+    if (ln_exists(a->model)) return NULL;
     (void)snprintf(buf, 256, "%.*s", (int)LN_MIN(strcspn(a->model, "@"), (size_t)255), a->model);
     return buf;
 }

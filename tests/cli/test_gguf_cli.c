@@ -208,7 +208,7 @@ static void test_plan(void **state) {
     json_decref(whole);
 }
 
-/* run, a batch and the server give the same text. */
+/* run, a batch and the server give the same text. The server calls the model by the name of its file. */
 static void test_answers(void **state) {
     (void)state;
     static const char body[] =
@@ -224,6 +224,15 @@ static void test_answers(void **state) {
     json_t *answer = answer_to("/v1/chat/completions", body);
     text_is(answer, "choices.0.message.content", text);
     json_decref(answer);
+    reply r = call("GET", "/v1/models", "", NULL);
+    json_t *models = json_of(&r);
+    text_is(models, "data.0.id", strrchr(quants, '/') + 1);
+    json_decref(models);
+    drop_reply(&r);
+    r = post("/v1/chat/completions", "{\"model\":\"other\",\"messages\":[]}");
+    assert_int_equal(r.status, 404);
+    assert_non_null(strstr(r.body.data, formatted("known: %s\"", strrchr(quants, '/') + 1)));
+    drop_reply(&r);
     assert_int_equal(stop(), 0);
     FILE *f = fopen(data, "w");
     assert_non_null(f);
