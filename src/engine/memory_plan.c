@@ -66,13 +66,13 @@ static ln_status check_kv_type(ln_kv_type type, ln_numerics numerics, ln_error *
     if (type == LN_KV_F32 && numerics == LN_FAST)
         return ln_fail(err, LN_EUSAGE,
                        "ln_options.kv_type = LN_KV_F32 goes with ln_options.numerics = LN_EXACT; fast "
-                       "numerics "
-                       "keep keys and values in bf16: leave it out, or use ln_options.kv_type = LN_KV_Q8");
+                       "numerics keep keys and values in bf16: leave it out, or use ln_options.kv_type = "
+                       "LN_KV_Q8");
     if (type == LN_KV_BF16 && numerics == LN_EXACT)
         return ln_fail(err, LN_EUSAGE,
                        "ln_options.kv_type = LN_KV_BF16 goes with ln_options.numerics = LN_FAST; exact "
-                       "numerics "
-                       "keep keys and values in f32: leave it out, or use ln_options.kv_type = LN_KV_Q8");
+                       "numerics keep keys and values in f32: leave it out, or use ln_options.kv_type = "
+                       "LN_KV_Q8");
     return LN_OK;
 }
 

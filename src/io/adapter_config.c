@@ -136,7 +136,9 @@ static ln_status check_peft(const ln_adapter_config *c, ln_error *err) {
     const json_t *kind = json_object_get(c->root, "peft_type"), *bias = json_object_get(c->root, "bias");
     if (!json_is_string(kind) || strcmp(json_string_value(kind), "LORA") != 0)
         return refuse(c, LN_EUNSUPPORTED, "peft_type", kind,
-                      "linnet applies LORA; merge it into its model with PEFT's merge_and_unload", err);
+                      "linnet applies LORA; if PEFT can merge this one (merge_and_unload), linnet runs the "
+                      "merged model",
+                      err);
     const char *word = json_is_string(bias) ? json_string_value(bias) : is_set(bias) ? "" : "none";
     if (strcmp(word, "none") != 0 && strcmp(word, "all") != 0 && strcmp(word, "lora_only") != 0)
         return refuse(c, LN_EUNSUPPORTED, "bias", bias, "linnet knows none, all and lora_only", err);

@@ -30,7 +30,7 @@ typedef struct ln_affine {
     const uint8_t *codes, *scales, *biases;
     ln_dtype dtype, offset; /* of the scales; of the biases */
     ln_groups code;
-    int shared; /* of packed ones: ln_encoding.shared if scales are stored so (device/cpu/pack/pack.h) */
+    int shared; /* ln_encoding.shared: packed scales and biases have factors (device/cpu/pack/pack.h) */
     bool has_constants; /* packed with constants in place of scales and biases */
     /* weights packed for int8-pair products: for each block of 16 outputs 16 values 1 / d, then 16 values e
      * (ln_i8pair_output_scale); else NULL */

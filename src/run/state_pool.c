@@ -169,8 +169,7 @@ static ln_status lay_out(ln_run *r, ln_error *err) {
     if (r->opt.kv_q8 && !(r->info.can & LN_CAN_KV_Q8))
         return ln_fail(err, LN_EUNSUPPORTED,
                        "device %s has no kernels for keys and values of 8 bits (ln_options.kv_type = "
-                       "LN_KV_Q8); "
-                       "use ln_options.kv_type = LN_KV_AUTO, or ln_options.device = LN_DEVICE_CPU",
+                       "LN_KV_Q8); use ln_options.kv_type = LN_KV_AUTO, or ln_options.device = LN_DEVICE_CPU",
                        r->info.name);
     for (int c = 0; c < pool->n_groups; c++) {
         const ln_page_job job = page_job(pool, c, LN_PAGE_UNPACK);

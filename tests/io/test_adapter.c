@@ -485,7 +485,7 @@ static const refused cases[] = {
      2},
     {"{\"peft_type\":\"LOHA\",\"r\":4}",
      peft_file,
-     "found \"LOHA\"; linnet applies LORA; merge",
+     "found \"LOHA\"; linnet applies LORA; if PEFT can merge",
      LN_EUNSUPPORTED,
      {PEFT_A, PEFT_B},
      2},
